@@ -1,0 +1,1 @@
+"""Tests of batonflow; the folders mirror the source tree."""
