@@ -1,0 +1,138 @@
+"""Agents on an event-driven workflow core.
+
+The names below are what most programs need; they are loaded when first used. Everything has a home of its own in
+``batonflow.workflow_core``, ``batonflow.llms``, ``batonflow.tools`` and ``batonflow.agents``.
+
+Example::
+
+    from batonflow import FunctionAgent
+    print(FunctionAgent(llm="openai:gpt-5.6", tools=[add]).run_sync("What is 2 + 40?"))
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batonflow.agents import (
+        AgentInput,
+        AgentOutput,
+        AgentSetup,
+        AgentStream,
+        BaseWorkflowAgent,
+        FunctionAgent,
+        ToolCall,
+        ToolCallResult,
+    )
+    from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, ScriptedLLM, llm_from
+    from batonflow.tools import BaseTool, FunctionTool, ToolOutput, tool
+    from batonflow.workflow_core.collect import All, Collect, Take
+    from batonflow.workflow_core.context import Context, JsonSerializer
+    from batonflow.workflow_core.decorators import catch_error, step
+    from batonflow.workflow_core.draw import draw_all_possible_flows, draw_most_recent_execution
+    from batonflow.workflow_core.errors import (
+        BatonflowError,
+        WorkflowCancelledByUser,
+        WorkflowRuntimeError,
+        WorkflowTimeoutError,
+        WorkflowValidationError,
+    )
+    from batonflow.workflow_core.events import (
+        Event,
+        HumanResponseEvent,
+        InputRequiredEvent,
+        StartEvent,
+        StepFailedEvent,
+        StopEvent,
+    )
+    from batonflow.workflow_core.handler import WorkflowHandler
+    from batonflow.workflow_core.resource import Resource, ResourceConfig
+    from batonflow.workflow_core.retry_policy import retry_policy
+    from batonflow.workflow_core.workflow import Workflow
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "AgentInput",
+    "AgentOutput",
+    "AgentSetup",
+    "AgentStream",
+    "All",
+    "Anthropic",
+    "BaseTool",
+    "BaseWorkflowAgent",
+    "BatonflowError",
+    "ChatMessage",
+    "Collect",
+    "Context",
+    "Event",
+    "FunctionAgent",
+    "FunctionTool",
+    "HumanResponseEvent",
+    "InputRequiredEvent",
+    "JsonSerializer",
+    "MessageRole",
+    "OpenAI",
+    "Resource",
+    "ResourceConfig",
+    "ScriptedLLM",
+    "StartEvent",
+    "StepFailedEvent",
+    "StopEvent",
+    "Take",
+    "ToolCall",
+    "ToolCallResult",
+    "ToolOutput",
+    "Workflow",
+    "WorkflowCancelledByUser",
+    "WorkflowHandler",
+    "WorkflowRuntimeError",
+    "WorkflowTimeoutError",
+    "WorkflowValidationError",
+    "__version__",
+    "catch_error",
+    "draw_all_possible_flows",
+    "draw_most_recent_execution",
+    "llm_from",
+    "retry_policy",
+    "step",
+    "tool",
+]
+
+# Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
+_HOMES = {
+    "agents": "AgentInput AgentOutput AgentSetup AgentStream BaseWorkflowAgent FunctionAgent ToolCall ToolCallResult",
+    "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",
+    "tools": "BaseTool FunctionTool ToolOutput tool",
+    "workflow_core.collect": "All Collect Take",
+    "workflow_core.context": "Context JsonSerializer",
+    "workflow_core.decorators": "catch_error step",
+    "workflow_core.draw": "draw_all_possible_flows draw_most_recent_execution",
+    "workflow_core.errors": (
+        "BatonflowError WorkflowCancelledByUser WorkflowRuntimeError WorkflowTimeoutError WorkflowValidationError"
+    ),
+    "workflow_core.events": "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent",
+    "workflow_core.handler": "WorkflowHandler",
+    "workflow_core.resource": "Resource ResourceConfig",
+    "workflow_core.retry_policy": "retry_policy",
+    "workflow_core.workflow": "Workflow",
+}
+_HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home on first use (PEP 562) and keep it.
+
+    Raises:
+        AttributeError: ``name`` is not a public name of batonflow.
+    """
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -31,7 +31,9 @@ class _Marks:
 def main() -> int:
     """Collect the tests, print what is missing or unknown, and return the exit status."""
     marks = _Marks()
-    status = pytest.main(["--collect-only", "-qq", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider"], [marks])
+    status = pytest.main(
+        ["--collect-only", "-qq", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider"], [marks]
+    )
     if status != pytest.ExitCode.OK:
         print(f"contract: collecting the tests failed ({pytest.ExitCode(status).name})")
         return 1

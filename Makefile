@@ -1,0 +1,121 @@
+# What can be done with this checkout; `make` alone lists it. Needs Python 3.11 or newer and make, nothing else.
+
+VENV ?= .venv
+JOBS ?= auto
+ARGS ?=
+
+# The first interpreter that runs, is new enough and can make environments. PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+say = @printf '\n== %s\n' "$(1)"
+
+# An environment whose interpreter has gone (or was never made) is built anew, whatever its stamps say.
+GONE := $(if $(wildcard $(PY)),,gone)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check static lint types imports packaging contract bench mutants compat soak test-local lock \
+	clean python gone
+
+help: ## say what there is
+	@echo "make <what>, where what is one of"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+	@echo
+	@echo "PYTHON=python3.12 VENV=.venv-3.12 runs a target on another Python; ARGS='...' is passed on."
+
+demo: $(VENV)/.run ## an agent calls two tools, offline, in seconds
+	$(call say,the demo)
+	$(PY) examples/demo.py $(ARGS)
+
+test: $(VENV)/.test ## the tests (those that build packages are part of check)
+	$(call say,tests)
+	$(PYTEST) -n $(JOBS) -m "not packaging" $(ARGS)
+
+check: static test packaging contract ## everything that has to hold before a change goes in
+	$(call say,all checks passed)
+
+static: lint types imports ## ruff, pyright, mypy and the layers
+
+lint: $(VENV)/.dev ## ruff: rules and format
+	$(call say,ruff)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/.dev ## pyright on the packages; mypy on what users write, against the installed wheel
+	$(call say,pyright (strict) on the packages)
+	$(PY) -m pyright --pythonpath $(PY)
+	$(call say,mypy (strict) on examples and tests/typing against the wheel)
+	$(PY) tests/typing/check.py
+
+imports: $(VENV)/.dev ## the layers: agents over tools over llms over workflow_core
+	$(call say,layers)
+	$(VENV)/bin/lint-imports
+
+packaging: $(VENV)/.test ## the tests that build the wheel and install it
+	$(call say,packaging tests)
+	$(PYTEST) -m packaging $(ARGS)
+
+contract: $(VENV)/.test ## items of the contract that no test shows
+	$(call say,contract)
+	$(PY) -m tests.check_contract
+
+bench: $(VENV)/.test ## the figures of docs/performance.md
+	$(call say,benchmarks)
+	PYTHONPATH=. $(PY) benchmarks/run.py $(ARGS)
+
+mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
+	$(call say,mutants)
+	PYTHONPATH=. $(PY) tests/mutants/run.py $(ARGS)
+
+compat: $(VENV)/.test ## run the same programs with LlamaIndex Workflows and with batonflow
+	$(call say,compatibility)
+	PYTHONPATH=. $(PY) tests/compat/run.py $(ARGS)
+
+soak: $(VENV)/.test ## two thousand seeded interleavings
+	$(call say,soak)
+	PYTHONPATH=. $(PY) tests/soak.py $(ARGS)
+
+test-local: $(VENV)/.run ## an agent on a small real model served on this machine (downloads it)
+	$(call say,a local model)
+	$(PY) examples/local_model.py $(ARGS)
+
+lock: $(VENV)/.dev ## compile requirements/*.in anew
+	$(call say,compiling requirements)
+	cd requirements && for set in run test dev; do \
+		$(abspath $(VENV))/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+			--no-header --no-emit-index-url --no-emit-find-links $$set.in -o $$set.txt || exit 1; done
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+
+python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "No usable Python found: batonflow needs Python 3.11 or newer with the venv module" >&2; \
+		echo "(looked for python3.13, python3.12, python3.11, python3). Name one: make PYTHON=/path/to/python ..." >&2; \
+		exit 1; fi
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) does not run or is older than Python 3.11, which batonflow needs." >&2; exit 1; }
+
+gone:
+
+# Each set of requirements contains the one before; a change of the innermost builds the environment anew.
+$(VENV)/.run: requirements/run.txt pyproject.toml $(GONE)
+	@$(MAKE) --no-print-directory python PYTHON="$(PYTHON)"
+	$(call say,creating $(VENV) with $(PYTHON))
+	rm -rf $(VENV)
+	"$(PYTHON)" -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.run
+	$(call say,installing what the tests need)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.test
+	$(call say,installing the checkers)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,74 @@
+"""Fixtures and options of the whole test suite."""
+
+import asyncio
+import inspect
+import shutil
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("batonflow", deadline=None, print_blob=True)
+settings.load_profile("batonflow")
+
+_LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-external",
+        action="store_true",
+        help="run the tests marked external(tool), and fail them when the tool is missing",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--require-external"):
+        return
+    external = [item for item in items if item.get_closest_marker("external")]
+    if external:
+        items[:] = [item for item in items if not item.get_closest_marker("external")]
+        config.hook.pytest_deselected(items=external)
+    config.stash[_LEFT_OUT] = len(external)
+    worker_output = getattr(config, "workeroutput", None)
+    if worker_output is not None:
+        # Under xdist only the workers collect; this carries the number to the process that prints the summary.
+        worker_output["external_left_out"] = len(external)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("external_left_out", 0)
+    node.config.stash[_LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out} tests need a program outside Python and were left out (--require-external runs them)"
+        )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("external")
+    if mark is not None and shutil.which(mark.args[0]) is None:
+        pytest.fail(f"{mark.args[0]} is not on PATH and --require-external was given", pytrace=False)
+
+
+@pytest.fixture
+async def _no_task_left() -> AsyncIterator[None]:
+    """Fail the test when a task of its loop is still alive shortly after its end."""
+    yield
+    pending = asyncio.all_tasks() - {asyncio.current_task()}
+    if pending:
+        # A task cancelled by the test's last line needs a few turns of the loop to unwind.
+        _, pending = await asyncio.wait(pending, timeout=1)
+    assert not pending, f"the test left tasks running: {pending}"
+
+
+@pytest.fixture(autouse=True)
+def _clean_loop(request: pytest.FixtureRequest) -> None:
+    """Watch over the tasks of every asynchronous test."""
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("_no_task_left")
