@@ -101,7 +101,7 @@ python:
 gone:
 
 # Each set of requirements contains the one before; a change of the innermost builds the environment anew.
-$(VENV)/.run: requirements/run.txt pyproject.toml $(GONE)
+$(VENV)/.run: requirements/run.txt $(GONE)
 	@$(MAKE) --no-print-directory python PYTHON="$(PYTHON)"
 	$(call say,creating $(VENV) with $(PYTHON))
 	rm -rf $(VENV)

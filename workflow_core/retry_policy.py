@@ -287,7 +287,7 @@ class _Wait:
     def __init__(self, strategy: wait_base) -> None:
         self._strategy = strategy
 
-    def __call__(self, attempts: int, *, seed: int | None = None) -> float:
+    def __call__(self, attempts: int, *, seed: int | None = None) -> float:  # noqa: ARG002 - for waits with jitter
         return float(self._strategy(_call_state(attempts + 1)))
 
     def __add__(self, other: "AnyWait") -> "wait_combine":
