@@ -47,7 +47,7 @@ types: $(VENV)/.dev ## pyright on the packages; mypy on what users write, agains
 	$(call say,pyright (strict) on the packages)
 	$(PY) -m pyright --pythonpath $(PY)
 	$(call say,mypy (strict) on examples and tests/typing against the wheel)
-	$(PY) tests/typing/check.py
+	PYTHONPATH=. $(PY) tests/typing/check.py
 
 imports: $(VENV)/.dev ## the layers: agents over tools over llms over workflow_core
 	$(call say,layers)
