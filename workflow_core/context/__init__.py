@@ -1,0 +1,24 @@
+"""What a step sees: the context, its key-value state, and how both are written down."""
+
+from typing import Any
+
+from batonflow.workflow_core.context import serializers as _serializers
+from batonflow.workflow_core.context.context import Context, RetryInfo
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateStore
+
+__all__ = [
+    "BaseSerializer",
+    "Context",
+    "DictState",
+    "InMemoryStateStore",
+    "JsonPickleSerializer",
+    "JsonSerializer",
+    "PickleSerializer",
+    "RetryInfo",
+    "StateStore",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_serializers, name)

@@ -114,6 +114,7 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
             instance: The object whose method is traced, None for a function.
             parent_span_id: The enclosing span.
             tags: The tags in force.
+            **kwargs: What the opener adds.
         """
 
     @abstractmethod
@@ -246,4 +247,4 @@ class SimpleSpanHandler(BaseSpanHandler[SimpleSpan]):
 
     def print_trace_trees(self) -> None:
         """Print :meth:`format_trace_trees`."""
-        print(self.format_trace_trees())  # noqa: T201 - printing is what it is for
+        print(self.format_trace_trees())

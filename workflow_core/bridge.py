@@ -1,0 +1,68 @@
+"""The one bridge from plain code to async code: a background thread with an event loop, one per process."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+__all__ = ["run_on_background_loop"]
+
+
+class _Background:
+    """The loop and its thread, made at first use; the thread ends with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="batonflow-sync", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def is_here(self) -> bool:
+        return threading.current_thread() is self._thread
+
+
+_background = _Background()
+
+
+def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
+    """Call ``start`` on the background loop, await what it returns, and give the result back to this thread.
+
+    Args:
+        start: Returns an awaitable; one with ``cancel_run`` is cancelled by it when this thread is interrupted.
+
+    Raises:
+        RuntimeError: Called on the background loop's own thread, which would wait for itself.
+    """
+    if _background.is_here():
+        raise RuntimeError("run_sync() was called on the loop that runs it and would wait for ever: await run() instead")
+    loop = _background.loop()
+    running: list[Any] = []
+
+    async def outcome() -> Any:
+        awaitable = start()
+        running.append(awaitable)
+        return await awaitable
+
+    future = asyncio.run_coroutine_threadsafe(outcome(), loop)
+    try:
+        return future.result()
+    except (KeyboardInterrupt, SystemExit):
+        if not future.done():
+            _cancel(loop, running, future)
+        raise
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concurrent.futures.Future[Any]") -> None:
+    cancel_run = getattr(running[0], "cancel_run", None) if running else None
+    if cancel_run is None:
+        future.cancel()
+        return
+    asyncio.run_coroutine_threadsafe(cancel_run(), loop).result(timeout=10)

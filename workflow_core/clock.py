@@ -1,0 +1,79 @@
+"""One source of time, ids and randomness, so that a run can be repeated exactly.
+
+Nothing else in the engine reads a clock, makes an id or rolls dice. A run takes its source once, when it starts, from
+:func:`current_source`; tests put another one there with :func:`use_source` (see ``batonflow.workflow_core.testing``).
+"""
+
+import random
+import secrets
+import string
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["SeededSource", "Source", "current_source", "use_source"]
+
+_ALPHABET = string.ascii_letters + string.digits
+
+
+class Source:
+    """Time, ids and randomness of the operating system.
+
+    Example:
+        >>> from batonflow.workflow_core.clock import current_source
+        >>> len(current_source().token())
+        10
+    """
+
+    def now(self) -> float:
+        """The wall clock in seconds since the epoch; survives a restart of the process."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards; means nothing in another process."""
+        return time.monotonic()
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        return random.random()  # noqa: S311 - jitter, not secrets
+
+    def token(self, length: int = 10) -> str:
+        """``length`` unguessable letters and digits, for ids that leave the process."""
+        return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+class SeededSource(Source):
+    """Repeatable ids and randomness: the same seed gives the same sequence.
+
+    Args:
+        seed: Any integer.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - repeatability is the point
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def token(self, length: int = 10) -> str:
+        return "".join(self._random.choices(_ALPHABET, k=length))
+
+
+_SYSTEM = Source()
+_source: ContextVar[Source] = ContextVar("batonflow_source", default=_SYSTEM)
+
+
+def current_source() -> Source:
+    """The source that runs started here and now will use."""
+    return _source.get()
+
+
+@contextmanager
+def use_source(source: Source) -> Iterator[Source]:
+    """Let every run that starts inside the block use ``source``."""
+    token = _source.set(source)
+    try:
+        yield source
+    finally:
+        _source.reset(token)

@@ -1,0 +1,43 @@
+"""How a step that takes a list says when it has enough: ``Annotated[list[Done], Collect(Take(2))]``."""
+
+from dataclasses import dataclass
+
+__all__ = ["All", "Cardinality", "Collect", "Take"]
+
+
+class Cardinality:
+    """Base of the rules that tell when a collection is complete."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class All(Cardinality):
+    """Every event of the stream, once all work in the stream has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Cardinality):
+    """The first ``count`` events; fewer when the stream ends before. Later ones are swallowed.
+
+    Raises:
+        ValueError: ``count`` is less than 1.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"Take() needs a whole number of at least 1, got {self.count!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Marks a list parameter of a step with the rule of its completeness.
+
+    Example:
+        >>> from typing import Annotated
+        >>> FirstTwo = Annotated[list[int], Collect(Take(2))]
+    """
+
+    cardinality: Cardinality = All()

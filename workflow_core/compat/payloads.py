@@ -1,0 +1,90 @@
+"""Snapshots of earlier formats, brought to the current one."""
+
+import json
+from typing import Any, cast
+
+from batonflow.workflow_core.errors import ContextSerdeError
+
+__all__ = ["CURRENT_VERSION", "upgrade"]
+
+CURRENT_VERSION = 2
+
+
+def upgrade(payload: Any) -> dict[str, Any]:
+    """A snapshot of any known version as one of version 2.
+
+    Raises:
+        ContextSerdeError: It is not a snapshot, or one of a newer version.
+    """
+    if not isinstance(payload, dict):
+        raise ContextSerdeError(f"Context dict specified in an invalid format: a snapshot is a dict, not {type(payload).__name__}")
+    data = cast("dict[str, Any]", payload)
+    version = data.get("version", 0)
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ContextSerdeError(f"Context dict specified in an invalid format: version {version!r} is no number")
+    if version > CURRENT_VERSION:
+        raise ContextSerdeError(
+            f"Context dict specified in an invalid format: it has version {version}, this library reads up to {CURRENT_VERSION}; "
+            "it was probably written by a newer version"
+        )
+    if version == CURRENT_VERSION:
+        _check_shape(data)
+        return data
+    return _from_v1(data) if version == 1 else _from_v0(data)
+
+
+def _check_shape(data: dict[str, Any]) -> None:
+    workers = data.get("workers")
+    if not isinstance(workers, dict) or not all(isinstance(worker, dict) for worker in cast("Any", workers).values()):
+        raise ContextSerdeError("Context dict specified in an invalid format: it has no 'workers', so it is no snapshot of a run")
+
+
+def _attempt(entry: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", entry) if isinstance(entry, dict) else {"event": entry, "attempts": 0}
+
+
+def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
+    """Executions were bare events; waiters carried requirements that could not be read back."""
+    _check_shape(data)
+    workers: dict[str, Any] = {}
+    for name, worker in data["workers"].items():
+        waiters: list[dict[str, Any]] = []
+        for entry in worker.get("collected_waiters") or []:
+            waiter = {key: value for key, value in entry.items() if key != "requirements"}
+            waiter["has_requirements"] = bool(entry.get("requirements") or entry.get("has_requirements"))
+            waiters.append(waiter)
+        workers[name] = {
+            **worker,
+            "queue": [_attempt(entry) for entry in worker.get("queue") or []],
+            "in_progress": [_attempt(entry) for entry in worker.get("in_progress") or []],
+            "collected_waiters": waiters,
+        }
+    return {**data, "version": CURRENT_VERSION, "workers": workers}
+
+
+def _from_v0(data: dict[str, Any]) -> dict[str, Any]:
+    """Queues were JSON texts; executions came before queued events; buffers were kept by event type."""
+    if not {"queues", "in_progress", "event_buffers", "is_running", "state"} & set(data):
+        raise ContextSerdeError("Context dict specified in an invalid format: none of the keys of a snapshot is there")
+    waiting = set(data.get("waiting_ids") or [])
+    queues: dict[str, str] = data.get("queues") or {}
+    in_progress: dict[str, list[str]] = data.get("in_progress") or {}
+    buffers: dict[str, dict[str, list[str]]] = data.get("event_buffers") or {}
+    workers: dict[str, Any] = {}
+    for name in [*in_progress, *queues, *buffers]:
+        if name in waiting:
+            continue
+        queued = json.loads(queues.get(name) or "[]")
+        collected = [event for events in buffers.get(name, {}).values() for event in events]
+        workers[name] = {
+            "queue": [_attempt(event) for event in [*(in_progress.get(name) or []), *queued]],
+            "in_progress": [],
+            "collected_events": {"default": collected} if collected else {},
+            "collected_waiters": [],
+        }
+    return {
+        "version": CURRENT_VERSION,
+        "state": data.get("state") or {},
+        "is_running": bool(data.get("is_running")),
+        "workers": workers,
+    }

@@ -1,0 +1,348 @@
+"""What a step sees of its run, and what a caller holds of it: one class with three faces.
+
+Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and streams.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from weakref import ref
+
+from typing_extensions import TypeVar as DefaultTypeVar
+
+from batonflow.workflow_core.compat.context import EarlierContext
+from batonflow.workflow_core.context.once import run_once
+from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.snapshot import dump_run, load_run
+from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
+from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.errors import ContextStateError, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Context", "RetryInfo"]
+
+StateT = DefaultTypeVar("StateT", default=DictState)
+EventT = TypeVar("EventT", bound=Event)
+T = TypeVar("T")
+
+_IN_STEP = "only available from within step functions"
+_FROM_HANDLER = "only available from handler code"
+_RUNNING = "requires a running workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryInfo:
+    """How often the current step failed before this attempt. Times in seconds; ``last_failed_at`` since the epoch."""
+
+    retry_number: int = 0
+    elapsed_seconds: float = 0.0
+    last_exception: BaseException | None = None
+    last_failed_at: float | None = None
+
+
+class Context(EarlierContext, Generic[StateT]):
+    """The run as seen from a step, from its handler, or before it starts.
+
+    Args:
+        workflow: The workflow that will run, or whose run the snapshot holds.
+        previous_context: A snapshot made by ``to_dict()``.
+        serializer: Reads the snapshot's values; JSON by default.
+
+    Raises:
+        ContextSerdeError: ``previous_context`` is not a snapshot that can be read.
+
+    Example:
+        >>> ctx = Context(workflow)
+        >>> await workflow.run(ctx=ctx)  # a second run with this ctx sees the state of the first
+    """
+
+    def __init__(
+        self,
+        workflow: "Workflow",
+        previous_context: dict[str, Any] | None = None,
+        serializer: BaseSerializer | None = None,
+    ) -> None:
+        self._serializer = serializer or workflow.serializer
+        self._workflow: Workflow | None = workflow
+        self._item: WorkItem | None = None
+        self._run_ref: Callable[[], Run | None] = _no_run
+        self._restored: RunState | None = None
+        self._children: dict[str, Any] = {}
+        self._cell = StateCell(workflow.state_type)
+        self._store: Any = None
+        if previous_context is not None:
+            loaded = load_run(workflow, previous_context, self._serializer)
+            self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
+
+    @classmethod
+    def for_step(cls, run: "Run", item: WorkItem) -> "Context[Any]":
+        """The face that a running attempt sees; it never keeps the run alive."""
+        context = cls.__new__(cls)
+        context._item = item
+        context._run_ref = ref(run)
+        context._cell = run.cell
+        context._store = None
+        context._workflow = None
+        return context
+
+    @classmethod
+    def from_dict(
+        cls, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer | None = None
+    ) -> "Context[StateT]":
+        """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
+
+        Raises:
+            ContextSerdeError: ``data`` is no snapshot, or one of a newer version.
+        """
+        return cls(workflow, previous_context=data, serializer=serializer)
+
+    @staticmethod
+    def get_step_context() -> "Context[Any]":
+        """The context of the step that is running here, from anywhere below it.
+
+        Raises:
+            WorkflowRuntimeError: No step is running here.
+        """
+        item = current_item.get()
+        if item is None or item.run is None:
+            raise WorkflowRuntimeError("get_step_context() may only be called from within a running step")
+        return item.run.context_for(item)
+
+    # --- faces --------------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> "Run | None":
+        """The run behind this context, None before it starts."""
+        return self._run_ref()
+
+    def bind(self, run: "Run") -> None:
+        """Become the handler's face of a run that starts with this context."""
+        self._run_ref = lambda: run
+        self._cell = run.cell
+        self._restored = None
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether this context holds a run that was under way, so that running it needs no start event."""
+        if self.run is not None:
+            # A cancelled run may be resumed from its own context.
+            return self.run.ending.done and self.run.state.running
+        return self._restored is not None and self._restored.running
+
+    def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
+        """What a new run starts from: a restored state if there is one, and the staged key-value state."""
+        run = self.run
+        if run is not None and self._workflow is not None:
+            if run.state.running:
+                payload = dump_run(run.state, self._cell, self._serializer, run=run, include_state=False)
+                loaded = load_run(self._workflow, payload, self._serializer)
+                return loaded.state, self._cell, loaded.children
+            return None, self._cell, {}
+        return self._restored, self._cell, self._children
+
+    def _in_step(self, name: str) -> "tuple[Run, WorkItem]":
+        run = self._run_ref()
+        if self._item is None:
+            raise ContextStateError(f"{name} is {_IN_STEP}" if run is not None else f"{name} {_RUNNING} and is {_IN_STEP}")
+        if run is None:
+            raise ContextStateError(f"{name} is {_IN_STEP}; the run of this step is over")
+        return run, self._item
+
+    def _from_handler(self, name: str) -> "Run":
+        run = self._run_ref()
+        if self._item is not None:
+            raise ContextStateError(f"{name} is {_FROM_HANDLER}, not from inside a step")
+        if run is None:
+            raise ContextStateError(f"{name} {_RUNNING}")
+        return run
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run goes on; before a run, whether the snapshot was taken of one that did."""
+        if self._item is not None:
+            self.warn_earlier("is_running called from within a step is always True")
+            return True
+        run = self._run_ref()
+        if run is not None:
+            return run.state.running and not run.ending.over
+        return self._restored is not None and self._restored.running
+
+    @property
+    def store(self) -> InMemoryStateStore[StateT]:
+        """The run's key-value state; see ``InMemoryStateStore``."""
+        if self._store is None:
+            self._store = InMemoryStateStore.on(self._cell, self._item)
+        return cast("InMemoryStateStore[StateT]", self._store)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def send_event(self, message: Event, step: str | None = None) -> None:
+        """Send an event to every step that accepts it, or to one.
+
+        Args:
+            message: The event.
+            step: Name of a single step, or ``child.step`` of an attached workflow.
+
+        Raises:
+            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+        """
+        run = self._run_ref()
+        if run is None:
+            raise ContextStateError("send_event() called before workflow started")
+        item = self._item
+        if item is not None and item.run is not run:
+            item = None  # sent by a task that outlived its step: nobody's result waits for it
+        run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
+
+    def write_event_to_stream(self, ev: Event | None) -> None:
+        """Show an event to whoever reads the stream; None is ignored."""
+        run, item = self._in_step("write_event_to_stream")
+        if ev is not None:
+            run.on_loop(lambda: _stream(run, ev, item))
+
+    def collect_events(
+        self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None
+    ) -> list[Event] | None:
+        """Put an event aside until one of each expected type has arrived.
+
+        Args:
+            ev: The event that has just arrived.
+            expected: The types to wait for; a type may stand several times.
+            buffer_id: Keeps several collections of one step apart.
+
+        Returns:
+            The events in the order of ``expected``, or None while some are missing.
+        """
+        run, item = self._in_step("collect_events")
+        return run.on_loop(lambda: run.broker.collect(item, ev, expected, buffer_id or "default"))
+
+    async def wait_for_event(
+        self,
+        event_type: type[EventT],
+        waiter_event: Event | None = None,
+        waiter_id: str | None = None,
+        requirements: dict[str, Any] | None = None,
+        timeout: float | None = 2000,
+    ) -> EventT:
+        """Suspend this step until an event arrives; its worker is free for other work meanwhile.
+
+        Args:
+            event_type: The class to wait for.
+            waiter_event: Streamed once when the wait begins, to ask for the answer.
+            waiter_id: Names the wait; the same id gives the same answer again.
+            requirements: Attribute values that the event must have.
+            timeout: Seconds to wait at the most; None for ever. Goes on counting over a restore.
+
+        Raises:
+            TimeoutError: Nothing fitting came in time.
+        """
+        run, item = self._in_step("wait_for_event")
+        found = await run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
+        return cast("EventT", found)
+
+    async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
+        """Call ``fn`` once for this delivery, however often the step is repeated after a failure or a restore.
+
+        Args:
+            key: Names the call within this delivery; concurrent calls with one key share one call.
+            fn: Sync or async; its result must be writable as JSON. A raising ``fn`` records nothing.
+            args: Passed on to ``fn``.
+        """
+        run, item = self._in_step("once")
+        return cast("T", await run_once(run, item, key, fn, args))
+
+    def retry_info(self) -> RetryInfo:
+        """How often this delivery failed before; zeros on the first attempt."""
+        run, item = self._in_step("retry_info")
+        failures = item.failures
+        if failures is None:
+            return RetryInfo()
+        elapsed = max(0.0, run.source.now() - failures.first_attempt_at)
+        return RetryInfo(failures.count, elapsed, failures.last_error, failures.last_failed_at)
+
+    # --- the handler's side -------------------------------------------------------------------------------------------
+
+    def stream_events(self) -> AsyncIterator[Event]:
+        """The run's streamed events, from the beginning; each call is a reader of its own."""
+        return _events_of(self._from_handler("stream_events"))
+
+    async def running_steps(self) -> list[str]:
+        """Names of the steps that are executing now."""
+        run = self._from_handler("running_steps")
+        return [name for name, step in run.state.steps.items() if step.active]
+
+    def to_dict(self, serializer: BaseSerializer | None = None, *, include_state: bool = True) -> dict[str, Any]:
+        """A snapshot as JSON-able data, at any moment before, during or after a run.
+
+        Args:
+            serializer: Writes the values; JSON by default.
+            include_state: Whether the key-value state is part of it.
+
+        Raises:
+            ContextStateError: Called inside a step.
+            ValueError: A value of the state cannot be written; the message names its key.
+        """
+        if self._item is not None:
+            raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
+        serializer = serializer or self._serializer
+        run = self._run_ref()
+        if run is not None:
+            return run.on_loop(lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state))
+        workflow = cast("Workflow", self._workflow)
+        state = self._restored or RunState("", workflow.step_table)
+        return dump_run(state, self._cell, serializer, include_state=include_state)
+
+    def __repr__(self) -> str:
+        run = self._run_ref()
+        where = f"run {run.state.run_id!r}" if run is not None else "not running"
+        return f"<Context of {where}{f', step {self._item.spec.name}' if self._item is not None else ''}>"
+
+
+def _no_run() -> None:
+    return None
+
+
+def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
+    if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
+    if run.ending.over:
+        if inside:
+            return  # a step that was cancelled, on its way out
+        raise WorkflowRuntimeError(
+            f"Run {run.state.run_id} of {run.workflow.workflow_name} is over, it takes no more events; "
+            f"{type(event).__name__} was not delivered. Start a new run"
+        )
+    if target is not None and "." in target and run.family is not None:
+        run.family.send_to(target, event)
+        return
+    if target is not None:
+        run.workflow.check_target(event, target)
+    if item is not None:
+        progress = item.done()
+        progress.sends += 1
+        if progress.sends <= progress.skip_sends:
+            return
+        if item.segment is not None:
+            item.segment.sends.append((progress.sends, event, target))
+    run.send(event, target, item)
+
+
+def _stream(run: "Run", event: Event, item: WorkItem) -> None:
+    if run.ending.over:
+        return
+    progress = item.done()
+    progress.streamed += 1
+    if progress.streamed <= progress.skip_streamed or (run.family is not None and run.family.streamed(event)):
+        return
+    if item.segment is not None:
+        item.segment.streamed.append((progress.streamed, event))
+    run.publish(event, item.spec.name, item.id)
+
+
+async def _events_of(run: "Run") -> AsyncIterator[Event]:
+    async for item in run.reader():
+        yield item.event

@@ -1,0 +1,181 @@
+"""How values become text in a snapshot, and values again.
+
+Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported or
+called because a payload says so.
+"""
+
+import importlib
+import json
+from collections.abc import Iterable
+from typing import Any, Protocol, cast, runtime_checkable
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from batonflow.workflow_core.events import DictLikeModel, StopEvent
+from batonflow.workflow_core.types import loaded_class
+
+__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer"]
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
+
+
+@runtime_checkable
+class BaseSerializer(Protocol):
+    """Writes a value as text and reads it back."""
+
+    def serialize(self, value: Any) -> str:
+        """The text for a value; raises ValueError or TypeError when there is none."""
+        ...
+
+    def deserialize(self, value: str) -> Any:
+        """The value for a text."""
+        ...
+
+
+class JsonSerializer:
+    """Writes plain data, pydantic models and components (``class_name`` and ``to_dict``) as JSON.
+
+    Args:
+        allowed_types: The classes, or their qualified names, that a payload may name. None: every class that is loaded.
+
+    Example:
+        >>> JsonSerializer().deserialize(JsonSerializer().serialize({"a": [1, 2]}))
+        {'a': [1, 2]}
+    """
+
+    def __init__(self, *, allowed_types: Iterable[type | str] | None = None) -> None:
+        self._allowed: set[str] | None = None
+        self._known: dict[str, type] = {}
+        if allowed_types is not None:
+            self._allowed = set()
+            for entry in allowed_types:
+                name = entry if isinstance(entry, str) else _qualified(entry)
+                self._allowed.add(name)
+                if isinstance(entry, type):
+                    self._known[name] = entry
+
+    def knowing(self, types: Iterable[type]) -> "JsonSerializer":
+        """The same serializer, which also finds ``types``, for example those declared inside functions."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._known = {**{_qualified(cls): cls for cls in types}, **self._known}
+        return other
+
+    def serialize(self, value: Any) -> str:
+        """The JSON text of a value.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+        """
+        if _is_plain(value):
+            return to_json(value, inf_nan_mode="constants").decode()
+        return json.dumps(self._encode(value))
+
+    def deserialize(self, value: str) -> Any:
+        """The value of a JSON text.
+
+        Raises:
+            ValueError: The text is no JSON, or names a class that may not be used.
+        """
+        read = from_json(value)
+        # Wrapped values are marked by these keys; without them nothing needs to be looked at.
+        return self._decode(read) if '"__is_' in value else read
+
+    def _encode(self, value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return {"__is_pydantic": True, "value": self._encode_model(value), "qualified_name": _qualified(type(value))}
+        if isinstance(value, dict):
+            items = cast("dict[Any, Any]", value)
+            return {key if isinstance(key, str) else _key(key): self._encode(inner) for key, inner in items.items()}
+        if isinstance(value, list | tuple):
+            return [self._encode(inner) for inner in cast("list[Any]", value)]
+        if type(value) in _SCALARS:
+            return value
+        if hasattr(value, "class_name") and hasattr(value, "to_dict"):
+            return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(type(value))}
+        try:
+            return json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON") from error
+
+    def _encode_model(self, model: BaseModel) -> dict[str, Any]:
+        """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
+        untyped = {name for name, field in type(model).model_fields.items() if "Any" in str(field.annotation)}
+        try:
+            dumped = model.model_dump(mode="json", exclude=untyped or None, fallback=self._encode)
+        except PydanticSerializationError as error:
+            raise ValueError(f"{_qualified(type(model))}: {error}") from error
+        for name in untyped:
+            dumped[name] = self._encode(getattr(model, name))
+        if isinstance(model, DictLikeModel) and model.to_dict():
+            dumped["_data"] = {name: self._encode(value) for name, value in model.to_dict().items()}
+        if isinstance(model, StopEvent) and "result" in dumped and "result" not in type(model).model_fields:
+            dumped["result"] = self._encode(model.result)
+        return dumped
+
+    def _decode(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._decode(inner) for inner in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        data = cast("dict[str, Any]", value)
+        if data.get("__is_pydantic"):
+            cls = self._resolve(str(data["qualified_name"]), BaseModel)
+            return cls.model_validate(self._decode(data["value"]))
+        if data.get("__is_component"):
+            return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
+        return {key: self._decode(inner) for key, inner in data.items()}
+
+    def _resolve(self, name: str, base: type) -> Any:
+        cls: Any = self._known.get(name)
+        if cls is None:
+            if self._allowed is not None and name not in self._allowed:
+                raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
+            cls = loaded_class(name)
+            for home in _EARLIER_HOMES if cls is None else ():
+                if name.startswith(home):
+                    cls = loaded_class("batonflow.workflow_core." + name.removeprefix(home)) or loaded_class(
+                        "batonflow.workflow_core." + name.rpartition(".")[2]
+                    )
+        if not isinstance(cls, type) or not issubclass(cls, base):
+            raise ValueError(f"The payload names {name}, which is not a loaded class that a payload may name")
+        if base is object and not (hasattr(cls, "class_name") and hasattr(cls, "from_dict")):
+            raise ValueError(f"The payload names {name}, which is no component with class_name and from_dict")
+        return cls
+
+
+def _qualified(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _key(key: Any) -> str:
+    if key is None or isinstance(key, bool | int | float):
+        return json.loads(json.dumps({key: 0})).popitem()[0]
+    raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is plain JSON data, without a look at anything but exact types."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is dict:
+        for key, inner in value.items():
+            if type(key) is not str or not (type(inner) in _SCALARS or _is_plain(inner)):
+                return False
+        return True
+    if kind is list:
+        for inner in value:
+            if not (type(inner) in _SCALARS or _is_plain(inner)):
+                return False
+        return True
+    return False
+
+
+def __getattr__(name: str) -> Any:
+    # Pickle can run code, so its module is loaded only for those who ask for it by name.
+    if name in ("PickleSerializer", "JsonPickleSerializer"):
+        return importlib.import_module("batonflow.workflow_core.context.pickle_serializer").PickleSerializer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,446 @@
+"""A run as data: written from the live state at any moment, and read back.
+
+The format is version 2 of the one that LlamaIndex workflows write; versions 0 and 1 are brought to it first. What this
+engine keeps beyond it (numbers of sends and writes, answers, ``once`` records, children) stands in keys of its own.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import ValidationError
+
+from batonflow.workflow_core.compat.payloads import upgrade
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.context.state_data import dump_state, load_state
+from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.workflow_core.engine.state import (
+    Buffer,
+    Failures,
+    Progress,
+    RunState,
+    StepState,
+    Stream,
+    Waiter,
+    WorkItem,
+)
+from batonflow.workflow_core.engine.ticks import EventArrived
+from batonflow.workflow_core.errors import ContextSerdeError
+from batonflow.workflow_core.events import CollectionReleaseEvent, Event
+from batonflow.workflow_core.types import dump_exception, load_exception
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["LoadedRun", "dump_run", "load_run"]
+
+
+@dataclass(slots=True)
+class LoadedRun:
+    """What a snapshot holds: the run's state, its key-value state, and its children as they were written."""
+
+    state: RunState
+    cell: StateCell
+    children: dict[str, Any]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def dump_run(
+    state: RunState,
+    cell: StateCell,
+    serializer: BaseSerializer,
+    *,
+    run: "Run | None" = None,
+    include_state: bool = True,
+) -> dict[str, Any]:
+    """The snapshot of a run.
+
+    Args:
+        state: The run's state.
+        cell: Its key-value state.
+        serializer: Writes events and values.
+        run: The live run, for what is on its way and for children.
+        include_state: Whether the key-value state is part of it.
+
+    Raises:
+        ValueError: Something cannot be written; the message names it.
+    """
+    writer = _Writer(serializer)
+    ended = run is not None and run.ending.over
+    payload: dict[str, Any] = {
+        "version": 2,
+        "state": dump_state(cell.state, serializer) if include_state else {},
+        "is_running": state.running,
+        "run_id": state.run_id,
+        "workers": {name: writer.step(state, name) for name in state.table.steps},
+        "stream_seq": state.stream_seq,
+        "work_item_seq": state.item_seq,
+        "waiter_seq": state.waiter_seq,
+        "deliveries": writer.deliveries(run) if run is not None and state.running else [],
+        "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
+        "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
+    }
+    if run is not None and run.family is not None:
+        payload["children"] = _dump_children(run, serializer)
+    return payload
+
+
+def _dump_children(run: "Run", serializer: BaseSerializer) -> dict[str, Any]:
+    family = run.family
+    assert family is not None
+    runs = list(family.saved)
+    for child in [*family.finished, *family.children] if run.state.running else []:
+        inner = child.run
+        payload = dump_run(inner.state, inner.cell, inner.workflow.serializer, run=inner)
+        if inner.ending.done and not inner.state.running and inner.ending.event is not None:
+            payload["result"] = serializer.serialize(inner.ending.event)
+        call = list(child.call) if child.call is not None else None
+        runs.append({"name": child.name, "path": inner.path, "call": call, "payload": payload})
+    return {"counts": dict(family.counts), "runs": runs}
+
+
+class _Writer:
+    """Writes the parts of a run with one serializer."""
+
+    def __init__(self, serializer: BaseSerializer) -> None:
+        self._serializer = serializer
+
+    def event(self, event: Event | None) -> str | None:
+        if event is None:
+            return None
+        try:
+            return self._serializer.serialize(event)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Event {type(event).__name__} cannot be written into a snapshot: {error}") from error
+
+    def step(self, state: RunState, name: str) -> dict[str, Any]:
+        step = state.steps.get(name)
+        if step is None:
+            return {
+                "queue": [], "in_progress": [], "collected_events": {}, "static_collect_events": [],
+                "collected_waiters": [],
+            }  # fmt: skip
+        executing = [item for item in step.items.values() if item.worker >= 0 or item.suspended]
+        queued = [item for item in step.queue if item.id in step.items and item.id not in step.waiting_slot]
+        answered = [item for item in step.queue if item.id in step.waiting_slot]
+        delayed = [item for item in state.delayed.values() if item.spec.name == name]
+        waiters = [waiter for waiters in state.waiters.values() for waiter in waiters]
+        return {
+            "queue": [self.item(item) for item in [*queued, *delayed]],
+            "in_progress": [{**self.item(item), "worker_id": item.worker} for item in [*executing, *answered]],
+            "collected_events": {
+                buffer_id: [self.event(event) for events in buffer.have.values() for event in events]
+                for buffer_id, buffer in step.buffers.items()
+            },
+            "static_collect_events": [
+                self.event(event) for queue in step.joins.get(0, ()) for event in queue
+            ],
+            "joins": {
+                str(key): [[self.event(event) for event in queue] for queue in queues]
+                for key, queues in step.joins.items()
+            },
+            "collected_waiters": [self.waiter(waiter) for waiter in waiters if waiter.item.spec.name == name],
+        }
+
+    def item(self, item: WorkItem) -> dict[str, Any]:
+        failures = item.failures
+        bound = None
+        if item.inputs is not None and item.spec.config.collect is None:
+            names = [slot.name for slot in item.spec.slots]
+            bound = {name: self.event(event) for name, event in zip(names, item.inputs, strict=True)}
+        return {
+            "event": self.event(item.event),
+            "bound_events": bound,
+            "attempts": failures.count if failures is not None else 0,
+            "first_attempt_at": failures.first_attempt_at if failures is not None else None,
+            "last_exception": dump_exception(failures.last_error) if failures and failures.last_error else None,
+            "last_failed_at": failures.last_failed_at if failures is not None else None,
+            "recovery_counts": dict(item.recoveries or {}),
+            "not_before": item.due,
+            "scope_path": _scope(item.stream),
+            "work_item_id": f"work_item_{item.id}",
+            "progress": self.progress(item.progress),
+        }
+
+    def progress(self, progress: Progress | None) -> dict[str, Any] | None:
+        if progress is None:
+            return None
+        once = {key: value for key, value in progress.once.items() if not isinstance(value, asyncio.Future)}
+        return {
+            "sends": max(progress.sends, progress.skip_sends),
+            "writes": max(progress.writes, progress.skip_writes),
+            "streamed": max(progress.streamed, progress.skip_streamed),
+            "collected": [
+                None if found is None else [self.event(event) for event in found] for found in progress.collected
+            ],
+            "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
+            "once": {key: self._serializer.serialize(value) for key, value in once.items()},
+        }
+
+    def waiter(self, waiter: Waiter) -> dict[str, Any]:
+        cls = waiter.event_type
+        try:
+            requirements = None if waiter.unknown_requirements else self._serializer.serialize(waiter.requirements)
+        except (TypeError, ValueError):
+            requirements = None
+        return {
+            "waiter_id": waiter.id,
+            "key": waiter.key,
+            "event": self.event(waiter.item.event),
+            "bound_events": None,
+            "waiting_for_event": f"{cls.__module__}.{cls.__qualname__}",
+            "has_requirements": bool(waiter.requirements) or waiter.unknown_requirements,
+            "requirements": requirements,
+            "resolved_event": None,
+            "scope_path": _scope(waiter.item.stream),
+            "work_item_id": f"work_item_{waiter.item.id}",
+            "due": waiter.due,
+        }
+
+    def stream(self, stream: Stream) -> dict[str, Any]:
+        return {
+            "stream_id": str(stream.id),
+            "source_step": stream.producer,
+            "scope_path": _scope(stream.parent),
+            "open_work_items": stream.live,
+            "recovery_counts": dict(stream.recoveries or {}),
+            "collected": {name: [self.event(event) for event in events] for name, events in stream.collected.items()},
+            "released": sorted(stream.released),
+        }
+
+    def deliveries(self, run: "Run") -> list[dict[str, Any]]:
+        return [
+            {
+                "event": self.event(tick.event),
+                "step_id": tick.target,
+                "recovery_counts": dict(tick.recoveries or {}),
+                "scope_path": [],
+            }
+            for tick in run.undelivered()
+        ]
+
+
+def _scope(stream: Stream | None) -> list[str]:
+    path: list[str] = []
+    while stream is not None:
+        path.insert(0, str(stream.id))
+        stream = stream.parent
+    return path
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> LoadedRun:
+    """Read a snapshot.
+
+    Raises:
+        ContextSerdeError: It is no snapshot, one of a newer version, or something in it cannot be read.
+    """
+    if isinstance(serializer, JsonSerializer):
+        serializer = serializer.knowing(workflow.declared_types)
+    try:
+        data = upgrade(payload)
+        return _Reader(workflow, data, serializer).read()
+    except ContextSerdeError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        raise ContextSerdeError(f"Context dict specified in an invalid format: {type(error).__name__}: {error}") from error
+
+
+class _Reader:
+    """Builds a run's state from a snapshot of version 2."""
+
+    def __init__(self, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer) -> None:
+        self._workflow = workflow
+        self._data = data
+        self._serializer = serializer
+        self._state = RunState(str(data.get("run_id") or ""), workflow.step_table)
+        self._streams: dict[str, Stream] = {}
+        self._items: dict[str, WorkItem] = {}
+
+    def read(self) -> LoadedRun:
+        data, state = self._data, self._state
+        state.running = bool(data.get("is_running"))
+        state.elapsed = float(data.get("elapsed_alive") or 0.0)
+        state.waiter_seq = int(data.get("waiter_seq") or 0)
+        self._read_streams(data.get("streams") or {}, data.get("collection_release_states") or {})
+        workers = {name: worker for name, worker in data["workers"].items() if name in state.table.steps}
+        for name, worker in workers.items():
+            self._read_step(state.step(state.table.steps[name]), worker)
+        for name, worker in workers.items():
+            self._read_waiters(state.step(state.table.steps[name]), worker)
+        self._start_what_was_executing(workers)
+        for delivery in data.get("deliveries") or []:
+            state.restored_deliveries.append(
+                EventArrived(self._event(delivery["event"]), delivery.get("step_id"), _counts(delivery))
+            )
+        return LoadedRun(state, self._cell(data.get("state") or {}), data.get("children") or {})
+
+    def _cell(self, payload: dict[str, Any]) -> StateCell:
+        state_type = self._workflow.state_type
+        store_type = payload.get("store_type", "in_memory")
+        if store_type != "in_memory":
+            cell = StateCell(state_type)
+            cell.foreign = str(store_type)
+            return cell
+        if not payload:
+            return StateCell(state_type)
+        loaded = load_state(payload, self._serializer, state_type)
+        return StateCell(state_type, loaded)
+
+    def _event(self, text: Any) -> Event:
+        event = self._serializer.deserialize(text)
+        if not isinstance(event, Event):
+            raise ContextSerdeError(f"The snapshot holds a {type(event).__name__} where an event belongs: {str(text)[:80]}")
+        return event
+
+    def _read_streams(self, streams: dict[str, Any], releases: dict[str, Any]) -> None:
+        state = self._state
+        pending = sorted(streams.values(), key=lambda entry: len(entry.get("scope_path") or []))
+        for entry in pending:
+            state.stream_seq += 1
+            parent = self._stream(entry.get("scope_path"))
+            stream = Stream(state.stream_seq, entry["source_step"], parent, _counts(entry))
+            stream.released = set(entry.get("released") or [])
+            for name, events in (entry.get("collected") or {}).items():
+                stream.collected[name] = [self._event(event) for event in events]
+            self._streams[str(entry["stream_id"])] = state.streams[stream.id] = stream
+            if parent is not None:
+                parent.live += 1
+        for release in releases.values():
+            stream = self._streams.get(str(release["stream_id"]))
+            name = release["binding_id"].partition("->")[2].partition(":")[0]
+            if stream is not None and release.get("released"):
+                stream.released.add(name)
+            elif stream is not None:
+                stream.collected[name] = [self._event(event) for event in release.get("buffer") or []]
+
+    def _stream(self, scope: list[str] | None) -> Stream | None:
+        return self._streams.get(str(scope[-1])) if scope else None
+
+    def _read_step(self, step: StepState, worker: dict[str, Any]) -> None:
+        for entry in [*worker.get("in_progress", []), *worker.get("queue", [])]:
+            self._item(step, entry)
+        for buffer_id, events in (worker.get("collected_events") or {}).items():
+            buffer = step.buffers[buffer_id] = Buffer()
+            for event in map(self._event, events):
+                buffer.have.setdefault(type(event), deque()).append(event)
+        joins: dict[str, Any] = worker.get("joins") or {}
+        if not joins and worker.get("static_collect_events"):
+            events = [self._event(event) for event in worker["static_collect_events"]]
+            step.joins[0] = [deque(e for e in events if type(e) in slot.types) for slot in step.spec.slots]
+        for key, queues in joins.items():
+            stream = self._streams.get(key)
+            number = stream.id if stream is not None else 0
+            step.joins[number] = [deque(map(self._event, queue)) for queue in queues]
+            if stream is not None:
+                stream.live += sum(len(queue) for queue in queues)
+
+    def _item(self, step: StepState, entry: dict[str, Any]) -> WorkItem:
+        state = self._state
+        known = str(entry.get("work_item_id") or "")
+        number = int(known.rpartition("_")[2]) if known.rpartition("_")[2].isdigit() else 0
+        while not number or any(item.id == number for item in self._items.values()):
+            number = max(state.item_seq, number) + 1
+        state.item_seq = max(state.item_seq, number, int(self._data.get("work_item_seq") or 0))
+        event = self._event(entry["event"])
+        item = WorkItem(number, step.spec, event, self._stream(entry.get("scope_path")), _counts(entry))
+        if entry.get("bound_events"):
+            item.inputs = tuple(self._event(entry["bound_events"][slot.name]) for slot in step.spec.slots)
+        elif isinstance(event, CollectionReleaseEvent):
+            item.inputs = cast("list[Event]", event.events)
+        if entry.get("attempts"):
+            error = load_exception(entry.get("last_exception"))
+            first = float(entry.get("first_attempt_at") or 0.0)
+            item.failures = Failures(int(entry["attempts"]), first, error, entry.get("last_failed_at"))
+        item.due = entry.get("not_before")
+        item.progress = self._progress(entry.get("progress"))
+        if item.stream is not None:
+            item.stream.live += 1
+        self._items[known or f"work_item_{number}"] = item
+        step.items[item.id] = item
+        state.busy += 1
+        if item.due is not None:
+            state.delayed[item.id] = item
+        return item
+
+    def _progress(self, entry: dict[str, Any] | None) -> Progress | None:
+        if entry is None:
+            return None
+        progress = Progress()
+        progress.skip_sends, progress.skip_writes = entry["sends"], entry["writes"]
+        progress.skip_streamed = entry["streamed"]
+        progress.collected = [
+            None if found is None else [self._event(event) for event in found] for found in entry["collected"]
+        ]
+        progress.answers = {
+            key: None if answer is None else self._event(answer) for key, answer in entry["answers"].items()
+        }
+        progress.once = {key: self._serializer.deserialize(value) for key, value in entry["once"].items()}
+        return progress
+
+    def _read_waiters(self, step: StepState, worker: dict[str, Any]) -> None:
+        ordinals: dict[int, int] = {}
+        for entry in worker.get("collected_waiters") or []:
+            item = self._items.get(str(entry.get("work_item_id"))) or self._item(step, entry)
+            self._items.setdefault(str(entry.get("work_item_id")), item)
+            ordinals[item.id] = ordinals.get(item.id, 0) + 1
+            awaited = entry["waiting_for_event"]
+            event_type = self._event_type(awaited)
+            waiter_id = str(entry["waiter_id"])
+            implicit = waiter_id.startswith("waiter_")
+            qualified = f"{event_type.__module__}.{event_type.__qualname__}"
+            key = entry.get("key") or (f"{ordinals[item.id]}:{qualified}" if implicit else waiter_id)
+            if entry.get("resolved_event"):
+                item.done().answers[key] = self._event(entry["resolved_event"])
+                continue
+            written = entry.get("requirements")
+            requirements = self._serializer.deserialize(written) if isinstance(written, str) else {}
+            waiter = Waiter(waiter_id, key, event_type, requirements, item, entry.get("due"))
+            waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
+            self._state.waiters.setdefault(event_type, []).append(waiter)
+            item.open_waits += 1
+
+    def _event_type(self, name: str) -> type[Event]:
+        wanted = name.rpartition(".")[2]
+        for cls in [*self._workflow.events, *_known_events()]:
+            if f"{cls.__module__}.{cls.__qualname__}" == name or (cls.__name__ == wanted and name.startswith("workflows.")):
+                return cls
+        for cls in [*self._workflow.events, *_known_events()]:
+            if cls.__name__ == wanted:
+                return cls
+        raise ContextSerdeError(f"The snapshot waits for {name}, which is not a loaded event class")
+
+    def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
+        """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
+        for name in workers:
+            step = self._state.step(self._state.table.steps[name])
+            for item in step.items.values():
+                if item.due is not None:
+                    continue
+                if step.active < step.spec.num_workers:
+                    item.worker = step.workers
+                    step.active += 1
+                    step.workers += 1
+                else:
+                    step.queue.append(item)
+
+
+def _counts(entry: dict[str, Any]) -> dict[str, int] | None:
+    return entry.get("recovery_counts") or None
+
+
+def _known_events() -> list[type[Event]]:
+    """Every loaded event class."""
+    found: list[type[Event]] = []
+    stack = [Event]
+    while stack:
+        cls = stack.pop()
+        found.append(cls)
+        stack.extend(cls.__subclasses__())
+    return found

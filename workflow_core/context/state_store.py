@@ -1,0 +1,342 @@
+"""The key-value state of a run: typed or free, with dotted paths and edits that commit as a whole."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+
+from pydantic import BaseModel
+
+from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.state_data import dump_state, load_state
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import ContextSerdeError
+from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning
+
+__all__ = ["DictState", "InMemoryStateStore", "StateCell", "StateStore", "UnserializableKeyWarning", "new_state"]
+
+StateT = TypeVar("StateT", bound=BaseModel)
+_MISSING: Any = object()
+MAX_DEPTH = 1000
+
+
+@runtime_checkable
+class StateStore(Protocol):
+    """What a state store offers to steps and handlers."""
+
+    state_type: type[BaseModel]
+
+    async def get(self, path: str, default: Any = ...) -> Any: ...
+    async def set(self, path: str, value: Any) -> None: ...
+    async def get_state(self) -> Any: ...
+    async def set_state(self, state: Any) -> None: ...
+    async def clear(self) -> None: ...
+
+
+def new_state(state_type: type[StateT]) -> StateT:
+    """A state of this type from its defaults.
+
+    Raises:
+        ValueError: A field has no default.
+    """
+    try:
+        return state_type()
+    except ValueError as error:
+        raise ValueError(f"State must have defaults for all fields, {state_type.__name__} has not: {error}") from error
+
+
+class StateCell:
+    """The one place where a run's state lives; every store object of the run looks at the same cell."""
+
+    __slots__ = ("editor", "foreign", "lock", "state", "state_type")
+
+    def __init__(self, state_type: type[BaseModel], state: BaseModel | None = None) -> None:
+        self.state_type = state_type
+        self.state: BaseModel = state if state is not None else new_state(state_type)
+        # The lock of edit_state and who holds it; made at the first edit.
+        self.lock: asyncio.Lock | None = None
+        self.editor: asyncio.Task[Any] | None = None
+        self.foreign: str | None = None
+
+
+class InMemoryStateStore(Generic[StateT]):
+    """State kept in memory; ``ctx.store`` is one.
+
+    Args:
+        initial_state: The model to begin with.
+
+    Example:
+        >>> await ctx.store.set("user.name", "Ann")
+        >>> await ctx.store.get("user.name")
+        'Ann'
+    """
+
+    __slots__ = ("_cell", "_item")
+
+    def __init__(self, initial_state: StateT) -> None:
+        self._cell = StateCell(type(initial_state), initial_state)
+        self._item: WorkItem | None = None
+
+    @classmethod
+    def on(cls, cell: StateCell, item: WorkItem | None) -> "InMemoryStateStore[Any]":
+        """The store of a cell, as a running attempt (or, with None, the handler) uses it."""
+        if cell.foreign is not None:
+            raise ContextSerdeError(
+                f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through that store"
+            )
+        store = cls.__new__(cls)
+        store._cell = cell
+        store._item = item
+        return store
+
+    @property
+    def state_type(self) -> type[StateT]:
+        """The class of the state."""
+        return cast("type[StateT]", self._cell.state_type)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, default: Any = _MISSING) -> Any:
+        """The value at a dotted path: dict keys, list indexes, fields and attributes.
+
+        Raises:
+            ValueError: Nothing is there and no default was given, or the path is too deep.
+        """
+        segments = _segments(path)
+        if self._item is not None and self._item.segment is not None:
+            self._note_read(segments[0])
+        found: Any = self._cell.state
+        for segment in segments:
+            found = _read(found, segment)
+            if found is _MISSING:
+                if default is _MISSING:
+                    raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
+                return default
+        return found
+
+    async def get_state(self) -> StateT:
+        """A shallow copy of the whole state."""
+        if self._item is not None and self._item.segment is not None:
+            self._note_read(None)
+        return cast("StateT", self._cell.state.model_copy())
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def set(self, path: str, value: Any) -> None:
+        """Put a value at a dotted path; missing dicts on the way are made.
+
+        Only the containers on the path are made anew, so that who holds an older state does not see the change.
+
+        Raises:
+            ValueError: The path is empty or too deep, or leads through something that cannot hold it.
+            RuntimeError: Called inside an ``edit_state`` block of the same task.
+        """
+        if not path:
+            raise ValueError("Path cannot be empty: name the key to write")
+        segments = _segments(path)
+        if self._cell.lock is not None:
+            await self._wait_for_editor()
+        if self._counts():
+            state = self._cell.state
+            head = segments[0]
+            _write(state, head, value if len(segments) == 1 else _rebuilt(_read(state, head), segments[1:], value, path))
+            self._note_write(path, value)
+
+    async def set_state(self, state: StateT) -> None:
+        """Replace the state, or with an instance of a parent class, the fields that it has.
+
+        Raises:
+            ValueError: The class of ``state`` has nothing to do with the state's.
+        """
+        if self._cell.lock is not None:
+            await self._wait_for_editor()
+        if self._counts():
+            self._put(state)
+            self._note_write("", state)
+
+    def _put(self, state: BaseModel) -> None:
+        cell = self._cell
+        if isinstance(state, type(cell.state)):
+            cell.state = state
+        elif issubclass(type(cell.state), type(state)):
+            merged = cell.state.model_copy()
+            for name in _names(state):
+                _write(merged, name, _read(state, name))
+            cell.state = merged
+        else:
+            raise ValueError(
+                f"State must be of type {type(cell.state).__name__} or a parent of it, got {type(state).__name__}"
+            )
+
+    async def clear(self) -> None:
+        """Reset every value to its default."""
+        if self._cell.lock is not None:
+            await self._wait_for_editor()
+        if self._counts():
+            self._cell.state = new_state(type(self._cell.state))
+            self._note_write("", self._cell.state)
+
+    @asynccontextmanager
+    async def edit_state(self) -> AsyncIterator[StateT]:
+        """Edit a copy of the state alone; it is committed when the block ends without an exception.
+
+        Reads never wait and see the committed state, also inside the block.
+
+        Raises:
+            RuntimeError: Called inside another ``edit_state`` block of the same task.
+        """
+        cell = self._cell
+        if cell.lock is None:
+            cell.lock = asyncio.Lock()
+        await self._wait_for_editor()
+        async with cell.lock:
+            cell.editor = asyncio.current_task()
+            if self._item is not None and self._item.segment is not None:
+                self._note_read(None)
+            try:
+                draft = _draft(cell.state)
+                yield cast("StateT", draft)
+                if self._counts():
+                    self._note_edit(cell.state, draft)
+                    cell.state = draft
+            finally:
+                cell.editor = None
+
+    async def _wait_for_editor(self) -> None:
+        cell = self._cell
+        if cell.editor is not None and cell.editor is asyncio.current_task():
+            raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
+        if cell.lock is not None and cell.lock.locked():
+            async with cell.lock:
+                pass
+
+    # --- what the run must know ---------------------------------------------------------------------------------------
+
+    def _counts(self) -> bool:
+        """Number the write; tells whether it is to be done, as a restored attempt passes over those already done."""
+        if self._item is None:
+            return True
+        progress = self._item.done()
+        progress.writes += 1
+        return progress.writes > progress.skip_writes
+
+    def _note_read(self, key: str | None) -> None:
+        item = self._item
+        if item is not None and item.run is not None and item.run.recorder is not None:
+            item.run.recorder.read(item, key)
+
+    def _note_write(self, path: str, value: Any) -> None:
+        item = self._item
+        if item is None or item.segment is None or item.run is None or item.run.recorder is None:
+            return
+        if path:
+            item.run.recorder.wrote(item, path, value)
+        else:
+            for name in _names(value):
+                item.run.recorder.wrote(item, name, _read(value, name))
+
+    def _note_edit(self, before: BaseModel, after: BaseModel) -> None:
+        if self._item is None or self._item.segment is None:
+            return
+        for name in _names(after):
+            if not _equal(_read(before, name), _read(after, name)):
+                self._note_write(name, _read(after, name))
+
+    # --- as data ------------------------------------------------------------------------------------------------------
+
+    def to_dict(self, serializer: BaseSerializer) -> dict[str, Any]:
+        """The state as JSON-able data."""
+        return dump_state(self._cell.state, serializer)
+
+    @classmethod
+    def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
+        """A store from the data that ``to_dict`` gave."""
+        return cls(load_state(payload, serializer, DictState))
+
+
+def _segments(path: str) -> list[str]:
+    if "." not in path:
+        return [path]
+    segments = path.split(".")
+    if len(segments) > MAX_DEPTH:
+        raise ValueError(f"Path has {len(segments)} segments, the most is {MAX_DEPTH}")
+    return segments
+
+
+def _read(container: Any, key: str) -> Any:
+    """One step down a path, or the mark for nothing there."""
+    if isinstance(container, dict):
+        found = cast("dict[Any, Any]", container)
+        if key in found:
+            return found[key]
+        return found.get(int(key), _MISSING) if key.lstrip("-").isdigit() else _MISSING
+    if isinstance(container, BaseModel):
+        if key in type(container).model_fields:
+            return getattr(container, key)
+        if isinstance(container, DictLikeModel):
+            return container.to_dict().get(key, _MISSING)
+        return getattr(container, key, _MISSING)
+    if isinstance(container, list | tuple):
+        try:
+            return cast("list[Any]", container)[int(key)]
+        except (ValueError, IndexError):
+            return _MISSING
+    return getattr(container, key, _MISSING)
+
+
+def _write(container: Any, key: str, value: Any) -> None:
+    if isinstance(container, dict):
+        container[key] = value
+    elif isinstance(container, list):
+        cast("list[Any]", container)[int(key)] = value
+    elif isinstance(container, DictLikeModel) and key not in type(container).model_fields:
+        container.to_dict()[key] = value
+    else:
+        setattr(container, key, value)
+
+
+def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
+    """A copy of a container in which the value stands at the end of the segments."""
+    fresh: Any = {} if container is _MISSING or container is None else copy.copy(container)
+    inner = value if len(segments) == 1 else _rebuilt(_read(fresh, segments[0]), segments[1:], value, path)
+    try:
+        _write(fresh, segments[0], inner)
+    except (ValueError, IndexError, AttributeError, TypeError) as error:
+        raise ValueError(f"Path {path!r} cannot be written: {type(fresh).__name__} does not hold {segments[0]!r}") from error
+    return fresh
+
+
+def _names(state: BaseModel) -> Iterator[str]:
+    """Every top-level name of a state, declared and dynamic."""
+    yield from type(state).model_fields
+    if isinstance(state, DictLikeModel):
+        yield from list(state.to_dict())
+
+
+def _draft(state: BaseModel) -> BaseModel:
+    """A deep copy; what is excluded from dumps or cannot be copied is shared."""
+    draft = state.model_copy()
+    memo: dict[int, Any] = {}
+    fields = type(state).model_fields
+    for name in _names(state):
+        if name in fields and fields[name].exclude:
+            continue
+        value = _read(state, name)
+        try:
+            copied = copy.deepcopy(value, memo)
+        except Exception:  # noqa: BLE001 - user objects may refuse to be copied in any way
+            continue
+        if name in fields:
+            draft.__dict__[name] = copied
+        else:
+            _write(draft, name, copied)
+    return draft
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # noqa: BLE001 - == of user values may raise anything
+        return False

@@ -1,0 +1,437 @@
+"""``@step`` and ``@catch_error``: a signature is read once, here, and never looked at again.
+
+What was read is a :class:`StepConfig`, put on the very function that was decorated, so that the function can still be called.
+"""
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
+
+from batonflow.workflow_core.collect import Cardinality, Collect
+from batonflow.workflow_core.errors import WorkflowValidationError
+from batonflow.workflow_core.events import Event, StepFailedEvent
+from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
+from batonflow.workflow_core.retry_policy import RetryPolicy
+
+__all__ = [
+    "CatchErrorConfig",
+    "ChildSlot",
+    "EventSlot",
+    "StepConfig",
+    "StepFunction",
+    "StepGraphCheck",
+    "WorkflowGraphCheck",
+    "catch_error",
+    "step",
+]
+
+StepGraphCheck = Literal["reachability", "dead_end"]
+"""Graph checks that a single step can be left out of."""
+
+WorkflowGraphCheck = Literal["reachability", "terminal_event", "dead_end"]
+"""Graph checks that a workflow can switch off."""
+
+FuncT = TypeVar("FuncT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class EventSlot:
+    """A parameter that receives one event: its name and the classes it accepts."""
+
+    name: str
+    types: tuple[type[Event], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSlot:
+    """A parameter that receives an attached workflow: its name, its class and whether it has a default."""
+
+    name: str
+    workflow_class: type
+    has_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatchErrorConfig:
+    """What a ``@catch_error`` handler covers: named steps or, with None, all of them."""
+
+    for_steps: tuple[str, ...] | None
+    max_recoveries: int
+
+
+@dataclass(frozen=True)
+class StepConfig:
+    """Everything the engine and the checks need to know of a step, read from its signature at decoration.
+
+    Attributes:
+        accepted_events: Every event class the step accepts.
+        event_name: Name of the (first) event parameter.
+        return_types: Every class the step declares to return, ``NoneType`` among them; of ``list[E]`` the members.
+        slots: The single-event parameters; several make a join.
+        collect: The rule of the list parameter, when the step takes ``list[E]``.
+        list_return_types: The members of a ``list[E]`` return annotation; not empty means that the step fans out.
+        bare_return: Whether an event outside a list may be returned.
+    """
+
+    accepted_events: list[type[Event]]
+    event_name: str
+    return_types: list[type]
+    context_parameter: str | None
+    context_state_type: type | None
+    num_workers: int
+    retry_policy: RetryPolicy | None
+    resources: list[ResourceDefinition]
+    skip_graph_checks: tuple[StepGraphCheck, ...]
+    accept_event_subclasses: bool
+    slots: tuple[EventSlot, ...]
+    collect: Cardinality | None
+    list_return_types: tuple[type[Event], ...]
+    bare_return: bool
+    children: tuple[ChildSlot, ...]
+    parameters: tuple[str, ...]
+    is_async: bool
+    is_free: bool
+    timeout: float | None = None
+    replaces: str | None = None
+    catch_error: CatchErrorConfig | None = None
+
+
+class StepFunction(Protocol):
+    """A decorated step: the function itself, with what was read from its signature."""
+
+    _step_config: StepConfig
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@overload
+def step(func: FuncT, /) -> FuncT: ...
+@overload
+def step(
+    *,
+    workflow: type | None = None,
+    num_workers: int = 4,
+    retry_policy: RetryPolicy | None = None,
+    skip_graph_checks: list[StepGraphCheck] | None = None,
+    accept_event_subclasses: bool = False,
+    timeout: float | None = None,
+    replaces: str | None = None,
+) -> Callable[[FuncT], FuncT]: ...
+def step(
+    func: Callable[..., Any] | None = None,
+    /,
+    *,
+    workflow: Any = None,
+    num_workers: int = 4,
+    retry_policy: RetryPolicy | None = None,
+    skip_graph_checks: list[StepGraphCheck] | None = None,
+    accept_event_subclasses: bool = False,
+    timeout: float | None = None,
+    replaces: str | None = None,
+) -> Any:
+    """Make a method, or a free function, a step of a workflow.
+
+    Args:
+        func: The function, when the decorator is used without parentheses.
+        workflow: The workflow class that a free function becomes a step of.
+        num_workers: How many executions of the step may run at the same time.
+        retry_policy: What to do when it raises; see ``batonflow.workflow_core.retry_policy``.
+        skip_graph_checks: Graph checks that should leave this step out: ``"reachability"``, ``"dead_end"``.
+        accept_event_subclasses: Also accept subclasses of the annotated events; otherwise the type must match exactly.
+        timeout: Seconds one attempt may take, waiting for events left out; then it fails with ``StepTimeoutError``.
+        replaces: Name of an inherited step that this one stands in for.
+
+    Raises:
+        WorkflowValidationError: The signature cannot be a step's; the message says what to change.
+
+    Example:
+        >>> class Hello(Workflow):
+        ...     @step
+        ...     async def greet(self, ev: StartEvent) -> StopEvent:
+        ...         return StopEvent(result="hello")
+    """
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WorkflowValidationError(f"num_workers must be an integer greater than 0, got {num_workers!r}")
+    if timeout is not None and timeout <= 0:
+        raise WorkflowValidationError(f"timeout of a step must be greater than 0 seconds, got {timeout!r}")
+    caller_locals = _enclosing_locals(sys._getframe(1))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        config = _read_signature(
+            function,
+            caller_locals,
+            num_workers=num_workers,
+            retry_policy=retry_policy,
+            skip_graph_checks=tuple(skip_graph_checks or ()),
+            accept_event_subclasses=accept_event_subclasses,
+            timeout=timeout,
+            replaces=replaces,
+        )
+        _attach(function, config, workflow)
+        return function
+
+    return decorate if func is None else decorate(func)
+
+
+@overload
+def catch_error(func: FuncT, /) -> FuncT: ...
+@overload
+def catch_error(
+    *, for_steps: list[str] | None = None, max_recoveries: int = 1
+) -> Callable[[FuncT], FuncT]: ...
+def catch_error(
+    func: Callable[..., Any] | None = None, /, *, for_steps: list[str] | None = None, max_recoveries: int = 1
+) -> Any:
+    """Make a method the handler of failing steps: it runs when their retries are used up, instead of failing the run.
+
+    Args:
+        func: The function, when the decorator is used without parentheses.
+        for_steps: Names of the steps it covers; None covers every step that no other handler names.
+        max_recoveries: How often it may run for one lineage of events before the run fails after all.
+
+    Raises:
+        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``.
+
+    Example:
+        >>> class Careful(Workflow):
+        ...     @catch_error(for_steps=["fetch"])
+        ...     async def give_up(self, ev: StepFailedEvent) -> StopEvent:
+        ...         return StopEvent(result=f"gave up: {ev.exception}")
+    """
+    caller_locals = _enclosing_locals(sys._getframe(1))
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        handled = CatchErrorConfig(None if for_steps is None else tuple(for_steps), max_recoveries)
+        config = _read_signature(function, caller_locals, num_workers=1, catch_error=handled)
+        if config.accepted_events != [StepFailedEvent] or config.collect is not None:
+            accepted = ", ".join(cls.__name__ for cls in config.accepted_events)
+            raise WorkflowValidationError(
+                f"@catch_error handler {function.__qualname__} must accept StepFailedEvent and nothing else, it accepts {accepted}"
+            )
+        _attach(function, config, None)
+        return function
+
+    return decorate if func is None else decorate(func)
+
+
+def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> None:
+    if config.is_free and workflow is None and config.catch_error is None:
+        name = function.__name__
+        raise WorkflowValidationError(
+            f"{name} is a free function, not a method: say which workflow it belongs to with @step(workflow=...)"
+        )
+    cast("Any", function)._step_config = config
+    if workflow is not None:
+        workflow.add_step(function)
+
+
+def _enclosing_locals(frame: types.FrameType | None) -> dict[str, Any]:
+    """Names that annotations may use besides the module's globals: those of the frames around the decorated function."""
+    found: dict[str, Any] = {}
+    module_globals = frame.f_globals if frame else None
+    while frame is not None and frame.f_globals is module_globals and frame.f_locals is not module_globals:
+        for name, value in frame.f_locals.items():
+            found.setdefault(name, value)
+        frame = frame.f_back
+    return found
+
+
+def _type_hints(function: Callable[..., Any], names: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, localns=names, include_extras=True)
+    except NameError as error:
+        raise WorkflowValidationError(
+            f"Cannot resolve the annotations of step {function.__qualname__}: {error}. "
+            "Import or define the name before the step, outside `if TYPE_CHECKING:`"
+        ) from error
+
+
+def _is_event(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Event)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The members of a union, or the annotation alone; ``Annotated`` is looked through."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [member for part in get_args(annotation) for member in _members(part)]
+    return [annotation]
+
+
+def _list_members(annotation: Any) -> list[Any] | None:
+    """The event classes in ``list[A | B]`` (perhaps ``| None``), or None when the annotation is no list of events."""
+    parts = [part for part in _members(annotation) if part is not type(None)]
+    if len(parts) != 1 or get_origin(parts[0]) is not list:
+        return None
+    members = [member for arg in get_args(parts[0]) for member in _members(arg)]
+    return members if members and all(_is_event(member) for member in members) else None
+
+
+def _is_context(annotation: Any) -> bool:
+    origin = get_origin(annotation) or annotation
+    return getattr(origin, "__name__", "") == "Context"
+
+
+def _read_signature(
+    function: Callable[..., Any],
+    names: dict[str, Any],
+    *,
+    num_workers: int,
+    retry_policy: RetryPolicy | None = None,
+    skip_graph_checks: tuple[StepGraphCheck, ...] = (),
+    accept_event_subclasses: bool = False,
+    timeout: float | None = None,
+    replaces: str | None = None,
+    catch_error: CatchErrorConfig | None = None,
+) -> StepConfig:
+    if inspect.isasyncgenfunction(function):
+        raise WorkflowValidationError(_async_iterator_text(function))
+    hints = _type_hints(function, names)
+    parameters = _Parameters(function, hints)
+    bare, listed = _read_return(function, hints)
+    return StepConfig(
+        accepted_events=parameters.accepted(),
+        event_name=parameters.event_name(),
+        return_types=[*bare, *listed],
+        context_parameter=parameters.context,
+        context_state_type=parameters.state_type,
+        num_workers=num_workers,
+        retry_policy=retry_policy,
+        resources=parameters.resources,
+        skip_graph_checks=skip_graph_checks,
+        accept_event_subclasses=accept_event_subclasses,
+        slots=tuple(parameters.slots),
+        collect=parameters.cardinality,
+        list_return_types=tuple(listed),
+        bare_return=any(_is_event(cls) for cls in bare) or not listed,
+        children=tuple(parameters.children),
+        parameters=tuple(parameters.order),
+        is_async=inspect.iscoroutinefunction(function),
+        is_free=_is_free(function),
+        timeout=timeout,
+        replaces=replaces,
+        catch_error=catch_error,
+    )
+
+
+def _is_free(function: Callable[..., Any]) -> bool:
+    qualname = function.__qualname__
+    return "." not in qualname or qualname.rpartition(".")[0].endswith("<locals>")
+
+
+class _Parameters:
+    """Sorts the parameters of a step into event slots, a list slot, the context, resources and attached workflows."""
+
+    def __init__(self, function: Callable[..., Any], hints: dict[str, Any]) -> None:
+        self.function = function
+        self.slots: list[EventSlot] = []
+        self.lists: list[EventSlot] = []
+        self.cardinality: Cardinality | None = None
+        self.context: str | None = None
+        self.state_type: type | None = None
+        self.resources: list[ResourceDefinition] = []
+        self.children: list[ChildSlot] = []
+        self.order: list[str] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name in ("self", "cls"):
+                continue
+            self.order.append(name)
+            if name in hints:
+                self._sort(name, hints[name], parameter)
+        self._check()
+
+    def _sort(self, name: str, annotation: Any, parameter: inspect.Parameter) -> None:
+        marks: tuple[Any, ...] = ()
+        if get_origin(annotation) is Annotated:
+            inner, *extras = get_args(annotation)
+            marks = tuple(extras)
+            for mark in marks:
+                if isinstance(mark, Resource | ResourceConfig):
+                    self.resources.append(ResourceDefinition(name=name, descriptor=mark, type_annotation=inner))
+                    return
+        if _is_context(annotation):
+            self.context = name
+            args = get_args(annotation)
+            self.state_type = args[0] if args and isinstance(args[0], type) else None
+            return
+        collect = next((mark for mark in marks if isinstance(mark, Collect) or mark is Collect), None)
+        members = _list_members(annotation)
+        if members is not None:
+            rule = collect.cardinality if isinstance(collect, Collect) else Collect().cardinality
+            if not isinstance(rule, Cardinality):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise WorkflowValidationError(
+                    f"Step {self._name} parameter {name!r}: unknown cardinality {rule!r}; use All() or Take(n)"
+                )
+            self.lists.append(EventSlot(name, tuple(members)))
+            self.cardinality = rule
+            return
+        if collect is not None:
+            raise WorkflowValidationError(
+                f"Step {self._name} parameter {name!r}: Collect applies only to collection fan-in parameters, list[SomeEvent]"
+            )
+        parts = [part for part in _members(annotation) if part is not type(None)]
+        if parts and all(_is_event(part) for part in parts):
+            self.slots.append(EventSlot(name, tuple(parts)))
+        elif len(parts) == 1 and getattr(parts[0], "__batonflow_workflow__", False):
+            has_default = parameter.default is not inspect.Parameter.empty
+            self.children.append(ChildSlot(name, parts[0], has_default))
+
+    @property
+    def _name(self) -> str:
+        return self.function.__qualname__
+
+    def _check(self) -> None:
+        if len(self.lists) > 1:
+            raise WorkflowValidationError(f"Step {self._name} may have at most one list[E] parameter")
+        if self.lists and self.slots:
+            raise WorkflowValidationError(
+                f"Step {self._name}: a list[E] parameter cannot be combined with other event parameters"
+            )
+        if not self.lists and not self.slots:
+            raise WorkflowValidationError(
+                f"Step signature must have at least one parameter annotated as type Event: {self._name} has none"
+            )
+        if len(self.slots) > 1:
+            for slot in self.slots:
+                if len(slot.types) > 1:
+                    raise WorkflowValidationError(
+                        f"Step {self._name}: in a join each parameter takes a single event type, {slot.name!r} has a union"
+                    )
+
+    def accepted(self) -> list[type[Event]]:
+        return list(dict.fromkeys(cls for slot in [*self.lists, *self.slots] for cls in slot.types))
+
+    def event_name(self) -> str:
+        return [*self.lists, *self.slots][0].name
+
+
+def _async_iterator_text(function: Callable[..., Any]) -> str:
+    return (
+        f"Async-iterator fan-out is not supported: step {function.__qualname__} must return list[E], "
+        "or send events one by one with ctx.send_event"
+    )
+
+
+def _read_return(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[list[type], list[type[Event]]]:
+    """Declared return classes: those of bare events (with ``NoneType``), and the members of lists."""
+    if "return" not in hints:
+        raise WorkflowValidationError(
+            f"Return types of workflows step functions must be annotated with their type: {function.__qualname__} has no annotation"
+        )
+    bare: list[type] = []
+    listed: list[type[Event]] = []
+    for member in _members(hints["return"]):
+        origin = get_origin(member)
+        if origin in (AsyncIterator, AsyncGenerator):
+            raise WorkflowValidationError(_async_iterator_text(function))
+        if origin is list:
+            listed.extend(part for arg in get_args(member) for part in _members(arg) if _is_event(part))
+        elif isinstance(member, type):
+            bare.append(member)
+    return bare, listed

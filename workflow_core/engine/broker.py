@@ -1,0 +1,587 @@
+"""Decides. Given the run's state and one tick, the broker changes the state in place and says what is to be done.
+
+It never reads a clock, makes an id or touches I/O: the same state and the same ticks give the same commands. Every tick costs
+the same however many steps, queued events or past ticks there are.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from batonflow.workflow_core.engine.commands import (
+    Command,
+    Enqueued,
+    Finish,
+    Idle,
+    Publish,
+    ResumeWait,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
+    Unrouted,
+    Warn,
+)
+from batonflow.workflow_core.journal.segments import Causes
+from batonflow.workflow_core.engine.state import (
+    Buffer,
+    Failures,
+    Recoveries,
+    RunState,
+    StepState,
+    Stream,
+    Waiter,
+    WorkItem,
+)
+from batonflow.workflow_core.steps import StepSpec
+from batonflow.workflow_core.engine.ticks import (
+    EventArrived,
+    RetryDue,
+    RunEnded,
+    RunIdle,
+    StepFailed,
+    StepReturned,
+    Tick,
+    WaitAnswered,
+    WaitClosed,
+    WaitOpened,
+)
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StepFailedEvent, StopEvent, WorkflowFailedEvent
+from batonflow.workflow_core.retry_policy import next_delay
+
+__all__ = ["Broker"]
+
+_FEW = 64
+"""Up to this many expected types ``collect_events`` compares lists whole; beyond it, by length and samples."""
+
+
+class Broker:
+    """The rules of a run.
+
+    Args:
+        state: The run's state; the broker owns it from now on.
+    """
+
+    __slots__ = ("_commands", "_state", "_table")
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._table = state.table
+        self._commands: list[Command] = []
+
+    def decide(self, tick: Tick) -> list[Command]:
+        """Take one tick and say what is to be done, in order."""
+        self._commands = commands = []
+        _RULES[type(tick)](self, tick)
+        return commands
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _on_event(self, tick: EventArrived) -> None:
+        if tick.target is not None and self._targets_collector(tick):
+            return
+        if not self._deliver(tick.event, None, tick.recoveries, tick.causes, tick.target):
+            self._commands.append(Unrouted(tick.event, tick.target, tick.recoveries))
+
+    def _targets_collector(self, tick: EventArrived) -> bool:
+        spec = self._table.steps[cast("str", tick.target)]
+        if spec.cardinality is None:
+            return False
+        error = WorkflowRuntimeError(
+            f"Step {spec.name} collects a stream and takes no targeted events: {type(tick.event).__name__} was sent to it with "
+            "send_event(step=...). Return the event from a step of the stream instead"
+        )
+        self._end(WorkflowFailedEvent(step_name=spec.name, exception=error), error)
+        return True
+
+    def _deliver(
+        self,
+        event: Event,
+        stream: Stream | None,
+        recoveries: Recoveries | None,
+        causes: Causes,
+        target: str | None = None,
+    ) -> bool:
+        """Give an event to every step that takes it; tells whether anybody did."""
+        route = self._table.route(type(event))
+        served = self._answer_waiters(event, target, causes) if self._state.waiters else None
+        for spec in route.singles:
+            if (target is None or spec.name == target) and not (served and spec.name in served):
+                self._enqueue(self._new_item(spec, event, stream, recoveries, causes))
+        for spec, slot in route.joins:
+            if (target is None or spec.name == target) and not (served and spec.name in served):
+                self._join(spec, slot, event, stream, recoveries, causes)
+        if route.collects and target is None:
+            self._collect_into(stream, route.collects, event, causes)
+        return route.accepted or bool(served) or route.is_input_required
+
+    def _new_item(
+        self,
+        spec: StepSpec,
+        event: Event,
+        stream: Stream | None,
+        recoveries: Recoveries | None,
+        causes: Causes,
+    ) -> WorkItem:
+        state = self._state
+        state.item_seq += 1
+        item = WorkItem(state.item_seq, spec, event, stream, recoveries)
+        item.causes = causes
+        if stream is not None:
+            stream.live += 1
+        state.busy += 1
+        received = state.step(spec).received
+        received[type(event)] = received.get(type(event), 0) + 1
+        return item
+
+    def _enqueue(self, item: WorkItem) -> None:
+        """Start an item at once when a worker is free, else put it last in the queue; it counts as busy already."""
+        step = self._state.step(item.spec)
+        step.items[item.id] = item
+        if step.active < item.spec.num_workers and not step.queue:
+            self._occupy(step, item)
+            self._commands.append(StartStep(item))
+        else:
+            step.queue.append(item)
+            self._commands.append(Enqueued(item))
+
+    def _occupy(self, step: StepState, item: WorkItem) -> None:
+        step.active += 1
+        if step.free_workers:
+            item.worker = step.free_workers.pop()
+        else:
+            item.worker = step.workers
+            step.workers += 1
+
+    def _release(self, step: StepState, item: WorkItem) -> None:
+        if item.worker >= 0:
+            step.active -= 1
+            step.free_workers.append(item.worker)
+            item.worker = -1
+
+    def _start_next(self, step: StepState) -> None:
+        """Give free workers to what waits in the queue: new attempts start, answered waits go on."""
+        while step.queue and step.active < step.spec.num_workers:
+            item = step.queue.popleft()
+            self._occupy(step, item)
+            answers = step.waiting_slot.pop(item.id, None)
+            if answers is None:
+                self._commands.append(StartStep(item))
+            else:
+                self._commands.extend(ResumeWait(waiter, answer) for waiter, answer in answers)
+
+    def _close(self, item: WorkItem) -> None:
+        """The delivery is over: forget it, free its worker, and perhaps end its stream."""
+        step = self._state.step(item.spec)
+        step.items.pop(item.id, None)
+        self._drop_waits(step, item)
+        if not item.suspended:
+            self._state.busy -= 1
+        self._release(step, item)
+        if item.stream is not None:
+            self._leave(item.stream)
+        if step.queue:
+            self._start_next(step)
+
+    # --- joins, streams -----------------------------------------------------------------------------------------------
+
+    def _join(
+        self,
+        spec: StepSpec,
+        slot: int,
+        event: Event,
+        stream: Stream | None,
+        recoveries: Recoveries | None,
+        causes: Causes,
+    ) -> None:
+        """Put an event into one slot of a join; the complete set, oldest first, makes one delivery."""
+        step = self._state.step(spec)
+        key = stream.id if stream is not None else 0
+        queues = step.joins.get(key)
+        if queues is None:
+            queues = step.joins[key] = [deque() for _ in spec.slots]
+        queues[slot].append(event)
+        if causes:
+            step.join_causes[key] = step.join_causes.get(key, ()) + causes
+        if stream is not None:
+            stream.live += 1
+        if not all(queues):
+            return
+        item = self._new_item(spec, event, stream, recoveries, step.join_causes.get(key, ()))
+        item.inputs = tuple(queue.popleft() for queue in queues)
+        if not any(queues):
+            del step.joins[key]
+            step.join_causes.pop(key, None)
+        if stream is not None:
+            stream.live -= len(item.inputs)
+        self._enqueue(item)
+
+    def _collect_into(
+        self, stream: Stream | None, collectors: Sequence[StepSpec], event: Event, causes: Causes
+    ) -> None:
+        if stream is None:
+            names = ", ".join(spec.name for spec in collectors)
+            self._commands.append(
+                Warn(f"{type(event).__name__} was sent outside any collection stream, step {names} does not see it")
+            )
+            return
+        stream.causes.extend(causes)
+        for spec in collectors:
+            if spec.name in stream.released:
+                continue
+            members = stream.collected.setdefault(spec.name, [])
+            members.append(event)
+            if len(members) == spec.take:
+                self._release_collection(stream, spec, stream.collected.pop(spec.name))
+
+    def _release_collection(self, stream: Stream, spec: StepSpec, members: list[Event]) -> None:
+        stream.released.add(spec.name)
+        trigger = CollectionReleaseEvent(events=members, stream_id=f"stream_{stream.id}", binding_id=spec.name)
+        item = self._new_item(spec, trigger, stream.parent, stream.recoveries, tuple(stream.causes))
+        item.inputs = members
+        self._enqueue(item)
+
+    def _open_stream(self, item: WorkItem, events: list[Event]) -> None:
+        """A fan-out: one stream for all its events, inside the stream of the step that returned them."""
+        state = self._state
+        state.stream_seq += 1
+        stream = Stream(state.stream_seq, item.spec.name, item.stream, item.recoveries)
+        state.streams[stream.id] = stream
+        if item.stream is not None:
+            item.stream.live += 1
+        stream.live = 1  # held open until every member has been handed out
+        for event in events:
+            self._produce(item, event, stream)
+        self._leave(stream)
+
+    def _leave(self, stream: Stream) -> None:
+        """One piece of work left a stream; the last one out releases what the stream collected."""
+        stream.live -= 1
+        if stream.live:
+            return
+        bound = list(self._table.bound_collectors(stream.producer))
+        bound += [self._table.steps[name] for name in stream.collected if self._table.steps[name] not in bound]
+        for spec in bound:
+            if spec.name not in stream.released:
+                self._release_collection(stream, spec, stream.collected.pop(spec.name, []))
+        del self._state.streams[stream.id]
+        if stream.parent is not None:
+            self._leave(stream.parent)
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _on_returned(self, tick: StepReturned) -> None:
+        item, result = tick.item, tick.result
+        # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
+        self._release(self._state.step(item.spec), item)
+        if result is not None:
+            if isinstance(result, Event) and (not item.spec.fans_out or item.spec.config.bare_return):
+                if isinstance(result, StopEvent):
+                    self._count_produced(item, result)
+                    self._end(result, None)
+                    return
+                self._produce(item, result, item.stream)
+            else:
+                problem = _result_problem(item.spec, result)
+                if problem is not None:
+                    self._on_failed(StepFailed(item, WorkflowRuntimeError(problem), tick.now))
+                    return
+                self._open_stream(item, cast("list[Event]", result))
+        self._close(item)
+
+    def _count_produced(self, item: WorkItem, event: Event) -> None:
+        produced = self._state.step(item.spec).produced
+        produced[type(event)] = produced.get(type(event), 0) + 1
+
+    def _produce(self, item: WorkItem, event: Event, stream: Stream | None) -> None:
+        self._count_produced(item, event)
+        route = self._table.route(type(event))
+        if route.is_input_required:
+            self._commands.append(Publish(event, item))
+        if not self._deliver(event, stream, item.recoveries, item.as_cause()):
+            self._commands.append(Unrouted(event, None, item.recoveries))
+
+    def _on_failed(self, tick: StepFailed) -> None:
+        item, error, now = tick.item, tick.error, tick.now
+        step = self._state.step(item.spec)
+        failures = item.failures
+        if failures is None:
+            failures = item.failures = Failures(0, item.started_at)
+        failures.count += 1
+        failures.last_error, failures.last_failed_at = error, now
+        elapsed = max(0.0, now - failures.first_attempt_at)
+        delay = None
+        if item.spec.retry_policy is not None and isinstance(error, Exception):
+            seed = f"{self._state.run_id}:{item.spec.name}:{failures.count}"
+            delay = next_delay(item.spec.retry_policy, elapsed, failures.count, error, seed)
+        if delay is not None:
+            self._retry(step, item, now + delay if delay > 0 else None)
+        elif not self._recover(item, error, failures.count, elapsed, now):
+            event = WorkflowFailedEvent(
+                step_name=item.spec.name,
+                exception=error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error)),
+                attempts=failures.count,
+                elapsed_seconds=elapsed,
+            )
+            self._end(event, error)
+
+    def _retry(self, step: StepState, item: WorkItem, due: float | None) -> None:
+        """Send a failed delivery round again; while it waits for its time it holds no worker, but counts as busy."""
+        if item.progress is not None:
+            item.progress.next_attempt()
+        self._drop_waits(step, item)
+        if item.suspended:
+            item.suspended = False
+            self._state.busy += 1
+        self._release(step, item)
+        item.due = due
+        if due is None:
+            self._enqueue(item)
+        else:
+            self._state.delayed[item.id] = item
+            self._commands.append(SetRetryTimer(item))
+        self._start_next(step)
+
+    def _on_retry_due(self, tick: RetryDue) -> None:
+        if self._state.delayed.pop(tick.item.id, None) is not None:
+            tick.item.due = None
+            self._enqueue(tick.item)
+
+    def _recover(self, item: WorkItem, error: BaseException, attempts: int, elapsed: float, now: float) -> bool:
+        """Hand a failure to the ``@catch_error`` handler that covers the step, if it may still run for this lineage."""
+        name = item.spec.handler
+        if name is None or not isinstance(error, Exception):
+            return False
+        used = (item.recoveries or {}).get(name, 0)
+        if used >= self._table.handlers[name].max_recoveries:
+            return False
+        event = StepFailedEvent(
+            step_name=item.spec.name,
+            input_event=item.event,
+            exception=error,
+            attempts=attempts,
+            elapsed_seconds=elapsed,
+            failed_at=datetime.fromtimestamp(now, UTC),
+        )
+        recoveries = {**(item.recoveries or {}), name: used + 1}
+        self._enqueue(self._new_item(self._table.steps[name], event, item.stream, recoveries, item.as_cause()))
+        self._close(item)
+        return True
+
+    # --- waits --------------------------------------------------------------------------------------------------------
+
+    def _on_wait_opened(self, tick: WaitOpened) -> None:
+        waiter = tick.waiter
+        item = waiter.item
+        waiters = self._state.waiters.setdefault(waiter.event_type, [])
+        if waiter not in waiters:  # a restored wait stands there before its step asks again
+            waiters.append(waiter)
+            item.open_waits += 1
+        if not item.suspended:
+            item.suspended = True
+            step = self._state.step(item.spec)
+            self._release(step, item)
+            self._state.busy -= 1
+            self._start_next(step)
+
+    def _answer_waiters(self, event: Event, target: str | None, causes: Causes) -> set[str]:
+        """Every open wait that wants the event gets it; returns the steps which thereby had their delivery."""
+        served: set[str] = set()
+        for event_type in [cls for cls in self._state.waiters if isinstance(event, cls)]:
+            for waiter in [waiter for waiter in self._state.waiters[event_type] if waiter.wants(event)]:
+                if target is None or waiter.item.spec.name == target:
+                    served.add(waiter.item.spec.name)
+                    waiter.item.causes = causes
+                    self._answer(waiter, event)
+        return served
+
+    def _on_wait_answered(self, tick: WaitAnswered) -> None:
+        if tick.waiter in self._state.waiters.get(tick.waiter.event_type, ()):
+            self._answer(tick.waiter, tick.answer)
+
+    def _answer(self, waiter: Waiter, answer: Event | None) -> None:
+        """Keep the answer with the delivery and let the step go on as soon as it has a worker again."""
+        item = waiter.item
+        step = self._state.step(item.spec)
+        self._forget(waiter)
+        item.done().answers[waiter.key] = answer
+        if item.id in step.waiting_slot:
+            step.waiting_slot[item.id].append((waiter, answer))
+        elif not item.suspended:
+            self._commands.append(ResumeWait(waiter, answer))
+        else:
+            item.suspended = False
+            self._state.busy += 1
+            step.waiting_slot[item.id] = [(waiter, answer)]
+            step.queue.append(item)
+            self._start_next(step)
+
+    def _on_wait_closed(self, tick: WaitClosed) -> None:
+        waiter = tick.waiter
+        if waiter not in self._state.waiters.get(waiter.event_type, ()):
+            return
+        self._forget(waiter)
+        if waiter.item.suspended:
+            # Its code is running already, so it takes a worker even when none is free.
+            waiter.item.suspended = False
+            self._state.busy += 1
+            self._occupy(self._state.step(waiter.item.spec), waiter.item)
+
+    def _forget(self, waiter: Waiter) -> None:
+        waiters = self._state.waiters[waiter.event_type]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._state.waiters[waiter.event_type]
+        waiter.item.open_waits -= 1
+
+    def _drop_waits(self, step: StepState, item: WorkItem) -> None:
+        """Forget the waits of an attempt that is over, also one that was answered and stands in the queue."""
+        if step.waiting_slot.pop(item.id, None) is not None:
+            step.queue.remove(item)
+        if not item.open_waits:
+            return
+        for waiter in [waiter for waiters in self._state.waiters.values() for waiter in waiters if waiter.item is item]:
+            self._forget(waiter)
+
+    # --- collect_events -----------------------------------------------------------------------------------------------
+
+    def collect(self, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
+        """Put an event aside until one of each expected type is there; atomic, and the same again on a repeated attempt.
+
+        A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
+        """
+        progress = item.done()
+        number = progress.collects
+        progress.collects += 1
+        if number < len(progress.collected):
+            return progress.collected[number]
+        found = self._collect(self._state.step(item.spec), item, event, expected, buffer_id)
+        progress.collected.append(found)
+        return found
+
+    def _collect(
+        self, step: StepState, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str
+    ) -> list[Event] | None:
+        if not expected:
+            return []
+        buffer = step.buffers.get(buffer_id)
+        if buffer is None:
+            buffer = step.buffers[buffer_id] = Buffer()
+        if not _same_expectation(buffer.expected, expected):
+            buffer.expected = list(expected)
+            buffer.needs = dict(Counter(expected))
+            buffer.count = sum(min(len(buffer.have.get(cls, ())), need) for cls, need in buffer.needs.items())
+        cls = type(event)
+        held = buffer.have.get(cls)
+        if len(held or ()) >= buffer.needs.get(cls, 0):
+            return None
+        if held is None:
+            held = buffer.have[cls] = deque()
+        held.append(event)
+        buffer.count += 1
+        if item.segment is not None:
+            buffer.causes.append(item.segment)
+        if buffer.count < len(expected):
+            return None
+        found = [buffer.have[wanted].popleft() for wanted in expected]
+        if item.segment is not None:
+            item.segment.follows(buffer.causes)
+        if any(buffer.have.values()):
+            buffer.count, buffer.causes = 0, []
+            buffer.expected = []
+        else:
+            del step.buffers[buffer_id]
+        return found
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _on_idle(self, tick: RunIdle) -> None:
+        state = self._state
+        self._commands.append(Idle())
+        waiting = [waiter for waiters in state.waiters.values() for waiter in waiters]
+        if state.streams and not any(waiter.item.stream for waiter in waiting):
+            self._fail_open_streams()
+        elif not waiting and not tick.expecting:
+            self._commands.append(Stalled(self._waiting_on()))
+
+    def _fail_open_streams(self) -> None:
+        streams = list(self._state.streams.values())
+        names = ", ".join(f"stream {stream.id} of step {stream.producer}" for stream in streams)
+        lacks = "; ".join(self._waiting_on()) or "no join reports what it lacks"
+        error = WorkflowRuntimeError(f"Nothing is left to run, but {names} never ended: {lacks}")
+        self._end(WorkflowFailedEvent(step_name=streams[-1].producer, exception=error), error)
+
+    def _waiting_on(self) -> list[str]:
+        """For each join that holds something back: what it still lacks."""
+        texts: list[str] = []
+        for name, step in self._state.steps.items():
+            for buffer_id, buffer in step.buffers.items():
+                texts.append(f"step {name} (collect_events, buffer {buffer_id!r}) lacks {', '.join(buffer.lacks())}")
+            for queues in step.joins.values():
+                empty = [slot for slot, queue in zip(step.spec.slots, queues, strict=True) if not queue]
+                lacking = ", ".join(f"{slot.types[0].__name__} for {slot.name!r}" for slot in empty)
+                texts.append(f"step {name} (join) lacks {lacking}")
+        return texts
+
+    def _on_ended(self, tick: RunEnded) -> None:
+        self._end(tick.event, tick.error, resumable=tick.resumable)
+
+    def _end(self, event: StopEvent, error: BaseException | None, *, resumable: bool = False) -> None:
+        """End the run. Unless it is to be resumed, all that was queued, held back or waiting is dropped."""
+        state = self._state
+        self._commands.append(Finish(event, error, resumable))
+        if not resumable:
+            state.running = False
+            state.busy = 0
+            state.waiters.clear()
+            state.delayed.clear()
+            state.streams.clear()
+            for step in state.steps.values():
+                step.clear()
+
+
+def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
+    """Whether two lists of expected types mean the same; long ones are compared by samples, or fan-in would be quadratic."""
+    size = len(known)
+    if size != len(given):
+        return False
+    if size <= _FEW:
+        return known == given
+    return known[0] is given[0] and known[size // 2] is given[size // 2] and known[-1] is given[-1]
+
+
+def _result_problem(spec: StepSpec, result: Any) -> str | None:
+    """What is wrong with what a step returned, or None for a list of events from a step that declares one."""
+    if not isinstance(result, list):
+        if isinstance(result, Event):
+            return (
+                f"Step function {spec.name} returned a bare {type(result).__name__}, but declares only list[...]: "
+                "return a list, or add the bare event to the return annotation"
+            )
+        return f"Step function {spec.name} returned {type(result).__name__} instead of an Event instance."
+    if not spec.fans_out:
+        return (
+            f"Step function {spec.name} returned list instead of an Event instance. "
+            "Annotate the return type as list[SomeEvent] to fan out"
+        )
+    for index, member in enumerate(cast("list[Any]", result)):
+        if not isinstance(member, Event):
+            return (
+                f"Step function {spec.name} returned a list whose member {index} is {type(member).__name__} "
+                "instead of an Event instance."
+            )
+    return None
+
+
+_RULES: dict[type, Callable[[Broker, Any], None]] = {
+    EventArrived: Broker._on_event,  # pyright: ignore[reportPrivateUsage]
+    StepReturned: Broker._on_returned,  # pyright: ignore[reportPrivateUsage]
+    StepFailed: Broker._on_failed,  # pyright: ignore[reportPrivateUsage]
+    RetryDue: Broker._on_retry_due,  # pyright: ignore[reportPrivateUsage]
+    WaitOpened: Broker._on_wait_opened,  # pyright: ignore[reportPrivateUsage]
+    WaitAnswered: Broker._on_wait_answered,  # pyright: ignore[reportPrivateUsage]
+    WaitClosed: Broker._on_wait_closed,  # pyright: ignore[reportPrivateUsage]
+    RunIdle: Broker._on_idle,  # pyright: ignore[reportPrivateUsage]
+    RunEnded: Broker._on_ended,  # pyright: ignore[reportPrivateUsage]
+}

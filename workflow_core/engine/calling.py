@@ -1,0 +1,83 @@
+"""How a step's function is called: which arguments it gets, on the loop or in a thread."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.steps import StepSpec
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["call_step"]
+
+Caller = Callable[["Run", WorkItem], Awaitable[Any]]
+
+
+def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
+    """Call the function of ``item``'s step; the result is awaited by the runner."""
+    spec = item.spec
+    plan = spec.plan
+    if plan == "names":
+        return _call_by_names(run, item)
+    if plan == "event":
+        arguments: tuple[Any, ...] = (_subject(item),)
+    else:
+        arguments = (run.context_for(item), _subject(item))
+    if not spec.is_free:
+        arguments = (run.workflow, *arguments)
+    return spec.func(*arguments) if spec.is_async else _in_thread(partial(spec.func, *arguments))
+
+
+def _subject(item: WorkItem) -> Any:
+    """What goes into the event parameter: the event, or the list of a collection."""
+    return item.event if item.spec.config.collect is None else list(item.inputs or ())
+
+
+async def _call_by_names(run: "Run", item: WorkItem) -> Any:
+    spec = item.spec
+    arguments: dict[str, Any] = {}
+    if len(spec.slots) > 1:
+        arguments = {slot.name: event for slot, event in zip(spec.slots, item.inputs or (), strict=True)}
+    else:
+        arguments[spec.config.event_name] = _subject(item)
+    if spec.context_name is not None:
+        arguments[spec.context_name] = run.context_for(item)
+    if spec.children:
+        arguments.update(_attached(run, spec))
+    if spec.resources:
+        arguments.update(await run.resources(spec))
+    function = spec.func if spec.is_free else partial(spec.func, run.workflow)
+    if spec.is_async:
+        return await function(**arguments)
+    return await _in_thread(partial(function, **arguments))
+
+
+def _attached(run: "Run", spec: StepSpec) -> dict[str, Any]:
+    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    found: dict[str, Any] = {}
+    attached = run.workflow.attached_workflows
+    for child in spec.children:
+        named = attached.get(child.name)
+        if named is not None and isinstance(named, child.workflow_class):
+            found[child.name] = named
+            continue
+        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
+        if len(fitting) == 1:
+            found[child.name] = fitting[0]
+        elif not child.has_default:
+            raise WorkflowRuntimeError(
+                f"Step {spec.name} of {type(run.workflow).__name__} wants a {child.workflow_class.__name__} as {child.name!r}, "
+                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+            )
+    return found
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run a sync step in the default thread pool, with the context variables of the run."""
+    context = copy_context()
+    return await asyncio.get_running_loop().run_in_executor(None, cast("Callable[[], Any]", partial(context.run, function)))

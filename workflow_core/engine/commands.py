@@ -1,0 +1,100 @@
+"""What the broker wants done: the outputs that the runner carries out, in order."""
+
+from dataclasses import dataclass
+
+from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
+from batonflow.workflow_core.events import Event, StopEvent
+
+__all__ = [
+    "Command",
+    "Enqueued",
+    "Finish",
+    "Idle",
+    "Publish",
+    "ResumeWait",
+    "SetRetryTimer",
+    "Stalled",
+    "StartStep",
+    "Unrouted",
+    "Warn",
+]
+
+
+@dataclass(slots=True)
+class StartStep:
+    """Run the next attempt of a delivery; it holds a worker from now on."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """A delivery waits for a free worker; said for readers of internal events."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class ResumeWait:
+    """Hand the answer to a waiting step; None means that its time was up."""
+
+    waiter: Waiter
+    answer: Event | None
+
+
+@dataclass(slots=True)
+class Publish:
+    """Put an event on the public stream."""
+
+    event: Event
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class SetRetryTimer:
+    """Come back with ``RetryDue`` when ``item.due`` is reached."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class Unrouted:
+    """No step here takes the event: offer it to the tree of workflows, else say that nobody did."""
+
+    event: Event
+    target: str | None
+    recoveries: Recoveries | None
+
+
+@dataclass(slots=True)
+class Warn:
+    """Tell the people who read the log."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Idle:
+    """Nothing is queued or executing."""
+
+
+@dataclass(slots=True)
+class Stalled:
+    """Nothing will ever happen by itself; the texts say what each waiting join lacks."""
+
+    waiting_on: list[str]
+
+
+@dataclass(slots=True)
+class Finish:
+    """The run is over: publish ``event`` last, raise ``error`` if there is one; ``resumable`` keeps the state."""
+
+    event: StopEvent
+    error: BaseException | None
+    resumable: bool = False
+
+
+Command = (
+    StartStep | Enqueued | ResumeWait | Publish | SetRetryTimer | Unrouted | Warn | Idle | Stalled | Finish
+)
+"""Any output of the broker."""

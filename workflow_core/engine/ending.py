@@ -1,0 +1,221 @@
+"""How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from batonflow.workflow_core.engine.ticks import RunEnded
+from batonflow.workflow_core.errors import (
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+    WorkflowStalledError,
+    WorkflowTimeoutError,
+)
+from batonflow.workflow_core.events import (
+    StopEvent,
+    WorkflowCancelledEvent,
+    WorkflowFailedEvent,
+    WorkflowTimedOutEvent,
+)
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Ending"]
+
+logger = logging.getLogger("batonflow.workflow_core")
+
+SECONDS_FOR_STRAGGLERS = 1.0
+"""How long a finished run waits for cancelled steps to end before it says that it is done."""
+
+
+class Ending:
+    """The end of a run, from its timeout to the last future.
+
+    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known.
+
+    Args:
+        run: The run it ends.
+    """
+
+    __slots__ = (
+        "_alive_since", "_alive_seconds", "_deadline", "_futures", "_grace", "_run", "done", "error", "event", "over",
+    )  # fmt: skip
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self.over = False
+        self.done = False
+        self.event: StopEvent | None = None
+        self.error: BaseException | None = None
+        self._futures: list[asyncio.Future[None]] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._alive_since: float | None = None
+        self._alive_seconds = 0.0
+
+    # --- the timeout of the run ---------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run starts; so does its timeout, less what a restored run has used up."""
+        self._alive_seconds = self._run.state.elapsed
+        self._go()
+
+    def _go(self) -> None:
+        self._alive_since = self._run.loop.time()
+        timeout = self._run.workflow.timeout_seconds
+        if timeout is not None:
+            self._deadline = self._run.loop.call_later(max(0.0, timeout - self._alive_seconds), self._timed_out)
+
+    def _pause(self) -> None:
+        if self._alive_since is not None:
+            self._alive_seconds += self._run.loop.time() - self._alive_since
+            self._alive_since = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def elapsed(self) -> float:
+        """Seconds of the timeout used up so far."""
+        running = self._run.loop.time() - self._alive_since if self._alive_since is not None else 0.0
+        return self._alive_seconds + running
+
+    def idle(self) -> None:
+        """Nothing runs; where the timeout leaves out waiting for people, it stands still."""
+        if self._run.workflow.timeout_leaves_out_waiting:
+            self._pause()
+
+    def busy_again(self) -> None:
+        """Something runs again."""
+        if self._alive_since is None and not self.over:
+            self._go()
+
+    def _timed_out(self) -> None:
+        steps = [step for step in self._run.state.steps.values() if step.active]
+        active = sorted(step.spec.name for step in steps)
+        timeout = self._run.workflow.timeout_seconds or 0.0
+        listed = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
+        error = WorkflowTimeoutError(f"Operation timed out after {timeout} seconds. {listed}")
+        self.end(RunEnded(WorkflowTimedOutEvent(timeout=timeout, active_steps=active), error))
+
+    # --- other ends ---------------------------------------------------------------------------------------------------
+
+    def end(self, tick: RunEnded) -> None:
+        """End the run from outside its steps, also while it waits for the workflows that it started."""
+        if self.done:
+            return
+        if self.over:
+            self._complete(tick.event, tick.error)
+        else:
+            self._run.start_all(tick)
+
+    def cancel(self) -> None:
+        """Cancel the run; its state stays as it is, to be resumed."""
+        self.end(RunEnded(WorkflowCancelledEvent(), WorkflowCancelledByUser("The run was cancelled"), resumable=True))
+
+    def fail(self, step: str, error: BaseException) -> None:
+        """End the run because of something that no step can catch."""
+        shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
+        self.end(RunEnded(WorkflowFailedEvent(step_name=step, exception=shown), error))
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        logger.warning("%s (run %s): %s", self._run.workflow.workflow_name, self._run.state.run_id, text)
+
+    def stalled(self, waiting_on: list[str]) -> None:
+        """Nothing will happen by itself any more."""
+        lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
+        text = f"the run can no longer move: {lacks}"
+        if self._run.workflow.stall_raises:
+            error = WorkflowStalledError(f"{self._run.workflow.workflow_name}: {text}")
+            self.end(RunEnded(WorkflowFailedEvent(step_name="", exception=error), error))
+        else:
+            self.warn(text)
+
+    # --- the end itself -----------------------------------------------------------------------------------------------
+
+    def finish(self, event: StopEvent, error: BaseException | None, *, resumable: bool) -> None:
+        """The run's own steps are over. Workflows that an event started may go on first, unless this is no success."""
+        run = self._run
+        run.state.elapsed = self.elapsed()
+        self.over = True
+        run.waiting.close()
+        self._cancel_tasks()
+        if error is None and run.family is not None and run.family.outlives(event):
+            self.event = event
+            return
+        if resumable and run.family is not None:
+            run.family.keep_for_snapshot()
+        self._complete(event, error)
+
+    def children_ended(self) -> None:
+        """The last workflow that an event started has ended; so does this run, if it was only waiting for that."""
+        if self.over and not self.done and self.event is not None:
+            self._complete(self.event, None)
+
+    def _complete(self, event: StopEvent, error: BaseException | None) -> None:
+        run = self._run
+        self.event, self.error = event, error
+        self._pause()
+        self.done = True
+        if run.family is not None:
+            run.family.cancel()
+        if run.recorder is not None:
+            run.recorder.ended(event)
+        run.publish(event, "", 0)
+        run.stream.end()
+        if run.observer is not None:
+            run.observer.run_ended(run, event, error)
+        if self._running_tasks():
+            self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._resolve)
+        else:
+            self._resolve()
+
+    def _running_tasks(self) -> list["asyncio.Task[None]"]:
+        try:
+            current = asyncio.current_task(self._run.loop)
+        except RuntimeError:
+            current = None
+        return [task for task in self._run.tasks if task is not current and not task.done()]
+
+    def _cancel_tasks(self) -> None:
+        for task in self._running_tasks():
+            task.cancel()
+
+    def task_ended(self) -> None:
+        """A step's task ended after the run; the last one lets the result out."""
+        if self.done and self._grace is not None and not self._running_tasks():
+            self._resolve()
+
+    def _resolve(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        futures, self._futures = self._futures or [], []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+        self._run.workflow.run_ended(self._run)
+        if self._run.family is not None:
+            self._run.family.ended()
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the result may be given out."""
+        return self.done and self._grace is None
+
+    async def wait(self) -> None:
+        """Wait until the result is known and the steps' tasks have ended."""
+        if self.resolved:
+            return
+        loop = asyncio.get_running_loop()
+        if loop is not self._run.loop:
+            raise WorkflowRuntimeError(
+                f"Run {self._run.state.run_id} belongs to another event loop: await its handler on the loop where run() was "
+                "called, or use run_sync() from other threads"
+            )
+        future: asyncio.Future[None] = loop.create_future()
+        if self._futures is None:
+            self._futures = []
+        self._futures.append(future)
+        await future

@@ -1,0 +1,243 @@
+"""Workflows inside workflows: who is attached to a run, which runs it started, and how events pass between them.
+
+An event that no step of a run takes is offered down to the attached workflows that take it, then up to the parent.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.engine.state import Recoveries, WorkItem
+from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Child", "Family"]
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A run inside a run.
+
+    Attributes:
+        name: Under which the workflow is attached.
+        run: The child's run.
+        by_event: Whether an event started it; else a step called ``run()`` and awaits it.
+        call: For a called one: the delivery that called and the number of the call.
+    """
+
+    name: str
+    run: "Run"
+    by_event: bool
+    call: tuple[int, int] | None = None
+
+
+class Family:
+    """The place of a run in the tree of workflows.
+
+    Args:
+        run: The run.
+        parent: The family of the run around it.
+    """
+
+    __slots__ = ("_adopted", "_counts", "_own_streamed", "_resumable", "children", "finished", "parent", "run", "saved")
+
+    def __init__(self, run: "Run", parent: "Family | None") -> None:
+        self.run = run
+        self.parent = parent
+        self.children: list[Child] = []
+        self.finished: list[Child] = []
+        # Snapshots of children of a restored run: (delivery, call) -> payload, and those that events had started.
+        self.saved: list[dict[str, Any]] = []
+        self._adopted: dict[str, Workflow] = {}
+        self._counts: dict[str, int] = {}
+        self._own_streamed: set[int] = set()
+        self._resumable = False
+
+    def attached(self) -> "dict[str, Workflow]":
+        """Name -> workflow, those that came as resources among them."""
+        return {**self.run.workflow.attached_workflows, **self._adopted}
+
+    def adopt(self, name: str, workflow: "Workflow") -> None:
+        """Attach a workflow for this run only."""
+        known = self.attached().get(name)
+        if known is not None and known is not workflow:
+            raise WorkflowValidationError(
+                f"Two workflows are attached to {self.run.workflow.workflow_name} under the name {name!r}: rename one parameter"
+            )
+        self._adopted[name] = workflow
+
+    def name_of(self, workflow: object) -> str | None:
+        """Under which name an instance is attached, if it is."""
+        return next((name for name, known in self.attached().items() if known is workflow), None)
+
+    # --- events between workflows -------------------------------------------------------------------------------------
+
+    def offer(self, event: Event, recoveries: Recoveries | None) -> bool:
+        """Give an event that no own step took to the workflows below that take it, and to the one above."""
+        taken = self._offer_down(event)
+        if self.parent is not None and self.parent.run.state.table.route(type(event)).accepted:
+            if not self.parent.run.ending.over:
+                self.parent.run.send(event, None, None)
+            taken = True
+        elif self.parent is not None and self.parent.wants(event):
+            self.parent.run.send(event, None, None)
+            taken = True
+        return taken
+
+    def _offer_down(self, event: Event) -> bool:
+        taken = False
+        for name, workflow in self.attached().items():
+            if type(event) in workflow.entry_events:
+                self.start(name, workflow, event)
+                taken = True
+                continue
+            for child in self.children:
+                if child.name == name and (child.run.state.table.route(type(event)).accepted or _wants(child.run, event)):
+                    child.run.send(event, None, None)
+                    taken = True
+        return taken
+
+    def wants(self, event: Event) -> bool:
+        """Whether a step of this run waits for the event."""
+        return _wants(self.run, event)
+
+    def send_to(self, target: str, event: Event) -> None:
+        """Deliver to ``child.step``: to every run of that child."""
+        name, _, step = target.partition(".")
+        workflow = self.attached().get(name)
+        if workflow is None:
+            known = ", ".join(self.attached()) or "none"
+            raise WorkflowRuntimeError(f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})")
+        workflow.check_target(event, step)
+        runs = [child.run for child in self.children if child.name == name]
+        if not runs:
+            self.start(name, workflow, event, step)
+        for run in runs:
+            run.send(event, step, None)
+
+    def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
+        """Show a child's event in the streams of the workflows around it."""
+        family = self.parent
+        if isinstance(event, StopEvent):
+            return
+        while family is not None:
+            if not family.run.ending.done:
+                family._own_streamed.add(id(event))  # noqa: SLF001 - the same class
+                family.run.stream.publish(event, ts, step, path, cause)
+            family = family.parent
+
+    def streamed(self, event: Event) -> bool:
+        """Whether a child has streamed this very object already."""
+        return id(event) in self._own_streamed
+
+    # --- runs of children ---------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        self._counts[name] = count = self._counts.get(name, 0) + 1
+        own = name if count == 1 else f"{name}#{count}"
+        return f"{self.run.path}/{own}" if self.run.path else own
+
+    def start(self, name: str, workflow: "Workflow", event: Event, step: str | None = None) -> None:
+        """Start a child on an event."""
+        run = workflow.prepare_run(path=self._path(name), parent=self)
+        self.children.append(Child(name, run, by_event=True))
+        run.begin(event) if step is None else run.begin_at(event, step)
+
+    def call(self, workflow: "Workflow", name: str, item: WorkItem, event: Event) -> "Run":
+        """Start a child that a step runs itself; a repeated attempt is given the run of its first."""
+        progress = item.done()
+        progress.calls += 1
+        known = progress.called.get(progress.calls)
+        if known is not None:
+            return known
+        saved = self._take_saved(item.id, progress.calls)
+        if saved is not None:
+            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+        else:
+            run = workflow.prepare_run(path=self._path(name), parent=self)
+        progress.called[progress.calls] = run
+        self.children.append(Child(name, run, by_event=False, call=(item.id, progress.calls)))
+        run.begin(None if saved is not None else event)
+        return run
+
+    def _take_saved(self, item_id: int, call: int) -> dict[str, Any] | None:
+        for saved in self.saved:
+            if saved["call"] == [item_id, call]:
+                self.saved.remove(saved)
+                return saved
+        return None
+
+    def restart(self) -> None:
+        """Take up the children that events had started; called ones are taken up by the step that calls again."""
+        attached = self.attached()
+        for saved in [saved for saved in self.saved if saved["call"] is None]:
+            self.saved.remove(saved)
+            run = attached[saved["name"]].prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+            self.children.append(Child(saved["name"], run, by_event=True))
+            run.begin(None)
+
+    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
+        """Remember what a snapshot knows of the children."""
+        self._counts = dict(counts)
+        self.saved = list(saved)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many runs of each attached workflow there were."""
+        return self._counts
+
+    def active(self) -> bool:
+        """Whether a child still does something by itself."""
+        return any(child.run.state.busy or not child.run.is_idle for child in self.children)
+
+    def expecting(self) -> bool:
+        """Whether something may still come from a child."""
+        return bool(self.children)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def outlives(self, event: StopEvent) -> bool:
+        """Whether this run has to wait for children before its StopEvent ``event`` counts; others are cancelled."""
+        for child in list(self.children):
+            policy = self.run.workflow.on_parent_stop(child.name)
+            if not child.by_event or policy == "cancel":
+                child.run.ending.cancel()
+        return any(child.by_event for child in self.children)
+
+    def keep_for_snapshot(self) -> None:
+        """The run is cancelled but may be resumed: its children stay in its snapshot as they are."""
+        self._resumable = True
+        self.finished = [*self.finished, *self.children]
+
+    def cancel(self) -> None:
+        """Cancel every child that still runs."""
+        for child in list(self.children):
+            child.run.ending.cancel()
+
+    def ended(self) -> None:
+        """The run of this family is over: tell the parent."""
+        if self.parent is not None:
+            self.parent.child_ended(self.run)
+        self._adopted.clear()
+
+    def child_ended(self, run: "Run") -> None:
+        """A child is over; one that an event started and that failed, fails this run too."""
+        child = next((child for child in self.children if child.run is run), None)
+        if child is None:
+            return
+        self.children.remove(child)
+        if not child.by_event and not self._resumable:
+            self.finished.append(child)
+        error = run.ending.error
+        if child.by_event and error is not None and not isinstance(run.ending.event, WorkflowCancelledEvent):
+            self.run.ending.fail(run.path, error)
+        elif not any(child.by_event for child in self.children):
+            self.run.ending.children_ended()
+        self.run.settle()
+
+
+def _wants(run: "Run", event: Event) -> bool:
+    return any(waiter.wants(event) for waiters in run.state.waiters.values() for waiter in waiters)

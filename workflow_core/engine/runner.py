@@ -1,0 +1,458 @@
+"""Acts. A run starts tasks, keeps timers, streams events and feeds what happens back to the broker as ticks.
+
+There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
+commands, and goes on with one of the steps that it started. Three rules keep that honest:
+
+- every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its own;
+- a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches its
+  first pause before the next event arrives; a step's result waits for the step's own sends;
+- after some hops, or a millisecond, the task yields to the loop.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from contextvars import Context as ContextVars
+from contextvars import copy_context
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.engine.broker import Broker
+from batonflow.workflow_core.engine.calling import call_step
+from batonflow.workflow_core.engine.commands import (
+    Command,
+    Enqueued,
+    Finish,
+    Idle,
+    Publish,
+    ResumeWait,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
+    Unrouted,
+    Warn,
+)
+from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.family import Family
+from batonflow.workflow_core.journal.recorder import Recorder
+from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.stream import StreamLog, StreamReader
+from batonflow.workflow_core.steps import StepSpec
+from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
+from batonflow.workflow_core.engine.waiting import Waiting
+from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event, StartEvent, WorkflowFailedEvent
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Observer", "Run"]
+
+T = TypeVar("T")
+
+HOPS_PER_TURN = 32
+SECONDS_PER_TURN = 0.001
+
+class Observer(Protocol):
+    """Hears what a run does: spans, verbose output. Asked for once per run; a run without one pays a truth test."""
+
+    def run_started(self, run: "Run", event: Event | None) -> None: ...
+    def step_started(self, run: "Run", item: WorkItem) -> None: ...
+    def step_ended(self, run: "Run", item: WorkItem, result: Any, error: BaseException | None) -> None: ...
+    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None: ...
+
+
+class Run:
+    """One run of a workflow: its state, its tasks and its stream.
+
+    Args:
+        workflow: The instance whose steps run.
+        state: A new or restored state.
+        cell: The run's key-value state.
+        path: Which workflow of the tree this is, empty at the root.
+        parent: The family of the run that this one is a child of.
+    """
+
+    __slots__ = (
+        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_timed_out", "variables", "broker", "cell", "ending",
+        "family", "handler_context", "loop", "path", "recorder", "source", "state", "stream", "tasks", "thread_id", "tick_log", "waiting",
+        "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self, workflow: "Workflow", state: RunState, cell: "StateCell", *, path: str = "", parent: Family | None = None
+    ) -> None:
+        self.workflow = workflow
+        self.state = state
+        self.cell = cell
+        self.path = path
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+        self.source = current_source()
+        self.broker = Broker(state)
+        self.stream = StreamLog()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.recorder: Recorder | None = None
+        self.tick_log: list[str] | None = None
+        self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
+        self.handler_context: Context[Any] | None = None
+        self.waiting = Waiting(self)
+        self.ending = Ending(self)
+        self._observer: Observer | None = None
+        self._inbox: deque[tuple[Tick, WorkItem | None]] = deque()
+        self._pumping = False
+        self._idle = False
+        self._timed_out: set[int] = set()
+        self.variables: ContextVars = copy_context()
+
+    # --- the life of a run --------------------------------------------------------------------------------------------
+
+    def begin(self, event: Event | None) -> None:
+        """Start with an event, or go on with what a restored state holds."""
+        self.state.running = True
+        self.ending.begin()
+        self._observer = self.workflow.observer()
+        if self._observer is not None:
+            self._observer.run_started(self, event)
+        if event is not None:
+            if self.recorder is not None:
+                self.recorder.started(event)
+            self.feed(EventArrived(event))
+        else:
+            self._restart()
+
+    def begin_at(self, event: Event, step: str) -> None:
+        """Start with an event that goes to one step only."""
+        self.state.running = True
+        self.ending.begin()
+        self.feed(EventArrived(event, step))
+
+    def _restart(self) -> None:
+        """Bring a restored run to life: what was executing starts again, timers are set anew."""
+        for step in list(self.state.steps.values()):
+            for item in list(step.items.values()):
+                if item.worker >= 0:
+                    self.spawn(item)
+        for item in self.state.delayed.values():
+            self._set_retry_timer(item)
+        self.waiting.rearm()
+        if self.family is not None:
+            self.family.restart()
+        self._inbox.extend((tick, None) for tick in self.state.restored_deliveries)
+        self.state.restored_deliveries = []
+        self._schedule_pump()
+
+    def feed(self, tick: Tick) -> None:
+        """Let the broker decide about a tick from outside a step, and start what it starts."""
+        if self.ending.over:
+            return
+        for item in self._decide(tick):
+            self.spawn(item)
+        self.settle()
+
+    def send(self, event: Event, target: str | None, sender: WorkItem | None) -> None:
+        """Queue an event for delivery, in order; the sending step's result will wait for it."""
+        causes = ()
+        if sender is not None:
+            sender.undelivered += 1
+            causes = sender.as_cause()
+        elif self.recorder is not None:
+            self.recorder.received(event, target)
+        recoveries = sender.recoveries if sender is not None else None
+        self._inbox.append((EventArrived(event, target, recoveries, causes), sender))
+        self._schedule_pump()
+
+    def undelivered(self) -> list[EventArrived]:
+        """Events that are sent and not yet delivered."""
+        return [tick for tick, _ in self._inbox if isinstance(tick, EventArrived)]
+
+    def publish(self, event: Event, step: str, cause: int) -> None:
+        """Put an event on the stream, and on those of the workflows around this one."""
+        ts = self.source.now()
+        self.stream.publish(event, ts, step, self.path, cause)
+        if self.family is not None:
+            self.family.forward(event, ts, step, self.path, cause)
+
+    def context_for(self, item: WorkItem) -> Context[Any]:
+        """The Context that the running attempt of ``item`` sees; always the same object."""
+        if item.context is None:
+            item.context = Context.for_step(self, item)
+        return item.context
+
+    async def resources(self, spec: StepSpec) -> dict[str, Any]:
+        """The injected arguments of a step."""
+        found = await self.workflow.resource_manager.resolve(spec.resources)
+        for name, value in found.items():
+            if getattr(type(value), "__batonflow_workflow__", False):
+                self.adopt(name, value)
+        return found
+
+    def adopt(self, name: str, workflow: "Workflow") -> None:
+        """Attach a workflow that came as a resource, for this run."""
+        if self.family is None:
+            self.family = Family(self, None)
+        self.family.adopt(name, workflow)
+
+    def reader(self, after: int = -1, *, internal: bool = False) -> StreamReader:
+        """A new reader of the run's stream."""
+        return StreamReader(self.stream, after, internal=internal)
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
+        if threading.get_ident() == self.thread_id:
+            return function()
+        done: ThreadFuture[T] = ThreadFuture()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - handed to the calling thread
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(call)
+        return done.result()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def spawn(self, item: WorkItem) -> None:
+        """Give a step a task of its own."""
+        task = self.loop.create_task(self._drive(item), context=self.variables.copy())
+        self.tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A fault of the engine itself: the run must not hang because of it.
+            self.ending.fail("", error)
+        if self.ending.over:
+            self.ending.task_ended()
+
+    async def _drive(self, item: WorkItem) -> None:
+        """Run a step, then go on with one of the steps that its result starts, and so on."""
+        task = asyncio.current_task()
+        assert task is not None
+        hops = 0
+        turn_ends = perf_counter() + SECONDS_PER_TURN
+        while True:
+            variables = self._enter(item, task)
+            try:
+                if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
+                    hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
+                    await asyncio.sleep(0)
+                tick: Tick = StepReturned(item, await call_step(self, item), self.source.now())
+            except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
+                failure = self._failure(item, error, task)
+                if failure is None:
+                    return
+                tick = failure
+            successor = self.leave(item, tick)
+            if successor is None:
+                return
+            if task.cancelling() or _changed(variables):
+                self.spawn(successor)
+                return
+            hops += 1
+            item = successor
+
+    def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
+        """Open an attempt; the copy of the context variables tells later whether the step changed any."""
+        item.run = self
+        item.started_at = now = self.source.now()
+        current_item.set(item)
+        if self.recorder is not None:
+            self.recorder.open(item, item.event)
+        if item.spec.timeout is not None:
+            self.waiting.start_step_timer(item, task)
+        self.stream.note(now, "running", item.spec.name, str(item.worker), type(item.event).__name__, None)
+        if self._observer is not None:
+            self._observer.step_started(self, item)
+        return copy_context()
+
+    def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
+        """What an exception means: a failed attempt, or the end of the run that is over anyway."""
+        if self.ending.over:
+            return None
+        if isinstance(error, asyncio.CancelledError):
+            cancelled = error
+            if self.waiting.timed_out(item):
+                task.uncancel()
+                error = StepTimeoutError(f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds")
+            elif task.cancelling():
+                self.ending.cancel()
+                return None
+            else:
+                error = StepCancelledError(
+                    f"Step {item.spec.name} raised CancelledError by itself; a task it awaited was probably cancelled"
+                )
+            error.__cause__ = cancelled
+        return StepFailed(item, error, self.source.now())
+
+    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> WorkItem | None:
+        """Close an attempt and give its outcome to the broker; returns a started step to go on with."""
+        item.run = None
+        item.context = None
+        if self.ending.over:
+            return None
+        returned = isinstance(tick, StepReturned)
+        if item.spec.timeout is not None:
+            self.waiting.stop_step_timer(item)
+        if self.recorder is not None:
+            outcome = ("returned", tick.result) if isinstance(tick, StepReturned) else ("failed", tick.error)
+            self.recorder.close(item, *outcome)
+        self.note_stopped(item, str(type(tick.result)) if isinstance(tick, StepReturned) else None)
+        if self._observer is not None:
+            result, error = (tick.result, None) if isinstance(tick, StepReturned) else (None, tick.error)
+            self._observer.step_ended(self, item, result, error)
+        if item.undelivered and (returned or self.state.running):
+            self._inbox.append((tick, None))
+            self._schedule_pump()
+            return None
+        started = self._decide(tick)
+        if not started:
+            self.settle()
+            return None
+        for other in started[1:]:
+            self.spawn(other)
+        return started[0]
+
+    def note_stopped(self, item: WorkItem, returned: str | None) -> None:
+        """Say that a step gave its worker back."""
+        self.stream.note(
+            self.source.now(), "not_running", item.spec.name, str(item.worker), str(type(item.event)), returned
+        )
+
+    # --- deciding and acting ------------------------------------------------------------------------------------------
+
+    def _schedule_pump(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self.loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
+        self._pumping = False
+        try:
+            while self._inbox and not self.ending.over:
+                tick, sender = self._inbox.popleft()
+                if sender is not None:
+                    sender.undelivered -= 1
+                started = self._decide(tick)
+                if started:
+                    for item in started:
+                        self.spawn(item)
+                    if self._inbox:
+                        self._schedule_pump()
+                    return
+            self.settle()
+        except Exception as error:  # noqa: BLE001 - nobody awaits a callback, so its failure must end the run
+            self.ending.fail("", error)
+
+    def _decide(self, tick: Tick) -> list[WorkItem]:
+        """Let the broker decide and carry out its commands; the steps to start are returned."""
+        if self.tick_log is not None:
+            self.tick_log.append(str(tick))
+        started: list[WorkItem] = []
+        for command in self.broker.decide(tick):
+            if type(command) is StartStep:
+                started.append(command.item)
+            else:
+                _ACTIONS[type(command)](self, command)
+        if started or type(tick) is EventArrived:
+            self._idle = False
+            self.ending.busy_again()
+        return [] if self.ending.over else started
+
+    def start_all(self, tick: Tick) -> None:
+        """Decide, and give every started step a task of its own."""
+        for item in self._decide(tick):
+            self.spawn(item)
+
+    def settle(self) -> None:
+        """When nothing is queued, executing or on its way: say so once, and find out whether anything may still come."""
+        if self.state.busy or self._inbox or self._idle or self.ending.over:
+            return
+        if self.family is not None and self.family.active():
+            return
+        self._idle = True
+        self.ending.idle()
+        expecting = self.state.table.accepts_human or (self.family is not None and self.family.expecting())
+        self.start_all(RunIdle(expecting))
+        if self.family is not None and self.family.parent is not None:
+            self.family.parent.run.settle()
+
+    def _set_retry_timer(self, item: WorkItem) -> None:
+        delay = max(0.0, (item.due or 0.0) - self.source.now())
+        self.waiting.at(delay, lambda: self.feed(RetryDue(item)))
+
+    def _act_publish(self, command: Publish) -> None:
+        self.publish(command.event, command.item.spec.name, command.item.id)
+
+    def _act_enqueued(self, command: Enqueued) -> None:
+        item = command.item
+        name = type(item.event).__name__
+        self.stream.note(self.source.now(), "preparing", item.spec.name, "<enqueued>", name, None)
+
+    def _act_resume(self, command: ResumeWait) -> None:
+        self.waiting.resume(command.waiter, command.answer)
+
+    def _act_unrouted(self, command: Unrouted) -> None:
+        event = command.event
+        if self.family is not None and self.family.offer(event, command.recoveries):
+            return
+        cls = type(event)
+        idle = "" if self.state.busy else "idle"
+        qualified = f"{cls.__module__}.{cls.__qualname__}"
+        self.stream.note(self.source.now(), "unhandled", cls.__name__, idle, qualified, command.target)
+
+    def _act_warn(self, command: Warn) -> None:
+        self.ending.warn(command.text)
+
+    def _act_idle(self, command: Idle) -> None:
+        self.stream.note(self.source.now(), "idle", "", "", "", None)
+
+    def _act_stalled(self, command: Stalled) -> None:
+        self.stream.note(self.source.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
+        self.ending.stalled(command.waiting_on)
+
+    def _act_retry_timer(self, command: SetRetryTimer) -> None:
+        self._set_retry_timer(command.item)
+
+    def _act_finish(self, command: Finish) -> None:
+        self.ending.finish(command.event, command.error, resumable=command.resumable)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued, executing or on its way."""
+        return self._idle
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who hears this run, if anybody."""
+        return self._observer
+
+
+def _changed(before: ContextVars) -> bool:
+    """Whether the current context variables differ from a copy taken before; values that cannot be compared count."""
+    try:
+        return copy_context() != before
+    except Exception:  # noqa: BLE001 - == of user values may raise anything
+        return True
+
+
+_ACTIONS: dict[type, Callable[[Run, Any], None]] = {
+    Publish: Run._act_publish,  # pyright: ignore[reportPrivateUsage]
+    Enqueued: Run._act_enqueued,  # pyright: ignore[reportPrivateUsage]
+    ResumeWait: Run._act_resume,  # pyright: ignore[reportPrivateUsage]
+    Unrouted: Run._act_unrouted,  # pyright: ignore[reportPrivateUsage]
+    Warn: Run._act_warn,  # pyright: ignore[reportPrivateUsage]
+    Idle: Run._act_idle,  # pyright: ignore[reportPrivateUsage]
+    Stalled: Run._act_stalled,  # pyright: ignore[reportPrivateUsage]
+    SetRetryTimer: Run._act_retry_timer,  # pyright: ignore[reportPrivateUsage]
+    Finish: Run._act_finish,  # pyright: ignore[reportPrivateUsage]
+}

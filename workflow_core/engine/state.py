@@ -1,0 +1,283 @@
+"""What a run is made of: plain data that the broker changes in place.
+
+Nothing here acts or decides. ``RunState`` holds the steps' queues, the executions, the streams of list fan-outs and the
+waits; a snapshot is read straight off it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.journal.segments import Causes, Segment
+from batonflow.workflow_core.steps import StepSpec, StepTable
+from batonflow.workflow_core.events import Event
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Buffer", "Failures", "Progress", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+
+Recoveries = dict[str, int]
+"""How often each ``@catch_error`` handler ran in the lineage of an event; shared, never changed in place."""
+
+
+class Progress:
+    """What an execution has done so far, by number, so that a repeated attempt neither doubles nor loses it.
+
+    ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
+    already done before a restore and are passed over. Outcomes of collects, answers of waits and records of ``once`` stay
+    with the delivery until it ends.
+    """
+
+    __slots__ = (
+        "answers",
+        "called",
+        "calls",
+        "collected",
+        "collects",
+        "once",
+        "sends",
+        "skip_sends",
+        "skip_streamed",
+        "skip_writes",
+        "streamed",
+        "waits",
+        "writes",
+    )
+
+    def __init__(self) -> None:
+        self.sends = self.writes = self.streamed = 0
+        self.skip_sends = self.skip_writes = self.skip_streamed = 0
+        self.collects = 0
+        self.collected: list[list[Event] | None] = []
+        self.waits = 0
+        self.answers: dict[str, Event | None] = {}
+        self.once: dict[str, Any] = {}
+        # Attached workflows that the step ran itself: the n-th call of a repeated attempt is given the same run again.
+        self.calls = 0
+        self.called: dict[int, Run] = {}
+
+    def next_attempt(self) -> None:
+        """Begin to count anew; nothing of a failed attempt is skipped, but outcomes stay."""
+        self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
+        self.skip_sends = self.skip_writes = self.skip_streamed = 0
+        self.called.clear()
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failed attempts of one delivery. Times are wall-clock seconds."""
+
+    count: int
+    first_attempt_at: float
+    last_error: BaseException | None = None
+    last_failed_at: float | None = None
+
+
+class WorkItem:
+    """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
+
+    __slots__ = (
+        "causes",
+        "context",
+        "due",
+        "event",
+        "failures",
+        "id",
+        "inputs",
+        "open_waits",
+        "progress",
+        "recoveries",
+        "run",
+        "segment",
+        "spec",
+        "started_at",
+        "stream",
+        "suspended",
+        "undelivered",
+        "worker",
+    )
+
+    def __init__(
+        self, item_id: int, spec: StepSpec, event: Event, stream: "Stream | None", recoveries: Recoveries | None
+    ) -> None:
+        self.id = item_id
+        self.spec = spec
+        self.event = event
+        self.stream = stream
+        self.recoveries = recoveries
+        self.inputs: Sequence[Event] | None = None
+        self.progress: Progress | None = None
+        self.failures: Failures | None = None
+        self.due: float | None = None
+        self.worker = -1
+        self.open_waits = 0
+        self.undelivered = 0
+        self.started_at = 0.0
+        self.suspended = False
+        self.causes: Causes = ()
+        self.segment: Segment | None = None
+        # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
+        self.run: Run | None = None
+        self.context: Context[Any] | None = None
+
+    def as_cause(self) -> Causes:
+        """What an event made by this attempt depends on, when a journal listens."""
+        return (self.segment,) if self.segment is not None else ()
+
+    def done(self) -> Progress:
+        """The progress record, made at first use."""
+        if self.progress is None:
+            self.progress = Progress()
+        return self.progress
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.name}#{self.id}>"
+
+
+class Waiter:
+    """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
+
+    __slots__ = ("due", "event_type", "id", "item", "key", "requirements", "unknown_requirements")
+
+    def __init__(
+        self,
+        waiter_id: str,
+        key: str,
+        event_type: type[Event],
+        requirements: dict[str, Any],
+        item: WorkItem,
+        due: float | None,
+    ) -> None:
+        self.id = waiter_id
+        self.key = key
+        self.event_type = event_type
+        self.requirements = requirements
+        self.item = item
+        self.due = due
+        # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
+        self.unknown_requirements = False
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event is of the awaited type and meets every requirement."""
+        if self.unknown_requirements:
+            return False
+        if type(event) is not self.event_type and not (self.item.spec.wide and isinstance(event, self.event_type)):
+            return False
+        return all(getattr(event, name, None) == value for name, value in self.requirements.items())
+
+
+class Buffer:
+    """Events put aside by ``collect_events``, by type, until the expected set is full."""
+
+    __slots__ = ("causes", "count", "expected", "have", "needs")
+
+    def __init__(self) -> None:
+        self.expected: list[type[Event]] = []
+        self.needs: dict[type[Event], int] = {}
+        self.have: dict[type[Event], deque[Event]] = {}
+        self.count = 0
+        self.causes: list[Segment] = []
+
+    def lacks(self) -> list[str]:
+        """Names of the types still missing, with how many of each."""
+        missing: list[str] = []
+        for cls, need in self.needs.items():
+            short = need - len(self.have.get(cls, ()))
+            if short > 0:
+                missing.append(cls.__name__ if short == 1 else f"{short} {cls.__name__}")
+        return missing
+
+
+class Stream:
+    """The events of one list fan-out: open while any work in it goes on."""
+
+    __slots__ = ("causes", "collected", "id", "live", "parent", "producer", "recoveries", "released")
+
+    def __init__(self, stream_id: int, producer: str, parent: "Stream | None", recoveries: Recoveries | None) -> None:
+        self.id = stream_id
+        self.producer = producer
+        self.parent = parent
+        self.recoveries = recoveries
+        self.live = 0
+        self.collected: dict[str, list[Event]] = {}
+        self.released: set[str] = set()
+        self.causes: list[Segment] = []
+
+
+class StepState:
+    """The live side of a step: its queue, its executions and what its joins hold back."""
+
+    __slots__ = (
+        "active", "buffers", "free_workers", "items", "join_causes", "joins", "produced", "queue", "received", "spec", "waiting_slot",
+        "workers",
+    )  # fmt: skip
+
+    def __init__(self, spec: StepSpec) -> None:
+        self.spec = spec
+        self.active = 0
+        self.workers = 0
+        self.free_workers: list[int] = []
+        # How often each event type came in and went out, for drawing what happened.
+        self.received: dict[type[Event], int] = {}
+        self.produced: dict[type[Event], int] = {}
+        self.items: dict[int, WorkItem] = {}
+        # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
+        self.queue: deque[WorkItem] = deque()
+        self.waiting_slot: dict[int, list[tuple[Waiter, Event | None]]] = {}
+        self.buffers: dict[str, Buffer] = {}
+        # Per open stream (0: none): one queue for each parameter of a join.
+        self.joins: dict[int, list[deque[Event]]] = {}
+        self.join_causes: dict[int, Causes] = {}
+
+
+    def clear(self) -> None:
+        """Drop all that is queued, held back or executing; the counts of what happened stay."""
+        self.active = self.workers = 0
+        self.free_workers.clear()
+        self.items.clear()
+        self.queue.clear()
+        self.waiting_slot.clear()
+        self.buffers.clear()
+        self.joins.clear()
+        self.join_causes.clear()
+
+
+@dataclass(slots=True)
+class RunState:
+    """Everything a run knows. Times are wall-clock seconds."""
+
+    run_id: str
+    table: StepTable
+    steps: dict[str, StepState] = field(default_factory=dict[str, StepState])
+    streams: dict[int, Stream] = field(default_factory=dict[int, Stream])
+    waiters: dict[type[Event], list[Waiter]] = field(default_factory=dict[type[Event], list[Waiter]])
+    delayed: dict[int, WorkItem] = field(default_factory=dict[int, WorkItem])
+    busy: int = 0
+    """Deliveries that are queued, executing or timed; waiting ones do not count."""
+    item_seq: int = 0
+    stream_seq: int = 0
+    waiter_seq: int = 0
+    running: bool = False
+    restored_deliveries: list[Any] = field(default_factory=list[Any])
+    """Events that a snapshot found on their way."""
+    elapsed: float = 0.0
+    """Seconds of the run's timeout used up before this process."""
+
+    def step(self, spec: StepSpec) -> StepState:
+        """The live side of a step, made at first use."""
+        state = self.steps.get(spec.name)
+        if state is None:
+            state = self.steps[spec.name] = StepState(spec)
+        return state
+
+    def open_waits(self) -> bool:
+        """Whether any step waits for an event."""
+        return any(self.waiters.values())
+
+
+current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)
+"""The delivery whose step is running here."""

@@ -1,0 +1,306 @@
+"""Events: what steps receive, return and stream.
+
+An event carries three kinds of data, told apart by name when it is built: declared fields (validated), declared private
+attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra dict, so
+that building an event never runs Python code for the usual case.
+"""
+
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_serializer
+from pydantic.functional_serializers import SerializerFunctionWrapHandler
+
+from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
+
+__all__ = [
+    "CollectionReleaseEvent",
+    "DictLikeModel",
+    "Event",
+    "EventType",
+    "HumanResponseEvent",
+    "IdleReleasedEvent",
+    "InputRequiredEvent",
+    "InternalDispatchEvent",
+    "InternalEventsMissedEvent",
+    "SerializableException",
+    "StartEvent",
+    "StepFailedEvent",
+    "StepState",
+    "StepStateChanged",
+    "StopEvent",
+    "UnhandledEvent",
+    "UnreconstructedException",
+    "WorkflowCancelledEvent",
+    "WorkflowFailedEvent",
+    "WorkflowIdleEvent",
+    "WorkflowStalledEvent",
+    "WorkflowTimedOutEvent",
+]
+
+
+SerializableException = Annotated[
+    Exception,
+    BeforeValidator(load_exception),
+    PlainSerializer(dump_exception, when_used="json"),
+]
+"""An exception field that is written as type name and message, and read back without calling anything else."""
+
+
+class DictLikeModel(BaseModel):
+    """A pydantic model whose undeclared data can be used like a dict; shared by events and ``DictState``.
+
+    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the dynamic data
+    only, never declared fields. Attribute access sees everything.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Unfold a given ``_data`` and hand values over to declared private attributes."""
+        extra = self.__pydantic_extra__
+        if not extra:
+            return
+        if "_data" in extra:
+            data = extra.pop("_data")
+            for name, value in data.items():
+                extra.setdefault(name, value)
+        private = self.__private_attributes__
+        if private:
+            for name in [name for name in extra if name in private]:
+                setattr(self, name, extra.pop(name))
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped = handler(self)
+        extra = self.__pydantic_extra__
+        if extra:
+            dumped["_data"] = {name: dumped.pop(name) for name in extra if name in dumped}
+        return dumped
+
+    @property
+    def _data(self) -> dict[str, Any]:
+        extra = self.__pydantic_extra__
+        if extra is None:
+            extra = {}
+            object.__setattr__(self, "__pydantic_extra__", extra)
+        return extra
+
+    @_data.setter
+    def _data(self, value: dict[str, Any]) -> None:
+        object.__setattr__(self, "__pydantic_extra__", value)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            extra = self.__pydantic_extra__
+            if extra is not None and name in extra:
+                return extra[name]
+            private = self.__pydantic_private__
+            if private is not None and name in private:
+                return private[name]
+        raise AttributeError(f"{type(self).__name__!r} has no field, private attribute or dynamic value {name!r}")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name in type(self).model_fields:
+            yield name, getattr(self, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._data[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._data[name] = value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override] - the contract iterates dynamic names
+        return iter(self._data)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The dynamic value ``name``, or ``default``; declared fields are not seen."""
+        return self._data.get(name, default)
+
+    def keys(self) -> KeysView[str]:
+        """The dynamic names."""
+        return self._data.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The dynamic values."""
+        return self._data.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The dynamic names with their values."""
+        return self._data.items()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The live dict of dynamic data, not a copy."""
+        return self._data
+
+
+class Event(DictLikeModel):
+    """Base of every event. Subclass it and declare fields; anything else passed in becomes dynamic data.
+
+    Events are shared, not copied: two steps that receive the same instance see one another's writes.
+
+    Example:
+        >>> class Query(Event):
+        ...     text: str
+        >>> Query(text="tides", source="web").source
+        'web'
+    """
+
+
+EventType = type[Event]
+"""The class of an event."""
+
+
+class StartEvent(Event):
+    """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
+
+
+class StopEvent(Event):
+    """Ends a run with a result.
+
+    Args:
+        result: What ``await handler`` gives. A subclass is given itself instead.
+        kwargs: Declared fields and dynamic data.
+    """
+
+    _result: Any = PrivateAttr(default=None)
+
+    def __init__(self, result: Any = None, **kwargs: Any) -> None:
+        if result is not None:
+            kwargs["_result"] = result
+        super().__init__(**kwargs)
+
+    def _get_result(self) -> Any:
+        return self._result
+
+    @property
+    def result(self) -> Any:
+        """The result of the run."""
+        return self._get_result()
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # pydantic lets one model serializer stand per class, so the dynamic part is repeated through the base's function.
+        dumped = DictLikeModel._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
+        if self._result is not None:
+            dumped["result"] = self._result
+        return dumped
+
+    def __repr__(self) -> str:
+        values: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        values.update(self._data)
+        if self._result is not None and "result" not in values:
+            values["result"] = self._result
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    def __str__(self) -> str:
+        return str(self.result)
+
+
+class WorkflowTimedOutEvent(StopEvent):
+    """Last event of a run that took longer than its timeout (seconds)."""
+
+    timeout: float
+    active_steps: list[str]
+
+
+class WorkflowCancelledEvent(StopEvent):
+    """Last event of a run that was cancelled."""
+
+
+class WorkflowFailedEvent(StopEvent):
+    """Last event of a run that failed."""
+
+    step_name: str
+    exception: SerializableException
+    attempts: int | None = None
+    elapsed_seconds: float | None = None
+
+
+class IdleReleasedEvent(StopEvent):
+    """Result of a run that was put aside while it waited; never streamed."""
+
+
+class StepFailedEvent(Event):
+    """What a ``@catch_error`` handler receives; ``failed_at`` is in UTC."""
+
+    step_name: str
+    input_event: Any
+    exception: SerializableException
+    attempts: int
+    elapsed_seconds: float
+    failed_at: datetime
+
+
+class InputRequiredEvent(Event):
+    """Asks a person for something; streamed when a step returns it."""
+
+
+class HumanResponseEvent(Event):
+    """A person's answer; comes from outside, so no step needs to produce it."""
+
+
+class InternalDispatchEvent(Event):
+    """Base of what the engine says about itself; only readers that ask with ``expose_internal`` get these."""
+
+
+class StepState(Enum):
+    """Where an execution of a step stands."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    NOT_RUNNING = "not_running"
+
+
+class StepStateChanged(InternalDispatchEvent):
+    """An execution of a step was queued, started or ended."""
+
+    name: str
+    step_state: StepState
+    worker_id: str
+    input_event_name: str
+    output_event_name: str | None = None
+
+
+class WorkflowIdleEvent(InternalDispatchEvent):
+    """Nothing is queued or executing; the run waits for something from outside."""
+
+
+class WorkflowStalledEvent(InternalDispatchEvent):
+    """The run can no longer move by itself; ``waiting_on`` says what each waiting join still lacks."""
+
+    waiting_on: list[str]
+
+
+class InternalEventsMissedEvent(InternalDispatchEvent):
+    """A reader of internal events came too late for the first ``count`` of them."""
+
+    count: int
+
+
+class UnhandledEvent(InternalDispatchEvent):
+    """Nobody accepted an event."""
+
+    event_type: str
+    qualified_name: str
+    step_name: str | None = None
+    idle: bool = False
+
+
+class CollectionReleaseEvent(Event):
+    """The trigger of a step that joins several events at once."""
+
+    events: list[Any] = Field(default_factory=list)
+    stream_id: str = ""
+    binding_id: str = ""

@@ -1,0 +1,139 @@
+"""WorkflowHandler: what a caller holds of a run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.compat.handler import EarlierHandler
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.draw import execution_svg
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.stream import StreamItem, StreamReader
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["WorkflowHandler"]
+
+
+class WorkflowHandler(EarlierHandler):
+    """A running or finished run: await it for the result, stream its events, send to it, cancel it.
+
+    Dropping the handler does not stop the run.
+
+    Args:
+        run: The run.
+
+    Example:
+        >>> handler = workflow.run(topic="tides")
+        >>> async for event in handler.stream_events():
+        ...     print(event)
+        >>> result = await handler
+    """
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._context: Context[Any] | None = run.handler_context
+        # The position of stream_events, shared by all its iterators: it reads a run once.
+        self._reader: StreamReader | None = None
+        self._reads_internal = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        event = yield from self.stop_event_result().__await__()
+        return event.result if type(event) is StopEvent else event
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run.state.run_id
+
+    @property
+    def ctx(self) -> Context[Any]:
+        """The run's context, as seen from outside its steps."""
+        if self._context is None:
+            self._context = Context(self._run.workflow)
+            self._context.bind(self._run)
+        return self._context
+
+    def is_done(self) -> bool:
+        """Whether the result is known."""
+        return self._run.ending.resolved
+
+    def get_stop_event(self) -> StopEvent | None:
+        """The event that ended the run, None while it goes on."""
+        return self._run.ending.event if self._run.ending.done else None
+
+    async def stop_event_result(self) -> StopEvent:
+        """Wait for the end and return the event that ended the run.
+
+        Raises:
+            WorkflowTimeoutError: The run took longer than its timeout.
+            WorkflowCancelledByUser: The run was cancelled.
+            BaseException: Whatever a step raised that nothing caught, the very object.
+        """
+        ending = self._run.ending
+        await ending.wait()
+        if ending.error is not None:
+            raise ending.error
+        assert ending.event is not None
+        return ending.event
+
+    async def send_event(self, event: Event, step: str | None = None) -> None:
+        """Send an event into the run; see ``Context.send_event``."""
+        self.ctx.send_event(event, step)
+
+    def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
+        """The events that the run streams, from its beginning to its StopEvent.
+
+        One reading: after the end it cannot be read again; breaking out and iterating again goes on. Errors of the run are
+        raised by awaiting the handler, not here.
+
+        Args:
+            expose_internal: Also give what the engine says about itself.
+
+        Raises:
+            WorkflowRuntimeError: While iterating, when the stream has already been consumed to its end.
+        """
+        if self._reader is None:
+            self._reader = self._run.reader(internal=expose_internal)
+        return self._read(self._reader)
+
+    async def _read(self, reader: StreamReader) -> AsyncIterator[Event]:
+        if reader.finished:
+            raise WorkflowRuntimeError(
+                f"All the streamed events of run {self.run_id} have already been consumed; use subscribe() for several readers"
+            )
+        async for item in reader:
+            yield item.event
+
+    def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
+        """Read the stream with positions and origins; any number of readers, each independent.
+
+        Args:
+            after: Begin behind this ``seq``.
+            internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
+        """
+        return self._run.reader(after, internal=internal)
+
+    async def cancel_run(self, *, timeout: float = 5.0) -> None:
+        """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
+
+        Args:
+            timeout: Seconds to wait for the steps.
+        """
+        ending = self._run.ending
+        self._run.on_loop(ending.cancel)
+        if asyncio.get_running_loop() is self._run.loop:
+            try:
+                await asyncio.wait_for(ending.wait(), timeout)
+            except TimeoutError:
+                ending.warn(f"some steps did not end within {timeout} seconds after the run was cancelled")
+
+    def _repr_html_(self) -> str:
+        return execution_svg(self)
+
+    def __str__(self) -> str:
+        event = self.get_stop_event()
+        result = None if event is None else event.result if type(event) is StopEvent else event
+        return f"WorkflowHandler(workflow={self._run.workflow.workflow_name}, run_id={self.run_id}, result={result})"

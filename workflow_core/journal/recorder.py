@@ -1,0 +1,117 @@
+"""Keeps the segments of a run and hands each to the journal, never before what it built upon.
+
+A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
+"""
+
+from typing import Any
+
+from batonflow.workflow_core.journal.segments import Segment
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.journal.base import Journal, Record
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Turns what a run does into records.
+
+    Args:
+        journal: Takes the records.
+        run_id: The run at the root of the tree.
+        path: Which workflow of the tree this is.
+    """
+
+    def __init__(self, journal: Journal, run_id: str, path: str) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._path = path
+        self._closed = 0
+        self._writers: dict[str, Segment] = {}
+
+    def for_child(self, path: str) -> "Recorder":
+        """The recorder of a workflow inside this one."""
+        return Recorder(self._journal, self._run_id, path)
+
+    def started(self, event: Event | None) -> None:
+        """The run begins with an event."""
+        self._journal.commit([Record("started", self._run_id, self._path, consumed=event)])
+
+    def received(self, event: Event, target: str | None) -> None:
+        """An event came from outside."""
+        self._journal.commit([Record("input", self._run_id, self._path, consumed=event, step=target or "")])
+
+    def ended(self, event: Event) -> None:
+        """The run is over."""
+        self._journal.commit([Record("ended", self._run_id, self._path, outcome=("returned", event))])
+
+    def open(self, item: WorkItem, consumed: Event | None) -> None:
+        """An attempt begins, or goes on after a suspension."""
+        attempt = item.failures.count if item.failures is not None else 0
+        item.segment = Segment(item.spec.name, item.id, attempt, consumed, item.causes)
+
+    def close(self, item: WorkItem, kind: str, value: Any) -> None:
+        """The open segment of an attempt ends; it is committed at once unless it has to wait for another."""
+        segment = item.segment
+        if segment is None or segment.closed:
+            return
+        self._closed += 1
+        segment.number = self._closed
+        segment.outcome = (kind, value)
+        segment.closed = True
+        self._settle(segment)
+
+    def read(self, item: WorkItem, key: str | None) -> None:
+        """A step looked at a key of the state, or at all of it."""
+        segment = item.segment
+        if segment is None:
+            return
+        if key is not None:
+            writer = self._writers.get(key)
+            if writer is not None:
+                segment.follows((writer,))
+        else:
+            segment.follows(list(self._writers.values()))
+
+    def wrote(self, item: WorkItem, path: str, value: Any) -> None:
+        """A step changed a key of the state."""
+        segment = item.segment
+        if segment is None:
+            return
+        key = path.partition(".")[0]
+        self.read(item, key)
+        self._writers[key] = segment
+        segment.writes.append((item.done().writes, path, value))
+
+    def _settle(self, segment: Segment) -> None:
+        group = segment.group()
+        if isinstance(group, Segment):
+            group.held_up.append(segment)
+            return
+        self._journal.commit([self._record(member) for member in group])
+        held_up: list[Segment] = []
+        for member in group:
+            member.committed = True
+            held_up.extend(member.held_up)
+            member.after, member.held_up = [], []
+        for key, writer in list(self._writers.items()) if self._writers else ():
+            if writer.committed:
+                del self._writers[key]
+        for other in held_up:
+            if not other.committed:
+                self._settle(other)
+
+    def _record(self, segment: Segment) -> Record:
+        return Record(
+            kind="segment",
+            run_id=self._run_id,
+            path=self._path,
+            step=segment.step,
+            item=segment.item_id,
+            attempt=segment.attempt,
+            consumed=segment.consumed,
+            writes=segment.writes,
+            sends=segment.sends,
+            streamed=segment.streamed,
+            outcome=segment.outcome,
+        )

@@ -1,0 +1,179 @@
+"""Those who hear what runs do: spans for tracing, and verbose output. Nobody listening costs one truth test a step."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
+from batonflow.workflow_core.instrumentation import active_span_id, get_dispatcher
+from batonflow.workflow_core.instrumentation.events.run import (
+    RunEndEvent,
+    RunStartEvent,
+    StepEndEvent,
+    StepStartEvent,
+    WorkflowRunOutputEvent,
+    WorkflowStepOutputEvent,
+)
+from batonflow.workflow_core.instrumentation.summary import summarize
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Observer, Run
+    from batonflow.workflow_core.engine.state import WorkItem
+
+__all__ = ["observer_for"]
+
+dispatcher = get_dispatcher(__name__)
+verbose_logger = logging.getLogger("workflows.verbose")
+
+
+def observer_for(*, verbose: bool) -> "Observer | None":
+    """Who hears a run that starts now: None when nobody does."""
+    listening: list[Any] = []
+    if dispatcher.enabled:
+        listening.append(_Spans())
+    if verbose:
+        listening.append(_Verbose())
+    if not listening:
+        return None
+    return listening[0] if len(listening) == 1 else _Both(*listening)
+
+
+class _Both:
+    def __init__(self, *observers: "Observer") -> None:
+        self._observers = observers
+
+    def run_started(self, run: "Run", event: Event | None) -> None:
+        for observer in self._observers:
+            observer.run_started(run, event)
+
+    def step_started(self, run: "Run", item: "WorkItem") -> None:
+        for observer in self._observers:
+            observer.step_started(run, item)
+
+    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+        for observer in self._observers:
+            observer.step_ended(run, item, result, error)
+
+    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+        for observer in self._observers:
+            observer.run_ended(run, event, error)
+
+
+class _Verbose:
+    """One line for each start and end of a step, printed, or logged when the verbose logger is switched on."""
+
+    def _say(self, line: str) -> None:
+        if verbose_logger.isEnabledFor(logging.INFO):
+            verbose_logger.info(line)
+        else:
+            print(line)  # noqa: T201 - what verbose=True asks for
+
+    def run_started(self, run: "Run", event: Event | None) -> None:
+        """Nothing to say yet."""
+
+    def step_started(self, run: "Run", item: "WorkItem") -> None:
+        self._say(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")
+
+    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+        what = f"failed with {error!r}" if error is not None else f"complete with {summarize(result)}"
+        self._say(f"[{item.spec.name}:{item.worker}] {what}")
+
+    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+        self._say(f"[result] {error!r}" if error is not None else f"[result] {summarize(event)}")
+
+
+class _Spans:
+    """A span for the run and one for each attempt of a step, with the parents that the run was started under."""
+
+    def __init__(self) -> None:
+        self._run_span = ""
+        self._parent: str | None = None
+        self._steps: dict[int, str] = {}
+
+    def run_started(self, run: "Run", event: Event | None) -> None:
+        cls = type(run.workflow).__name__
+        self._parent = active_span_id.get()
+        tags = {"llamaindex.run_id": run.state.run_id, "llamaindex.start_event": summarize(event)}
+        self._run_span = dispatcher.open_span(f"{cls}.run", instance=run.workflow, tags=tags, parent_id=self._parent)
+        # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
+        run.variables.run(active_span_id.set, self._run_span)
+        dispatcher.event(
+            RunStartEvent(
+                span_id=self._run_span,
+                run_id=run.state.run_id,
+                workflow=run.workflow.workflow_name,
+                path=run.path,
+                input_event=type(event).__name__ if event is not None else None,
+                input_summary=summarize(event),
+            )
+        )
+
+    def step_started(self, run: "Run", item: "WorkItem") -> None:
+        event = item.event
+        tags = {
+            "llamaindex.run_id": run.state.run_id,
+            "llamaindex.step.input_event": type(event).__name__,
+            "llamaindex.step.input_summary": summarize(event),
+        }
+        name = f"{type(run.workflow).__name__}.{item.spec.name}"
+        span = dispatcher.open_span(name, instance=run.workflow, tags=tags, parent_id=self._run_span)
+        self._steps[item.id] = span
+        active_span_id.set(span)
+        dispatcher.event(
+            StepStartEvent(
+                span_id=span,
+                run_id=run.state.run_id,
+                step=item.spec.name,
+                path=run.path,
+                input_event=type(event).__name__,
+                input_summary=summarize(event),
+                attempt=item.failures.count if item.failures is not None else 0,
+            )
+        )
+
+    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+        span = self._steps.pop(item.id, None)
+        if span is None:
+            return
+        active_span_id.set(self._run_span)
+        dispatcher.event(
+            StepEndEvent(
+                span_id=span,
+                run_id=run.state.run_id,
+                step=item.spec.name,
+                path=run.path,
+                input_event=type(item.event).__name__,
+                status="completed" if error is None else "failed",
+                output="" if error is not None else summarize(result),
+                error=None if error is None else f"{type(error).__name__}: {error}",
+                attempt=item.failures.count if item.failures is not None else 0,
+            )
+        )
+        if error is None:
+            dispatcher.event(WorkflowStepOutputEvent(span_id=span, output=summarize(result)))
+            dispatcher.close_span(span, result=result, instance=run.workflow)
+        else:
+            dispatcher.fail_span(span, error, instance=run.workflow)
+
+    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+        for span in self._steps.values():  # cancelled in the middle: no failure of theirs
+            dispatcher.close_span(span, instance=run.workflow)
+        self._steps.clear()
+        cancelled = isinstance(event, WorkflowCancelledEvent)
+        dispatcher.event(
+            RunEndEvent(
+                span_id=self._run_span,
+                run_id=run.state.run_id,
+                workflow=run.workflow.workflow_name,
+                path=run.path,
+                status="cancelled" if cancelled else "completed" if error is None else "failed",
+                output=summarize(event),
+                error=None if error is None else f"{type(error).__name__}: {error}",
+            )
+        )
+        if error is None:
+            dispatcher.event(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
+        if error is None or cancelled:
+            dispatcher.close_span(self._run_span, result=event, instance=run.workflow)
+        else:
+            dispatcher.fail_span(self._run_span, error, instance=run.workflow)
+

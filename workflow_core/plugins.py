@@ -1,0 +1,63 @@
+"""Where runs live: the one runtime that ships with batonflow keeps them in this process, on asyncio."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]
+
+
+class BasicRuntime:
+    """Runs in memory, on the event loop of whoever starts them. Knows every run that is not over yet, by id."""
+
+    is_launched = True
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+
+    def register(self, workflow: "Workflow") -> None:
+        """Nothing to prepare; workflows are read when they are built."""
+
+    def find(self, run_id: str) -> "Run | None":
+        """The live run of this id."""
+        return self._runs.get(run_id)
+
+    def add(self, run: "Run") -> None:
+        """Keep a run alive, also when nobody holds its handler.
+
+        Raises:
+            RuntimeError: A run of this id is not over yet.
+        """
+        run_id = run.state.run_id
+        known = self._runs.get(run_id)
+        if known is not None:
+            if not known.loop.is_closed():
+                raise RuntimeError(f"A run with id {run_id!r} already exists; wait for its end or choose another run_id")
+            self._drop_closed_loops()
+        self._runs[run_id] = run
+
+    def discard(self, run: "Run") -> None:
+        """A run is over."""
+        self._runs.pop(run.state.run_id, None)
+
+    def _drop_closed_loops(self) -> None:
+        # What still waited when its loop was closed can never end; it must not stay in the way.
+        for run_id in [run_id for run_id, run in self._runs.items() if run.loop.is_closed()]:
+            del self._runs[run_id]
+
+    async def launch(self) -> None:
+        """Always launched."""
+
+    async def destroy(self) -> None:
+        """Nothing to take down."""
+
+
+basic_runtime = BasicRuntime()
+"""The runtime of this process."""
+
+
+def get_current_runtime() -> BasicRuntime:
+    """The runtime that new workflows are bound to."""
+    return basic_runtime

@@ -1,0 +1,219 @@
+"""The step table of a workflow class: signatures and routes as lookups, built once, read by every run.
+
+Exact event type -> who takes it. A type that was never declared is looked up the slow way once and kept.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from batonflow.workflow_core.collect import Cardinality, Take
+from batonflow.workflow_core.decorators import StepConfig
+from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StopEvent
+
+__all__ = ["Route", "StepSpec", "StepTable"]
+
+Level = tuple[str, ...]
+"""The fan-out steps whose streams are open around an event, outermost first."""
+
+_MAX_DEPTH = 8
+
+
+class StepSpec:
+    """One step as the engine uses it: the function with what its signature said, flat and ready."""
+
+    __slots__ = (
+        "children",
+        "config",
+        "context_name",
+        "fans_out",
+        "func",
+        "handler",
+        "is_async",
+        "is_free",
+        "name",
+        "num_workers",
+        "plan",
+        "resources",
+        "retry_policy",
+        "slots",
+        "take",
+        "timeout",
+        "wide",
+    )
+
+    def __init__(self, name: str, func: Callable[..., Any], config: StepConfig, handler: str | None) -> None:
+        self.name = name
+        self.func = func
+        self.config = config
+        self.handler = handler
+        self.num_workers = config.num_workers
+        self.retry_policy = config.retry_policy
+        self.is_async = config.is_async
+        self.is_free = config.is_free
+        self.context_name = config.context_parameter
+        self.resources = config.resources
+        self.children = config.children
+        self.slots = config.slots
+        self.take = config.collect.count if isinstance(config.collect, Take) else 0
+        self.timeout = config.timeout
+        self.wide = config.accept_event_subclasses
+        self.fans_out = bool(config.list_return_types)
+        self.plan = self._calling_plan()
+
+    def _calling_plan(self) -> str:
+        """How to pass arguments without building a dict: the event alone, context then event, or by name."""
+        config = self.config
+        if config.children or config.resources or len(config.slots) > 1:
+            return "names"
+        if config.parameters == (config.event_name,):
+            return "event"
+        if config.parameters == (config.context_parameter, config.event_name):
+            return "context, event"
+        return "names"
+
+    @property
+    def cardinality(self) -> Cardinality | None:
+        """The rule of the list parameter, None for steps without one."""
+        return self.config.collect
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Route:
+    """Where an event of one type goes: steps by single event, joins by slot, collectors by list."""
+
+    __slots__ = ("collects", "is_input_required", "is_stop", "joins", "singles")
+
+    def __init__(self, event_type: type[Event], specs: Iterable[StepSpec]) -> None:
+        singles: list[StepSpec] = []
+        joins: list[tuple[StepSpec, int]] = []
+        collects: list[StepSpec] = []
+        for spec in specs:
+            if not _accepts(spec, spec.config.accepted_events, event_type):
+                continue
+            if spec.config.collect is not None:
+                collects.append(spec)
+            elif len(spec.slots) == 1:
+                singles.append(spec)
+            else:
+                joins.extend((spec, i) for i, slot in enumerate(spec.slots) if _accepts(spec, slot.types, event_type))
+        self.singles = tuple(singles)
+        self.joins = tuple(joins)
+        self.collects = tuple(collects)
+        self.is_stop = issubclass(event_type, StopEvent)
+        self.is_input_required = issubclass(event_type, InputRequiredEvent)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether any step takes the event."""
+        return bool(self.singles or self.joins or self.collects)
+
+
+def _accepts(spec: StepSpec, types: Iterable[type[Event]], event_type: type[Event]) -> bool:
+    return issubclass(event_type, tuple(types)) if spec.wide else event_type in types
+
+
+class StepTable:
+    """All steps of one workflow class, in the order of their definition.
+
+    Args:
+        class_name: For messages.
+        functions: Step name -> decorated function.
+    """
+
+    def __init__(self, class_name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.class_name = class_name
+        configs: dict[str, StepConfig] = {name: getattr(func, "_step_config") for name, func in functions.items()}  # noqa: B009
+        replaced = {config.replaces for config in configs.values()}
+        configs = {name: config for name, config in configs.items() if name not in replaced}
+        self.handlers = {name: config.catch_error for name, config in configs.items() if config.catch_error is not None}
+        self.steps = {
+            name: StepSpec(name, functions[name], config, self._handler_of(name)) for name, config in configs.items()
+        }
+        self._routes: dict[type[Event], Route] = {}
+        self._levels: dict[type[Event], set[Level]] | None = None
+        self._bound: dict[str, tuple[StepSpec, ...]] = {}
+        self.accepts_human = any(
+            issubclass(cls, HumanResponseEvent) for spec in self.steps.values() for cls in spec.config.accepted_events
+        )
+
+    def _handler_of(self, step: str) -> str | None:
+        """The ``@catch_error`` handler that covers a step: one that names it, else the one for all; none for handlers."""
+        if step in self.handlers:
+            return None
+        for name, config in self.handlers.items():
+            if config.for_steps is not None and step in config.for_steps:
+                return name
+        return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
+
+    def route(self, event_type: type[Event]) -> Route:
+        """Where events of exactly this type go."""
+        route = self._routes.get(event_type)
+        if route is None:
+            # Handlers are started by the engine alone: a StepFailedEvent that a step sends by hand is not for them.
+            plain = [spec for spec in self.steps.values() if spec.name not in self.handlers]
+            route = self._routes[event_type] = Route(event_type, plain)
+        return route
+
+    def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
+        """The steps whose list is filled by the streams that ``producer`` opens, by the declared types."""
+        if producer not in self._bound:
+            self._bound[producer] = tuple(
+                spec
+                for spec in self.steps.values()
+                if spec.config.collect is not None
+                and any(
+                    level and level[-1] == producer
+                    for cls in self._declared_for(spec)
+                    for level in self.levels().get(cls, ())
+                )
+            )
+        return self._bound[producer]
+
+    def _declared_for(self, spec: StepSpec) -> list[type[Event]]:
+        accepted = spec.config.accepted_events
+        return [cls for cls in self.levels() if _accepts(spec, accepted, cls)]
+
+    def levels(self) -> dict[type[Event], set[Level]]:
+        """For every event type that can occur: the open streams it can occur in, following the declared types."""
+        if self._levels is None:
+            self._levels = {}
+            for event_type in self._entry_types():
+                self._spread(event_type, ())
+        return self._levels
+
+    def _entry_types(self) -> list[type[Event]]:
+        """Types that come from outside: accepted by some step and returned by none."""
+        produced = {cls for spec in self.steps.values() for cls in spec.config.return_types}
+        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
+        outside = [cls for cls in accepted if cls not in produced or issubclass(cls, HumanResponseEvent)]
+        return list(dict.fromkeys(outside))
+
+    def _spread(self, event_type: type[Event], level: Level) -> None:
+        seen = self.levels().setdefault(event_type, set())
+        if level in seen or len(level) > _MAX_DEPTH:
+            return
+        seen.add(level)
+        for spec in self.steps.values():
+            config = spec.config
+            if not _accepts(spec, config.accepted_events, event_type):
+                continue
+            inside = level
+            if config.collect is not None:
+                if not level:
+                    continue
+                inside = level[:-1]
+            for handler in ({spec.handler} if spec.handler else set()):
+                self._spread_results(self.steps[handler], inside)
+            self._spread_results(spec, inside)
+
+    def _spread_results(self, spec: StepSpec, level: Level) -> None:
+        listed = spec.config.list_return_types
+        for cls in spec.config.return_types:
+            if not issubclass(cls, Event):
+                continue
+            if cls in listed:
+                self._spread(cls, (*level, spec.name))
+            if cls not in listed or spec.config.bare_return:
+                self._spread(cls, level)

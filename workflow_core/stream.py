@@ -1,0 +1,167 @@
+"""The stream of a run: what steps streamed, kept for late readers, and the engine's own notes in a bounded ring."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from batonflow.workflow_core.events import (
+    Event,
+    InternalDispatchEvent,
+    InternalEventsMissedEvent,
+    StepState,
+    StepStateChanged,
+    UnhandledEvent,
+    WorkflowIdleEvent,
+    WorkflowStalledEvent,
+)
+
+__all__ = ["Note", "StreamItem", "StreamLog", "StreamReader"]
+
+RING = 10_000
+"""How many internal notes are kept for readers that ask late."""
+
+Note = tuple[int, float, str, str, str, str, str | None]
+"""seq, ts, what, step, worker, input type, output type; cheap to make, turned into an event only when read."""
+
+_STEP_STATES = {state.value: state for state in StepState}
+
+
+class StreamItem(NamedTuple):
+    """One event of a run with where it comes from.
+
+    Attributes:
+        seq: Position in the stream; grows, with gaps.
+        ts: Wall-clock seconds when it was written.
+        step: The step that wrote it, empty for the engine.
+        path: Which workflow of the tree, empty for the run itself.
+        cause: Number of the delivery that wrote it, 0 for the engine.
+        event: The event.
+    """
+
+    seq: int
+    ts: float
+    step: str
+    path: str
+    cause: int
+    event: Event
+
+
+def _as_event(note: Note) -> InternalDispatchEvent:
+    _, _, what, name, worker, received, returned = note
+    if what in _STEP_STATES:
+        return StepStateChanged(
+            name=name,
+            step_state=_STEP_STATES[what],
+            worker_id=worker,
+            input_event_name=received,
+            output_event_name=returned,
+        )
+    if what == "unhandled":
+        return UnhandledEvent(event_type=name, qualified_name=received, step_name=returned, idle=worker == "idle")
+    if what == "stalled":
+        return WorkflowStalledEvent(waiting_on=received.split("\n") if received else [])
+    return WorkflowIdleEvent()
+
+
+class StreamLog:
+    """Everything a run has streamed so far, and the futures of those who wait for more."""
+
+    __slots__ = ("_sleepers", "ended", "items", "notes", "notes_lost", "seq")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.items: list[StreamItem] = []
+        self.notes: deque[Note] = deque(maxlen=RING)
+        self.notes_lost = 0
+        self.ended = False
+        self._sleepers: list[asyncio.Future[None]] = []
+
+    def publish(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
+        """Append an event; the last one of a run is its StopEvent."""
+        self.items.append(StreamItem(self.seq, ts, step, path, cause, event))
+        self.seq += 1
+        if self._sleepers:
+            self._wake()
+
+    def note(self, ts: float, what: str, name: str, worker: str, received: str, returned: str | None) -> None:
+        """Append something the engine says about itself."""
+        if len(self.notes) == RING:
+            self.notes_lost += 1
+        self.notes.append((self.seq, ts, what, name, worker, received, returned))
+        self.seq += 1
+        if self._sleepers:
+            self._wake()
+
+    def end(self) -> None:
+        """Nothing will follow."""
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        sleepers, self._sleepers = self._sleepers, []
+        for sleeper in sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
+
+    async def more(self) -> None:
+        """Wait until something is appended."""
+        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
+        await sleeper
+
+
+class StreamReader(AsyncIterator[StreamItem]):
+    """A position in a stream, for one reader; each has its own.
+
+    Args:
+        log: The stream.
+        after: Begin behind this ``seq``.
+        internal: Also read the engine's notes; when some are lost already, an event says how many.
+    """
+
+    def __init__(self, log: StreamLog, after: int = -1, *, internal: bool = False) -> None:
+        self._log = log
+        self._internal = internal
+        self._next_item = 0
+        while self._next_item < len(log.items) and log.items[self._next_item].seq <= after:
+            self._next_item += 1
+        self._next_note = 0
+        self._after = after
+        self.finished = False
+
+    def __aiter__(self) -> "StreamReader":
+        return self
+
+    async def __anext__(self) -> StreamItem:
+        log = self._log
+        while True:
+            if self._internal:
+                item = self._take_note()
+                if item is not None:
+                    return item
+            if self._next_item < len(log.items):
+                item = log.items[self._next_item]
+                self._next_item += 1
+                return item
+            if log.ended:
+                self.finished = True
+                raise StopAsyncIteration
+            await log.more()
+
+    def _take_note(self) -> StreamItem | None:
+        """The next note, when it stands before the next streamed event."""
+        log = self._log
+        lost = log.notes_lost - self._next_note
+        if lost > 0:
+            self._next_note = log.notes_lost
+            first = log.notes[0][0]
+            return StreamItem(first, log.notes[0][1], "", "", 0, InternalEventsMissedEvent(count=lost))
+        while self._next_note - log.notes_lost < len(log.notes):
+            note = log.notes[self._next_note - log.notes_lost]
+            if self._next_item < len(log.items) and log.items[self._next_item].seq < note[0]:
+                return None
+            self._next_note += 1
+            if note[0] > self._after:
+                return StreamItem(note[0], note[1], note[3], "", 0, _as_event(note))
+        return None

@@ -1,0 +1,70 @@
+"""Type variables of the public API, and the one rule by which a payload may name a class."""
+
+import sys
+from typing import Any, TypeVar, cast
+
+__all__ = ["RunResultT", "StopEventT", "UnreconstructedException", "dump_exception", "load_exception", "loaded_class"]
+
+StopEventT = TypeVar("StopEventT")
+"""The class of a workflow's StopEvent."""
+
+RunResultT = TypeVar("RunResultT")
+"""What awaiting a run gives."""
+
+
+def loaded_class(qualified_name: str) -> Any:
+    """The object that ``module.QualName`` names among the modules already loaded, or None; never imports anything."""
+    module_name, _, rest = qualified_name.rpartition(".")
+    trail = [rest]
+    while module_name:
+        module = sys.modules.get(module_name)
+        if module is not None:
+            found: Any = module
+            for part in trail:
+                found = getattr(found, part, None)
+            return found
+        module_name, _, part = module_name.rpartition(".")
+        trail.insert(0, part)
+    return None
+
+
+class UnreconstructedException(Exception):
+    """Stands for an exception whose type could not be rebuilt from a payload.
+
+    Args:
+        message: The text of the original; also the ``str()`` of this one.
+        original_type: The qualified name of the original's class.
+    """
+
+    def __init__(self, message: str = "", *, original_type: str = "") -> None:
+        super().__init__(message)
+        self.original_type = original_type
+
+
+def dump_exception(error: BaseException) -> dict[str, str]:
+    """An exception as data: the qualified name of its class, and its text."""
+    if isinstance(error, UnreconstructedException):
+        return {"exception_type": error.original_type, "exception_message": str(error)}
+    cls = type(error)
+    return {"exception_type": f"{cls.__module__}.{cls.__qualname__}", "exception_message": str(error)}
+
+
+def load_exception(value: Any) -> Any:
+    """The exception that such data describes, else the value itself.
+
+    A class that is not an exception, is not loaded or does not take one argument gives an UnreconstructedException.
+    """
+    if not isinstance(value, dict):
+        return value
+    payload = cast("dict[str, Any]", value)
+    if "exception_type" not in payload:
+        return payload
+    name, message = str(payload["exception_type"]), str(payload.get("exception_message", ""))
+    cls = loaded_class(name)
+    # Only a class that is an exception, already loaded and happy with one argument is built: a payload calls nothing else.
+    if isinstance(cls, type) and issubclass(cls, Exception):
+        try:
+            return cls(message)
+        except TypeError:
+            pass
+    return UnreconstructedException(message, original_type=name)

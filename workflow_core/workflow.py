@@ -1,0 +1,550 @@
+"""Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from batonflow.workflow_core.bridge import run_on_background_loop
+from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.compat.stepwise import StepwiseRun
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.context.snapshot import load_run
+from batonflow.workflow_core.context.state_store import DictState, StateCell
+from batonflow.workflow_core.decorators import StepFunction, WorkflowGraphCheck
+from batonflow.workflow_core.draw import workflow_svg
+from batonflow.workflow_core.engine.family import Family
+from batonflow.workflow_core.engine.runner import Observer, Run
+from batonflow.workflow_core.engine.state import RunState, current_item
+from batonflow.workflow_core.errors import (
+    ContextStateError,
+    WorkflowConfigurationError,
+    WorkflowRuntimeError,
+    WorkflowValidationError,
+)
+from batonflow.workflow_core.events import Event, StartEvent, StopEvent
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.memory import MemoryStore, open_store
+from batonflow.workflow_core.journal.recorder import Recorder
+from batonflow.workflow_core.observers import observer_for
+from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
+from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
+from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.steps import StepTable
+
+__all__ = ["Workflow"]
+
+logger = logging.getLogger("batonflow.workflow_core")
+
+ParentStop = Literal["finish", "cancel"]
+
+
+class _Options:
+    """The options of one workflow instance and what it keeps between runs, apart from the user's attributes."""
+
+    __slots__ = (
+        "active", "children", "disable_validation", "last_state", "name", "num_concurrent_runs", "on_parent_stop",
+        "on_stall", "pending", "resource_manager", "runtime", "serializer", "skip_graph_checks", "store", "timeout",
+        "timeout_excludes_waiting", "types", "validated", "verbose", "version",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.children: dict[str, Workflow] = {}
+        self.on_parent_stop: dict[str, ParentStop] = {}
+        self.pending: deque[tuple[Run, Event | None]] = deque()
+        self.validated: StepTable | None = None
+        self.last_state: RunState | None = None
+
+
+class Workflow:
+    """Steps that pass events to one another. Subclass it, decorate methods with ``@step``, and call ``run``.
+
+    Args:
+        timeout: Seconds a run may take, None for ever.
+        disable_validation: Leave the checks of the event graph out.
+        verbose: Print what the steps do.
+        resource_manager: Keeps injected resources; one per workflow unless shared.
+        num_concurrent_runs: How many runs of this instance may be active; others wait for their turn.
+        runtime: Where runs live; the process by default.
+        workflow_name: Name of this workflow; module and class by default.
+        skip_graph_checks: Checks to leave out: ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
+        serializer: Writes and reads snapshots; JSON by default.
+        on_stall: What to do when a run can no longer move: ``"warn"`` or ``"raise"``.
+        timeout_excludes_waiting: Let the timeout stand still while a run waits for something from outside.
+        store: Where runs are recorded: ``"memory:"`` or a store object.
+        types: Further classes that snapshots may hold, for example ones declared inside functions.
+        workflows: Name -> workflow to attach; see ``add_workflows``.
+        version: Version of this workflow's code, kept with its records.
+
+    Raises:
+        WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of either.
+        WorkflowValidationError: An option has a value that it cannot have.
+
+    Example:
+        >>> class Hello(Workflow):
+        ...     @step
+        ...     async def greet(self, ev: StartEvent) -> StopEvent:
+        ...         return StopEvent(result=f"hello {ev.name}")
+        >>> Hello().run_sync(name="Ann")
+        'hello Ann'
+    """
+
+    __batonflow_workflow__: ClassVar[bool] = True
+    _free_steps: ClassVar[dict[str, StepFunction]] = {}
+    _entry: ClassVar[tuple[type[Event], ...]] = ()
+
+    def __init_subclass__(cls, *, entry: Iterable[type[Event]] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
+        cls._free_steps = {}
+        cls._table_cache = None
+        if entry is not None:
+            cls._entry = tuple(entry)
+
+    _table_cache: ClassVar[StepTable | None] = None
+
+    def __init__(
+        self,
+        timeout: float | None = 45.0,
+        disable_validation: bool = False,
+        verbose: bool = False,
+        resource_manager: ResourceManager | None = None,
+        num_concurrent_runs: int | None = None,
+        runtime: BasicRuntime | None = None,
+        workflow_name: str | None = None,
+        skip_graph_checks: set[WorkflowGraphCheck] | None = None,
+        serializer: BaseSerializer | None = None,
+        *,
+        on_stall: Literal["warn", "raise"] = "warn",
+        timeout_excludes_waiting: bool = False,
+        store: "str | PathLike[str] | MemoryStore | None" = None,
+        types: Iterable[type] = (),
+        workflows: "Mapping[str, Workflow] | None" = None,
+        version: str | None = None,
+    ) -> None:
+        if num_concurrent_runs is not None and (
+            isinstance(num_concurrent_runs, bool) or not isinstance(num_concurrent_runs, int) or num_concurrent_runs <= 0  # pyright: ignore[reportUnnecessaryIsInstance]
+        ):
+            raise WorkflowValidationError(
+                f"num_concurrent_runs must be an integer greater than 0, got {num_concurrent_runs!r}"
+            )
+        if on_stall not in ("warn", "raise"):
+            raise WorkflowValidationError(f'on_stall must be "warn" or "raise", got {on_stall!r}')
+        options = _Options()
+        options.timeout = timeout
+        options.disable_validation = disable_validation
+        options.verbose = verbose
+        options.resource_manager = resource_manager or ResourceManager()
+        options.num_concurrent_runs = num_concurrent_runs
+        options.runtime = runtime or get_current_runtime()
+        options.name = workflow_name
+        options.skip_graph_checks = check_graph_names(skip_graph_checks)
+        options.serializer = serializer
+        options.on_stall = on_stall
+        options.timeout_excludes_waiting = timeout_excludes_waiting
+        options.store = open_store(store)
+        options.types = tuple(types)
+        options.version = version
+        # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
+        object.__setattr__(self, "_options", options)
+        self._check_start_and_stop()
+        if workflows:
+            self.add_workflows(**workflows)
+
+    _options: _Options
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def add_step(cls, func: Any) -> None:
+        """Make a decorated free function a step of this class (and of no other).
+
+        Raises:
+            WorkflowValidationError: The function is not decorated, or a step of its name is there already.
+        """
+        name = func.__name__
+        if not hasattr(func, "_step_config"):
+            raise WorkflowValidationError(f"Step function {name} is missing the `@step` decorator")
+        if name in cls._step_functions():
+            raise WorkflowValidationError(f"A step {name} is already part of this workflow, {cls.__name__}: rename one of them")
+        cls._free_steps[name] = func
+        cls._table_cache = None
+
+    @classmethod
+    def _step_functions(cls) -> dict[str, Any]:
+        """Step name -> function: methods in the order of their definition, base classes first, then free functions."""
+        found: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if hasattr(value, "_step_config") and callable(value):
+                    found[name] = value
+                elif name in found:
+                    del found[name]
+        return {**found, **cls._free_steps}
+
+    @classmethod
+    def _class_table(cls) -> StepTable:
+        table = cls._table_cache
+        if table is None:
+            table = cls._table_cache = StepTable(cls.__name__, cls._step_functions())
+        return table
+
+    @property
+    def step_table(self) -> StepTable:
+        """The steps of this workflow's class as the engine sees them."""
+        return type(self)._class_table()  # noqa: SLF001 - a classmethod of this class
+
+    def _check_start_and_stop(self) -> None:
+        if self.step_table.steps and not self._entry:
+            _ = self.start_event_class
+        if self.step_table.steps:
+            _ = self.stop_event_class
+
+    def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str) -> Any:
+        found = list(dict.fromkeys(cls for cls in classes if isinstance(cls, type) and issubclass(cls, base)))  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = type(self).__name__
+        if not found:
+            raise WorkflowConfigurationError(f"At least one Event of type {sentence} by any step. (workflow {name})")
+        if len(found) > 1:
+            names = ", ".join(sorted(cls.__name__ for cls in found))
+            raise WorkflowConfigurationError(
+                f"Only one type of {base.__name__} is allowed per workflow, found {len(found)}: {names} (workflow {name})"
+            )
+        return found[0]
+
+    @property
+    def start_event_class(self) -> type[StartEvent]:
+        """The class of the event that ``run`` starts with."""
+        accepted = [cls for spec in self.step_table.steps.values() for cls in spec.config.accepted_events]
+        if self._entry and not any(issubclass(cls, StartEvent) for cls in accepted):
+            return StartEvent
+        return self._the_one(StartEvent, accepted, "StartEvent must be received")
+
+    @property
+    def stop_event_class(self) -> type[StopEvent]:
+        """The class of the event that ends a run."""
+        returned = [cls for spec in self.step_table.steps.values() for cls in spec.config.return_types]
+        return self._the_one(StopEvent, returned, "StopEvent must be returned")
+
+    @property
+    def events(self) -> list[type[Event]]:
+        """Every event class that a step accepts or returns."""
+        specs = self.step_table.steps.values()
+        classes = [cls for spec in specs for cls in (*spec.config.accepted_events, *spec.config.return_types)]
+        return list(dict.fromkeys(cls for cls in classes if issubclass(cls, Event)))
+
+    @property
+    def entry_events(self) -> tuple[type[Event], ...]:
+        """Events that start a run of this workflow when it is attached to another."""
+        start = self.start_event_class
+        return self._entry if self._entry else (() if start is StartEvent else (start,))
+
+    @property
+    def state_type(self) -> type[BaseModel]:
+        """The class of the key-value state: the most derived of those that the steps ask for with ``Context[...]``.
+
+        Raises:
+            ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
+        """
+        found: type[BaseModel] = DictState
+        for spec in self.step_table.steps.values():
+            wanted = spec.config.context_state_type
+            if wanted is None or found is wanted or (found is not DictState and issubclass(found, wanted)):
+                continue
+            if found is not DictState and not issubclass(wanted, found):
+                raise ValueError(
+                    f"Steps of {type(self).__name__} ask for Context[{found.__name__}] and Context[{wanted.__name__}]: state "
+                    "classes must have a compatible inheritance, one derived from the other"
+                )
+            found = wanted
+        return found
+
+    # --- options ------------------------------------------------------------------------------------------------------
+
+    @property
+    def workflow_name(self) -> str:
+        """The name given at construction, else module and class."""
+        cls = type(self)
+        return self._options.name or f"{cls.__module__}.{cls.__qualname__}"
+
+    @property
+    def runtime(self) -> BasicRuntime:
+        """Where the runs live."""
+        return self._options.runtime
+
+    @property
+    def serializer(self) -> BaseSerializer:
+        """Writes and reads snapshots; knows the classes that the steps declare."""
+        if self._options.serializer is not None:
+            return self._options.serializer
+        return JsonSerializer().knowing(self.declared_types)
+
+    @property
+    def declared_types(self) -> list[type]:
+        """The classes that snapshots of this workflow may hold besides those found by their name."""
+        return [*self.events, self.state_type, *self._options.types]
+
+    @property
+    def resource_manager(self) -> ResourceManager:
+        """Keeps the injected resources."""
+        return self._options.resource_manager
+
+    @property
+    def store(self) -> MemoryStore | None:
+        """Where the runs are recorded."""
+        return self._options.store
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """How long a run may take."""
+        return self._options.timeout
+
+    @property
+    def timeout_leaves_out_waiting(self) -> bool:
+        """Whether the timeout stands still while a run waits."""
+        return self._options.timeout_excludes_waiting
+
+    @property
+    def stall_raises(self) -> bool:
+        """Whether a run that can no longer move fails."""
+        return self._options.on_stall == "raise"
+
+    @property
+    def skipped_graph_checks(self) -> frozenset[str]:
+        """Graph checks that are left out."""
+        return self._options.skip_graph_checks
+
+    @property
+    def last_state(self) -> RunState | None:
+        """The state of the run started last; for drawing what happened."""
+        return self._options.last_state
+
+    # --- other workflows ----------------------------------------------------------------------------------------------
+
+    def add_workflows(self, *, on_parent_stop: ParentStop = "finish", **workflows: "Workflow") -> None:
+        """Attach workflows by name: steps can ask for them, and events that no step here takes go to them.
+
+        Args:
+            on_parent_stop: When this workflow's run stops, let runs that an event started ``"finish"``, or ``"cancel"`` them.
+            workflows: Name -> workflow.
+
+        Raises:
+            WorkflowValidationError: A name is taken by another workflow, or a value is no workflow.
+        """
+        for name, workflow in workflows.items():
+            if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {type(workflow).__name__}")
+            known = self._options.children.get(name)
+            if known is not None and known is not workflow:
+                raise WorkflowValidationError(
+                    f"A workflow named {name!r} is already attached to {type(self).__name__}: choose another name"
+                )
+            self._options.children[name] = workflow
+            self._options.on_parent_stop[name] = on_parent_stop
+        self._options.validated = None
+
+    @property
+    def attached_workflows(self) -> "dict[str, Workflow]":
+        """Name -> attached workflow."""
+        return self._options.children
+
+    def on_parent_stop(self, name: str) -> ParentStop:
+        """What happens to event-started runs of an attached workflow when this one stops."""
+        return self._options.on_parent_stop.get(name, "finish")
+
+    def check_target(self, event: Event, step: str) -> None:
+        """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
+        spec = self.step_table.steps.get(step)
+        if spec is None:
+            raise WorkflowRuntimeError(
+                f"Step {step} does not exist in {type(self).__name__}; its steps are {', '.join(self.step_table.steps)}"
+            )
+        route = self.step_table.route(type(event))
+        takers = [*route.singles, *(spec for spec, _ in route.joins), *route.collects]
+        if spec not in takers:
+            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def validate(self, *, validate_resource_configs: bool = True, validate_resources: bool = False) -> bool:
+        """Check the steps, the events between them and the resources; ``run`` does so once.
+
+        Args:
+            validate_resource_configs: Read every ``ResourceConfig`` file.
+            validate_resources: Build every resource; not possible inside a running event loop.
+
+        Returns:
+            Whether the workflow asks people: it produces an InputRequiredEvent or accepts a HumanResponseEvent.
+
+        Raises:
+            WorkflowValidationError: Something does not fit; the message says what and where.
+        """
+        return validate_workflow(
+            self, validate_resource_configs=validate_resource_configs, validate_resources=validate_resources
+        )
+
+    def run(
+        self, ctx: "Context[Any] | None" = None, start_event: StartEvent | None = None, **kwargs: Any
+    ) -> WorkflowHandler:
+        """Start a run and return its handler at once.
+
+        Args:
+            ctx: Carries state into the run, or a snapshot to go on with.
+            start_event: The event to start with; else one is built from the keyword arguments.
+            kwargs: Fields of the start event; and ``run_id``, ``stepwise``.
+
+        Raises:
+            WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``).
+            WorkflowValidationError: The workflow is not sound.
+            ContextStateError: The run of ``ctx`` still goes on.
+            RuntimeError: A run of this id is not over yet.
+        """
+        run_id: str | None = kwargs.pop("run_id", None)
+        stepwise: bool = kwargs.pop("stepwise", False)
+        if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
+            raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")
+        resumes = ctx is not None and ctx.is_resumable
+        event = None if resumes else self._start_event(start_event, kwargs)
+        if self._options.validated is not self.step_table:
+            if not self._options.disable_validation:
+                self.validate()
+            self._options.validated = self.step_table
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise WorkflowRuntimeError(
+                f"{type(self).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
+            ) from None
+        known = self._known_run(run_id, event)
+        if known is not None:
+            return known
+        parent = self._parent()
+        if parent is not None and event is not None:
+            family, name, item = parent
+            return WorkflowHandler(family.call(self, name, item, event))
+        ctx = ctx if ctx is not None else Context(self)
+        run = self._new_run(ctx, run_id, stepwise=stepwise)
+        self._launch(run, event)
+        return WorkflowHandler(run)
+
+    def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+        """Run to the end and return the result; from plain code, a notebook, or under a running event loop.
+
+        Ctrl-C cancels the run and raises KeyboardInterrupt.
+
+        Args:
+            args: As for ``run``.
+            kwargs: As for ``run``.
+
+        Raises:
+            RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()`` there.
+        """
+        return run_on_background_loop(lambda: self.run(*args, **kwargs))
+
+    def _start_event(self, given: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
+        if given is not None:
+            if not isinstance(given, StartEvent):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"start_event must be an instance of 'StartEvent', got {type(given).__name__}")
+            if kwargs:
+                logger.warning("run() was given a start_event: the arguments %s are ignored", ", ".join(kwargs))
+            return given
+        cls = self.start_event_class
+        try:
+            return cls(**kwargs)
+        except ValidationError as error:
+            raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {error}") from error
+
+    def _known_run(self, run_id: str | None, event: Event | None) -> WorkflowHandler | None:
+        """With a store, a run id that is known: another handler on the same run."""
+        store = self._options.store
+        if store is None or run_id is None or event is None:
+            return None
+        run = store.known_run(run_id, event)
+        return WorkflowHandler(run) if run is not None else None
+
+    def _parent(self) -> "tuple[Family, str, Any] | None":
+        """The run whose step is calling ``run()``, when this workflow is attached to it."""
+        item = current_item.get()
+        if item is None or item.run is None or item.run.family is None:
+            return None
+        name = item.run.family.name_of(self)
+        return (item.run.family, name, item) if name is not None else None
+
+    def _new_run(self, ctx: "Context[Any]", run_id: str | None, *, stepwise: bool) -> Run:
+        restored, cell, children = ctx.take_restored()
+        if cell.foreign is not None:
+            raise WorkflowRuntimeError(
+                f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not offer"
+            )
+        if restored is None:
+            restored = RunState("", self.step_table)
+        restored.run_id = run_id or restored.run_id or current_source().token()
+        run = (StepwiseRun if stepwise else Run)(self, restored, cell)
+        if run.family is not None and children:
+            run.family.restore(children["counts"], children["runs"])
+        ctx.bind(run)
+        run.handler_context = ctx
+        self._options.runtime.add(run)
+        return self._with_recorder(run, run.state.run_id)
+
+    def _with_recorder(self, run: Run, root_id: str) -> Run:
+        store = self._options.store
+        if store is not None:
+            store.opened(run)
+            run.recorder = Recorder(store, root_id, run.path)
+        self._options.last_state = run.state
+        return run
+
+    def prepare_run(self, *, path: str, parent: Family, payload: dict[str, Any] | None = None) -> Run:
+        """A run of this workflow inside another one, new or from a snapshot."""
+        run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
+        if payload is not None:
+            loaded = load_run(self, payload, self.serializer)
+            state, cell, children = loaded.state, loaded.cell, loaded.children
+            state.run_id = run_id
+        else:
+            state, cell, children = RunState(run_id, self.step_table), StateCell(self.state_type), {}
+        run = Run(self, state, cell, path=path, parent=parent)
+        if run.family is not None and children:
+            run.family.restore(children["counts"], children["runs"])
+        self._options.active += 1
+        self._options.last_state = state
+        recorder = parent.run.recorder
+        run.recorder = recorder.for_child(path) if recorder is not None else None
+        return run
+
+    def _launch(self, run: Run, event: Event | None) -> None:
+        """Begin now, or when one of the active runs ends."""
+        limit = self._options.num_concurrent_runs
+        if limit is not None and self._options.active >= limit:
+            self._options.pending.append((run, event))
+        else:
+            self._options.active += 1
+            run.begin(event)
+
+    def run_ended(self, run: Run) -> None:
+        """A run is over: forget it and let the next waiting one begin."""
+        options = self._options
+        options.runtime.discard(run)
+        waiting = next((entry for entry in options.pending if entry[0] is run), None)
+        if waiting is not None:
+            options.pending.remove(waiting)
+            return
+        options.active -= 1
+        if options.pending and (options.num_concurrent_runs or 0) > options.active:
+            options.active += 1
+            following, event = options.pending.popleft()
+            following.begin(event)
+
+    def observer(self) -> Observer | None:
+        """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""
+        return observer_for(verbose=self._options.verbose)
+
+    def _repr_html_(self) -> str:
+        return workflow_svg(self)
