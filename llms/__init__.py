@@ -1,0 +1,142 @@
+"""Language models: messages, the base class, adapters for vendors, and models for tests.
+
+Adapters import their vendor's SDK when they are first used, and are loaded themselves when first named here.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from batonflow.llms.base import LLM, CustomLLM
+from batonflow.llms.blocks import (
+    AudioBlock,
+    CacheControl,
+    CachePoint,
+    CitableBlock,
+    CitationBlock,
+    ContentBlock,
+    DocumentBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    VideoBlock,
+)
+from batonflow.llms.errors import (
+    AuthenticationError,
+    ContextLengthError,
+    IncompleteResponseError,
+    InvalidResponseError,
+    LLMConfigurationError,
+    LLMConnectionError,
+    LLMError,
+    LLMRequestError,
+    LLMServerError,
+    LLMTimeoutError,
+    MissingDependencyError,
+    ModelNotFoundError,
+    NoToolCallError,
+    RateLimitError,
+    ScriptExhaustedError,
+    StructuredOutputError,
+)
+from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.messages import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+    LogProb,
+    MessageRole,
+    Usage,
+)
+from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
+
+if TYPE_CHECKING:
+    from batonflow.llms.anthropic import Anthropic
+    from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
+    from batonflow.llms.openai import DeepSeek, OpenAI
+    from batonflow.llms.registry import llm_from
+    from batonflow.llms.scripted import ScriptedLLM, tool_call
+
+__all__ = [
+    "LLM",
+    "Anthropic",
+    "AudioBlock",
+    "AuthenticationError",
+    "CacheControl",
+    "CachePoint",
+    "ChatMessage",
+    "ChatResponse",
+    "ChatResponseAsyncGen",
+    "ChatResponseGen",
+    "CitableBlock",
+    "CitationBlock",
+    "CompletionResponse",
+    "CompletionResponseAsyncGen",
+    "CompletionResponseGen",
+    "ContentBlock",
+    "ContextLengthError",
+    "CustomLLM",
+    "DeepSeek",
+    "DocumentBlock",
+    "FunctionCallingLLM",
+    "ImageBlock",
+    "IncompleteResponseError",
+    "InvalidResponseError",
+    "LLMConfigurationError",
+    "LLMConnectionError",
+    "LLMError",
+    "LLMMetadata",
+    "LLMRequestError",
+    "LLMServerError",
+    "LLMTimeoutError",
+    "LogProb",
+    "MessageRole",
+    "MissingDependencyError",
+    "MockFunctionCallingLLM",
+    "MockLLM",
+    "ModelNotFoundError",
+    "NoToolCallError",
+    "OpenAI",
+    "RateLimitError",
+    "ScriptExhaustedError",
+    "ScriptedLLM",
+    "StructuredOutputError",
+    "TextBlock",
+    "ThinkingBlock",
+    "ToolCallBlock",
+    "ToolSelection",
+    "ToolSpec",
+    "Usage",
+    "VideoBlock",
+    "llm_from",
+    "tool_call",
+]
+
+_LAZY = {
+    "Anthropic": "anthropic",
+    "DeepSeek": "openai",
+    "MockFunctionCallingLLM": "mock",
+    "MockLLM": "mock",
+    "OpenAI": "openai",
+    "ScriptedLLM": "scripted",
+    "llm_from": "registry",
+    "tool_call": "scripted",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _LAZY.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,417 @@
+"""LLM: what every model is, and how its many methods derive from the one an implementation writes.
+
+An adapter writes ``_stream(request)``, an asynchronous generator of stream events. A model written for LlamaIndex
+writes one of the methods of the public family instead. Whatever is written, all of these then work: ``chat``,
+``achat``, ``stream_chat``, ``astream_chat``, ``complete``, ``acomplete``, ``stream_complete``, ``astream_complete``.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict
+
+from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms.errors import LLMError
+from batonflow.llms.messages import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+    MessageRole,
+    messages_to_prompt,
+)
+from batonflow.llms.stream import ChatRequest, StreamEvent, fold
+from batonflow.llms.tool_protocol import tool_specs
+from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
+
+__all__ = ["LLM", "CustomLLM"]
+
+_T = TypeVar("_T")
+
+_dispatcher = get_dispatcher(__name__)
+
+_NATIVE = "_stream"
+_CHAT = ("astream_chat", "achat", "stream_chat", "chat")
+_STREAMED_COMPLETION = ("astream_complete", "stream_complete", "acomplete", "complete")
+_WHOLE_COMPLETION = ("acomplete", "complete", "astream_complete", "stream_complete")
+_WITH_TOOLS = ("astream_chat_with_tools", "achat_with_tools", "stream_chat_with_tools", "chat_with_tools")
+
+
+def _defines(cls: type[Any], names: Iterable[str]) -> bool:
+    # A method may also be shadowed by a field, as test doubles do.
+    own, fields = vars(cls), vars(cls).get("__annotations__", {})
+    return any(name in own or name in fields for name in names)
+
+
+def _lineage(cls: type["LLM"]) -> list[type["LLM"]]:
+    return [one for one in cls.__mro__ if one is not LLM and issubclass(one, LLM)]
+
+
+def _origin(cls: type["LLM"], method: str, family: Sequence[str], other_family: Sequence[str]) -> str | None:
+    """Which of ``family`` the base's version of ``method`` derives from in ``cls``; None for the other family.
+
+    When a subclass overrides ``method`` itself, the base's version is reached through ``super()`` only; it then derives
+    from what the classes above that override offer, or the two would call each other for ever.
+    """
+    lineage = _lineage(cls)
+    overriding = [number for number, one in enumerate(lineage) if _defines(one, [method])]
+    searched = [lineage[overriding[-1] + 1 :] if overriding else lineage]
+    if not any(_defines(one, other_family) for one in lineage):
+        searched.append(lineage)
+    for classes in searched:
+        if _NATIVE in family and any(_defines(one, [_NATIVE]) for one in classes):
+            return _NATIVE
+        for one in classes:
+            for name in family:
+                if name not in {method, _NATIVE} and _defines(one, [name]):
+                    return name
+    return None
+
+
+async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
+    """The items of a blocking iterator, each fetched in a thread."""
+    end = object()
+    try:
+        while (item := await asyncio.to_thread(next, items, end)) is not end:
+            yield cast("_T", item)
+    finally:
+        if isinstance(items, Generator):
+            items.close()
+
+
+async def _final(items: AsyncGenerator[_T, None]) -> _T | None:
+    """The last of ``items``, None when there is none."""
+    last: _T | None = None
+    async for item in items:
+        last = item
+    return last
+
+
+def _final_sync(items: Iterator[_T]) -> _T | None:
+    last: _T | None = None
+    for item in items:
+        last = item
+    return last
+
+
+class LLM(BaseModel, ABC):
+    """A language model.
+
+    Subclasses provide :attr:`metadata` and one of ``_stream``, ``astream_chat``, ``achat``, ``stream_chat``, ``chat``,
+    ``astream_complete``, ``acomplete``, ``stream_complete``, ``complete``; the rest derives from the first of these
+    that is there. A subclass that provides none is refused with a TypeError when it is defined.
+
+    Args:
+        system_prompt: Kept for programs that read it; agents have a system prompt of their own.
+        messages_to_prompt: How a conversation becomes one text, for models that only complete.
+        completion_to_prompt: How a prompt is dressed for such a model.
+        callback_manager: Accepted and kept; use instrumentation instead.
+        rate_limiter: Accepted and kept.
+        output_parser: Accepted and kept.
+        pydantic_program_mode: Accepted and kept.
+        query_wrapper_prompt: Accepted and kept.
+
+    Example:
+        >>> class Echo(LLM):
+        ...     @property
+        ...     def metadata(self) -> LLMMetadata:
+        ...         return LLMMetadata(model_name="echo")
+        ...     async def achat(self, messages, **kwargs):
+        ...         return ChatResponse(message=messages[-1])
+        >>> Echo().chat([ChatMessage("hello")]).message.content
+        'hello'
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+
+    system_prompt: str | None = None
+    messages_to_prompt: Any = None
+    completion_to_prompt: Any = None
+    callback_manager: Any = None
+    rate_limiter: Any = None
+    output_parser: Any = None
+    pydantic_program_mode: Any = None
+    query_wrapper_prompt: Any = None
+
+    _origins: ClassVar[dict[str, str | None]] = {}
+    _completes: ClassVar[bool] = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        chat, completion = (_NATIVE, *_CHAT), _WHOLE_COMPLETION
+        origins: dict[str, str | None] = {name: _origin(cls, name, chat, completion) for name in _CHAT}
+        for name in ("acomplete", "complete"):
+            origins[name] = _origin(cls, name, _WHOLE_COMPLETION, chat)
+        for name in ("astream_complete", "stream_complete"):
+            origins[name] = _origin(cls, name, _STREAMED_COMPLETION, chat)
+        cls._origins = origins
+        cls._completes = any(_defines(one, completion) for one in _lineage(cls))
+        if cls.__abstractmethods__:
+            return
+        if not any(_defines(one, (*chat, *completion, *_WITH_TOOLS)) for one in _lineage(cls)):
+            raise TypeError(
+                f"{cls.__name__} must define metadata and one of {', '.join((*chat, *_STREAMED_COMPLETION))}"
+            )
+
+    @property
+    @abstractmethod
+    def metadata(self) -> LLMMetadata:
+        """What is known of the model."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name of this kind of model, for traces."""
+        return cls.__name__
+
+    def to_payload(self) -> dict[str, Any]:
+        """What traces show of this model; never a key."""
+        return {"class_name": self.class_name(), **self.metadata.model_dump(mode="json")}
+
+    async def aclose(self) -> None:
+        """Give back connections; a model that is used again opens new ones."""
+
+    def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Answer ``request``: an asynchronous generator of stream events, ending with ``Finish``."""
+        raise NotImplementedError(f"{type(self).__name__} has no _stream")
+
+    def _request(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatRequest:
+        options = dict(kwargs)
+        tools = tool_specs(options.pop("tools", None))
+        parallel = options.pop("parallel_tool_calls", None)
+        choice = options.pop("tool_choice", None)
+        return ChatRequest.model_construct(
+            messages=list(messages), tools=tools, tool_choice=choice, parallel_tool_calls=parallel, options=options
+        )
+
+    def _no_way(self, method: str) -> LLMError:
+        return LLMError(f"{type(self).__name__} cannot {method}: it defines no method that {method} could derive from")
+
+    def _from_completion(self, completion: CompletionResponse) -> ChatResponse:
+        return ChatResponse(
+            message=ChatMessage(role=MessageRole.ASSISTANT, content=completion.text),
+            raw=completion.raw,
+            delta=completion.delta,
+            logprobs=completion.logprobs,
+            additional_kwargs=completion.additional_kwargs,
+        )
+
+    def _prompt(self, messages: Sequence[ChatMessage]) -> str:
+        return cast("str", (self.messages_to_prompt or messages_to_prompt)(list(messages)))
+
+    async def _native(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatResponseAsyncGen:
+        """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
+        name = self.metadata.model_name
+        events = self._stream(self._request(messages, kwargs))
+        if not _dispatcher.enabled:
+            async with aclosing(fold(events, vendor=self.class_name(), model=name)) as responses:
+                async for response in responses:
+                    yield response
+            return
+        span_id = _dispatcher.open_span(f"{self.class_name()}.chat", instance=self, tags={"model": name})
+        start = LLMChatStartEvent(messages=list(messages), additional_kwargs=kwargs, model_dict=self.to_payload())
+        start.span_id = span_id
+        _dispatcher.event(start)
+        response: ChatResponse | None = None
+        try:
+            async with aclosing(fold(events, vendor=self.class_name(), model=name)) as responses:
+                async for response in responses:
+                    yield response
+        except GeneratorExit:
+            _dispatcher.close_span(span_id, response, self)
+            raise
+        except BaseException as err:
+            _dispatcher.fail_span(span_id, err, self)
+            raise
+        _dispatcher.event(LLMChatEndEvent(messages=list(messages), response=response, span_id=span_id))
+        _dispatcher.close_span(span_id, response, self)
+
+    async def _achunks(self, asked: str, messages: Sequence[ChatMessage], kwargs: Any) -> ChatResponseAsyncGen:
+        """The answer in pieces, by whatever the base's ``asked`` derives from."""
+        match self._origins[asked]:
+            case "_stream":
+                source = self._native(messages, kwargs)
+            case "astream_chat":
+                source = await self.astream_chat(messages, **kwargs)
+            case "stream_chat":
+                source = _in_thread(self.stream_chat(messages, **kwargs))
+            case "achat":
+                yield _whole(await self.achat(messages, **kwargs))
+                return
+            case "chat":
+                yield _whole(await asyncio.to_thread(self.chat, messages, **kwargs))
+                return
+            case _:
+                if not self._completes:
+                    raise self._no_way(asked)
+                completions = await self.astream_complete(self._prompt(messages), formatted=True, **kwargs)
+                async for completion in completions:
+                    yield self._from_completion(completion)
+                return
+        try:
+            async for response in source:
+                yield response
+        finally:
+            # Not every override returns a real generator; what it returns need not be closable.
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Send a conversation and wait for the whole answer.
+
+        Args:
+            messages: The conversation.
+            **kwargs: ``tools``, ``tool_choice``, ``parallel_tool_calls``, and the vendor's own options.
+
+        Raises:
+            LLMError: One of its subclasses (see ``batonflow.llms.errors``).
+
+        Example:
+            >>> response = await llm.achat([ChatMessage("Hello")])
+            >>> print(response.message.content)
+        """
+        if self._origins["achat"] is None and self._completes:
+            return self._from_completion(await self.acomplete(self._prompt(messages), formatted=True, **kwargs))
+        return _last(await _final(self._achunks("achat", messages, kwargs)))
+
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        """Send a conversation; the answer comes in pieces. Await the call, then iterate.
+
+        Args:
+            messages: The conversation.
+            **kwargs: ``tools``, ``tool_choice``, ``parallel_tool_calls``, and the vendor's own options.
+
+        Returns:
+            A generator of responses: each holds the answer so far and, in ``delta``, what is new. What goes wrong is
+            raised while iterating.
+
+        Example:
+            >>> async for response in await llm.astream_chat([ChatMessage("Hello")]):
+            ...     print(response.delta, end="")
+        """
+        return self._achunks("astream_chat", messages, kwargs)
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The same as :meth:`achat` for synchronous code."""
+        origin = self._origins["chat"]
+        if origin == "stream_chat":
+            return _last(_final_sync(self.stream_chat(messages, **kwargs)))
+        if origin is None and self._completes:
+            return self._from_completion(self.complete(self._prompt(messages), formatted=True, **kwargs))
+        return _last(run_sync(_final(self._achunks("chat", messages, kwargs))))
+
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        """The same as :meth:`astream_chat` for synchronous code; the call returns the generator at once."""
+        origin = self._origins["stream_chat"]
+        if origin == "chat":
+            yield _whole(self.chat(messages, **kwargs))
+        elif origin is None and self._completes:
+            for completion in self.stream_complete(self._prompt(messages), formatted=True, **kwargs):
+                yield self._from_completion(completion)
+        else:
+            yield from iterate_sync(self._achunks("stream_chat", messages, kwargs))
+
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Complete a prompt; a chat model answers it as the user's message.
+
+        Args:
+            prompt: The text.
+            formatted: Whether ``completion_to_prompt`` has been applied already.
+            **kwargs: The vendor's own options.
+        """
+        match self._origins["acomplete"]:
+            case "complete":
+                return await asyncio.to_thread(self.complete, prompt, formatted, **kwargs)
+            case "astream_complete":
+                return _completed(await _final(await self.astream_complete(prompt, formatted, **kwargs)))
+            case "stream_complete":
+                return _completed(await _final(_in_thread(self.stream_complete(prompt, formatted, **kwargs))))
+            case _:
+                return _to_completion(await self.achat([ChatMessage(prompt)], **kwargs))
+
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
+        """Complete a prompt in pieces. Await the call, then iterate."""
+        return self._acompletions(prompt, formatted, kwargs)
+
+    async def _acompletions(self, prompt: str, formatted: bool, kwargs: Any) -> CompletionResponseAsyncGen:
+        match self._origins["astream_complete"]:
+            case "stream_complete":
+                async for completion in _in_thread(self.stream_complete(prompt, formatted, **kwargs)):
+                    yield completion
+            case "acomplete":
+                yield _whole_completion(await self.acomplete(prompt, formatted, **kwargs))
+            case "complete":
+                yield _whole_completion(await asyncio.to_thread(self.complete, prompt, formatted, **kwargs))
+            case _:
+                async for response in await self.astream_chat([ChatMessage(prompt)], **kwargs):
+                    yield _to_completion(response)
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The same as :meth:`acomplete` for synchronous code."""
+        match self._origins["complete"]:
+            case "stream_complete":
+                return _completed(_final_sync(self.stream_complete(prompt, formatted, **kwargs)))
+            case "acomplete":
+                return run_sync(self.acomplete(prompt, formatted, **kwargs))
+            case "astream_complete":
+                return _completed(run_sync(_final(run_sync(self.astream_complete(prompt, formatted, **kwargs)))))
+            case _:
+                return _to_completion(self.chat([ChatMessage(prompt)], **kwargs))
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        """The same as :meth:`astream_complete` for synchronous code; the call returns the generator at once."""
+        match self._origins["stream_complete"]:
+            case "complete":
+                yield _whole_completion(self.complete(prompt, formatted, **kwargs))
+            case "acomplete":
+                yield _whole_completion(run_sync(self.acomplete(prompt, formatted, **kwargs)))
+            case "astream_complete":
+                yield from iterate_sync(run_sync(self.astream_complete(prompt, formatted, **kwargs)))
+            case _:
+                for response in self.stream_chat([ChatMessage(prompt)], **kwargs):
+                    yield _to_completion(response)
+
+
+def _whole(response: ChatResponse) -> ChatResponse:
+    """An answer that came at once, as the only piece of a stream."""
+    if response.delta is not None:
+        return response
+    return response.model_copy(update={"delta": response.message.content or ""})
+
+
+def _last(response: ChatResponse | None) -> ChatResponse:
+    if response is None:
+        # A model that streams nothing has said nothing.
+        return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
+    return response.model_copy(update={"delta": None})
+
+
+def _to_completion(response: ChatResponse) -> CompletionResponse:
+    return CompletionResponse(
+        text=response.message.content or "",
+        raw=response.raw,
+        delta=response.delta,
+        logprobs=response.logprobs,
+        additional_kwargs=response.additional_kwargs,
+    )
+
+
+def _whole_completion(completion: CompletionResponse) -> CompletionResponse:
+    return completion if completion.delta is not None else completion.model_copy(update={"delta": completion.text})
+
+
+def _completed(completion: CompletionResponse | None) -> CompletionResponse:
+    return CompletionResponse(text="") if completion is None else completion.model_copy(update={"delta": None})
+
+
+class CustomLLM(LLM):
+    """A model of one's own that completes: subclasses write ``metadata``, ``complete`` and ``stream_complete``."""

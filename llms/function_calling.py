@@ -1,0 +1,180 @@
+"""Models that take tools."""
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from batonflow.llms.base import LLM
+from batonflow.llms.errors import NoToolCallError
+from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
+from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+
+__all__ = ["FunctionCallingLLM"]
+
+
+class FunctionCallingLLM(LLM):
+    """A model that takes tools and answers with calls of them.
+
+    Adapters need nothing beyond ``_stream``: ``request.tools`` and ``request.tool_choice`` are there. A subclass that
+    wants to send tools its own way overrides ``_prepare_chat_with_tools``.
+    """
+
+    def _prepare_chat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,  # noqa: ARG002 - part of the contract; adapters have nothing to print
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The keyword arguments with which ``chat`` is to be called for a request with tools."""
+        messages = list(chat_history or ())
+        if user_msg is not None:
+            messages.append(ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg)
+        prepared: dict[str, Any] = {**kwargs, "messages": messages}
+        if tools:
+            prepared["tools"] = list(tools)
+            prepared["parallel_tool_calls"] = allow_parallel_tool_calls
+            if tool_required:
+                prepared.setdefault("tool_choice", "required")
+        else:
+            # Vendors refuse a choice among no tools.
+            prepared.pop("tool_choice", None)
+        return prepared
+
+    def _prepare(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None,
+        chat_history: Sequence[ChatMessage] | None,
+        verbose: bool,
+        allow_parallel_tool_calls: bool,
+        tool_required: bool,
+        kwargs: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Call ``_prepare_chat_with_tools``, also one written before ``tool_required`` existed."""
+        arguments: dict[str, Any] = {
+            "user_msg": user_msg,
+            "chat_history": chat_history,
+            "verbose": verbose,
+            "allow_parallel_tool_calls": allow_parallel_tool_calls,
+            **kwargs,
+        }
+        parameters = inspect.signature(self._prepare_chat_with_tools).parameters.values()
+        if any(one.name == "tool_required" or one.kind is one.VAR_KEYWORD for one in parameters):
+            arguments["tool_required"] = tool_required
+        elif tool_required:
+            warnings.warn(
+                f"{type(self).__name__}._prepare_chat_with_tools has no parameter tool_required: the model may answer "
+                "without calling a tool",
+                stacklevel=3,
+            )
+        return self._prepare_chat_with_tools(tools, **arguments)
+
+    async def achat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponse:
+        """Send a conversation with tools and wait for the whole answer.
+
+        Args:
+            tools: What the model may call.
+            user_msg: The next message, after ``chat_history``.
+            chat_history: The conversation so far.
+            verbose: Kept for the contract.
+            allow_parallel_tool_calls: Whether several calls may come at once.
+            tool_required: Whether the answer must be a call.
+            **kwargs: ``tool_choice`` and the vendor's own options.
+
+        Raises:
+            LLMError: One of its subclasses.
+
+        Example:
+            >>> response = await llm.achat_with_tools([add], user_msg="What is 2 + 40?")
+            >>> calls = llm.get_tool_calls_from_response(response)
+        """
+        prepared = self._prepare(
+            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        )
+        return await self.achat(**prepared)
+
+    async def astream_chat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponseAsyncGen:
+        """The same in pieces. Await the call, then iterate; a tool call shows as soon as its arguments are whole."""
+        prepared = self._prepare(
+            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        )
+        return await self.astream_chat(**prepared)
+
+    def chat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponse:
+        """The same as :meth:`achat_with_tools` for synchronous code."""
+        prepared = self._prepare(
+            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        )
+        return self.chat(**prepared)
+
+    def stream_chat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponseGen:
+        """The same as :meth:`astream_chat_with_tools` for synchronous code."""
+        prepared = self._prepare(
+            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        )
+        return self.stream_chat(**prepared)
+
+    def get_tool_calls_from_response(
+        self,
+        response: ChatResponse,
+        error_on_no_tool_call: bool = True,
+        **kwargs: Any,  # noqa: ARG002 - part of the contract
+    ) -> list[ToolSelection]:
+        """The calls an answer asks for.
+
+        Args:
+            response: The answer.
+            error_on_no_tool_call: Whether it is an error if there are none.
+            **kwargs: Kept for the contract.
+
+        Raises:
+            NoToolCallError: There are none; the message holds what the model said instead.
+        """
+        selections = tool_selections(response.message)
+        if not selections and error_on_no_tool_call:
+            raise NoToolCallError(
+                f"a tool call was expected, and the model answered: {response.message.content!r}",
+                model=self.metadata.model_name,
+            )
+        return selections

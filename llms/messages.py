@@ -1,0 +1,232 @@
+"""Messages, and what models answer."""
+
+import base64
+from collections.abc import AsyncGenerator, Generator
+from enum import Enum
+from typing import Any, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
+
+from batonflow.llms.blocks import ContentBlock, TextBlock
+
+__all__ = [
+    "ChatMessage",
+    "ChatResponse",
+    "ChatResponseAsyncGen",
+    "ChatResponseGen",
+    "CompletionResponse",
+    "CompletionResponseAsyncGen",
+    "CompletionResponseGen",
+    "LLMMetadata",
+    "LogProb",
+    "MessageRole",
+    "Usage",
+    "messages_to_prompt",
+]
+
+
+class MessageRole(str, Enum):  # noqa: UP042 - str(role) is "MessageRole.USER" for the programs this must run
+    """Who speaks. Compares equal to its name: ``message.role == "user"``."""
+
+    SYSTEM = "system"
+    DEVELOPER = "developer"
+    USER = "user"
+    ASSISTANT = "assistant"
+    FUNCTION = "function"
+    TOOL = "tool"
+    CHATBOT = "chatbot"
+    MODEL = "model"
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with models dumped and bytes encoded, however deep they lie."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation.
+
+    Args:
+        content: Its text, or a list of blocks.
+        role: Who speaks; the user unless said otherwise.
+        blocks: The same as a list for ``content``.
+        additional_kwargs: What only some vendors know: ``tool_call_id`` of a tool message, for instance.
+
+    Raises:
+        TypeError: ``content`` is neither text nor a list.
+
+    Example:
+        >>> ChatMessage("Hello").role == "user"
+        True
+    """
+
+    role: MessageRole = MessageRole.USER
+    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
+    blocks: list[ContentBlock] = Field(default_factory=list[ContentBlock])
+
+    def __init__(self, /, content: Any = None, **data: Any) -> None:
+        if isinstance(content, str):
+            data["blocks"] = [TextBlock(text=content)]
+        elif isinstance(content, list):
+            data["blocks"] = content
+        elif content is not None:
+            raise TypeError(f"content is text or a list of blocks, not {type(content).__name__}")
+        super().__init__(**data)
+
+    @property
+    def content(self) -> str | None:
+        """The text blocks joined by line breaks; None if there are none. Settable while there is at most one block."""
+        texts = [block.text for block in self.blocks if isinstance(block, TextBlock)]
+        # One empty block is empty text, not no text: programs tell the two apart.
+        return "\n".join(texts) or ("" if len(texts) == 1 else None)
+
+    @content.setter
+    def content(self, content: str) -> None:
+        if len(self.blocks) > 1 or (self.blocks and not isinstance(self.blocks[0], TextBlock)):
+            raise ValueError("the message has several blocks, or one that is not text: set message.blocks instead")
+        self.blocks = [TextBlock(text=content)]
+
+    def __str__(self) -> str:
+        return f"{self.role.value}: {self.content}"
+
+    @classmethod
+    def from_str(cls, content: str, role: MessageRole | str = MessageRole.USER, **kwargs: Any) -> Self:
+        """A message of one text block."""
+        return cls(role=MessageRole(role), blocks=[TextBlock(text=content)], **kwargs)
+
+    @field_serializer("additional_kwargs")
+    def _dump_additional(self, value: dict[str, Any]) -> Any:
+        return _plain(value)
+
+
+class Usage(BaseModel):
+    """Tokens a request took. All vendors' counts are brought to one meaning.
+
+    Args:
+        input_tokens: Everything the model read, cached parts included.
+        output_tokens: Everything it wrote, thoughts included.
+        cache_read_tokens: The part of the input that came from the vendor's cache.
+        cache_write_tokens: The part of the input that was put there.
+        reasoning_tokens: The part of the output that was thought.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+
+
+class LogProb(BaseModel):
+    """A token and the logarithm of its probability."""
+
+    token: str = ""
+    logprob: float = 0.0
+    bytes: list[int] = Field(default_factory=list[int])
+
+
+class ChatResponse(BaseModel):
+    """What a model answers; while it streams, what it has answered so far.
+
+    Args:
+        message: The answer (so far).
+        raw: The vendor's own object.
+        delta: The text that came with this piece of a stream; None when not streamed.
+        logprobs: When asked for.
+        additional_kwargs: ``thinking_delta``, and what else a model adds.
+        usage: Tokens, on the last piece; None when the vendor does not say.
+        stop_reason: Why the model stopped, on the last piece: ``stop``, ``length``, ``tool_calls``, ``content_filter``,
+            ``pause`` or the vendor's own word.
+        model: The model that answered, as the vendor names it.
+    """
+
+    message: ChatMessage
+    raw: Any = None
+    delta: str | None = None
+    logprobs: list[list[LogProb]] | None = None
+    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
+    usage: Usage | None = None
+    stop_reason: str | None = None
+    model: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+ChatResponseGen = Generator[ChatResponse, None, None]
+ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]
+
+
+class CompletionResponse(BaseModel):
+    """How a model completes a prompt.
+
+    Args:
+        text: The completion; while it streams, all of it so far.
+        additional_kwargs: What a model adds.
+        raw: The vendor's own object.
+        logprobs: When asked for.
+        delta: The text that came with this piece of a stream.
+    """
+
+    text: str
+    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
+    raw: Any = None
+    logprobs: list[list[LogProb]] | None = None
+    delta: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+CompletionResponseGen = Generator[CompletionResponse, None, None]
+CompletionResponseAsyncGen = AsyncGenerator[CompletionResponse, None]
+
+
+class LLMMetadata(BaseModel):
+    """What is known of a model.
+
+    Args:
+        context_window: Tokens it can read and write in one request.
+        num_output: Tokens it writes at most.
+        is_chat_model: Whether it takes messages, not only a prompt.
+        is_function_calling_model: Whether it takes tools.
+        model_name: Its name.
+        system_role: The role under which it wants system prompts.
+    """
+
+    model_config = ConfigDict(protected_namespaces=(), arbitrary_types_allowed=True)
+
+    context_window: int = 3900
+    num_output: int = 256
+    is_chat_model: bool = False
+    is_function_calling_model: bool = False
+    model_name: str = "unknown"
+    system_role: MessageRole = MessageRole.SYSTEM
+
+
+def messages_to_prompt(messages: "list[ChatMessage]") -> str:
+    """A conversation as one text, for models that only complete: a line per message, and an open one for the answer."""
+    lines: list[str] = []
+    for message in messages:
+        lines.append(f"{message.role.value}: {message.content}")
+        if message.additional_kwargs:
+            lines.append(str(message.additional_kwargs))
+    return "\n".join([*lines, f"{MessageRole.ASSISTANT.value}: "])

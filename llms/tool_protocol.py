@@ -1,0 +1,197 @@
+"""What models and tools must know of each other, and no more."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from batonflow.llms.blocks import ToolCallBlock
+from batonflow.llms.messages import ChatMessage
+from batonflow.workflow_core.clock import current_source
+
+__all__ = [
+    "ToolLike",
+    "ToolMetadataLike",
+    "ToolSelection",
+    "ToolSpec",
+    "parse_arguments",
+    "tool_selections",
+    "tool_specs",
+]
+
+
+class ToolMetadataLike(Protocol):
+    """What a model reads of a tool."""
+
+    @property
+    def name(self) -> str | None:
+        """The tool's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it."""
+        ...
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        ...
+
+
+@runtime_checkable
+class ToolLike(Protocol):
+    """What a tool must offer to be shown to a model."""
+
+    @property
+    def metadata(self) -> ToolMetadataLike:
+        """Name, description and parameters."""
+        ...
+
+
+class ToolSpec(BaseModel):
+    """A tool as a model sees it.
+
+    Args:
+        name: Letters, digits, ``_`` and ``-`` only.
+        description: What it does and when to use it.
+        parameters: JSON schema of the arguments.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class ToolSelection(BaseModel):
+    """A call that a model wants made.
+
+    Args:
+        tool_id: Id of the call; the tool's answer carries it.
+        tool_name: Which tool.
+        tool_kwargs: The arguments; whatever is not a dict becomes an empty one.
+        invalid_arguments: The arguments as they came when they are not a JSON object, so that the model can be told.
+    """
+
+    tool_id: str
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    invalid_arguments: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_dicts(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, Any]", data)
+        if "tool_kwargs" in values and not isinstance(values["tool_kwargs"], dict):
+            return {**values, "tool_kwargs": {}}
+        return values
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped = cast("dict[str, Any]", handler(self))
+        if self.invalid_arguments is None:
+            dumped.pop("invalid_arguments", None)
+        return dumped
+
+
+def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
+    """Specs of tools given as tools, specs or dicts of OpenAI's form.
+
+    Raises:
+        TypeError: Something else is among them.
+    """
+    specs: list[ToolSpec] = []
+    for tool in tools or ():
+        if isinstance(tool, ToolSpec):
+            specs.append(tool)
+        elif isinstance(tool, dict):
+            given = cast("dict[str, Any]", tool)
+            specs.append(ToolSpec.model_validate(given.get("function", given)))
+        elif isinstance(tool, ToolLike):
+            metadata = tool.metadata
+            specs.append(
+                ToolSpec(
+                    name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name or ""),
+                    description=metadata.description,
+                    parameters=metadata.get_parameters_dict(),
+                )
+            )
+        else:
+            raise TypeError(f"{tool!r} is no tool: it has no metadata")
+    return specs
+
+
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """The JSON object that ``text`` holds, an empty one for empty text, None for anything else."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def tool_selections(message: ChatMessage) -> list[ToolSelection]:
+    """The calls a message asks for, each under an id of its own: missing ids are made, repeated ones changed."""
+    given = message.additional_kwargs.get("tool_calls")
+    blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    selections = _from_blocks(blocks) if blocks else _from_older_form(cast("Sequence[Any]", given or ()))
+    seen: set[str] = set()
+    for number, selection in enumerate(selections):
+        if selection.tool_id in seen:
+            selection.tool_id = f"{selection.tool_id}_{number}"
+        seen.add(selection.tool_id)
+    return selections
+
+
+def _selection(call_id: str | None, name: str, arguments: Any) -> ToolSelection:
+    if isinstance(arguments, str):
+        parsed = parse_arguments(arguments)
+        invalid = arguments if parsed is None else None
+    else:
+        parsed, invalid = arguments, None
+    return ToolSelection(
+        tool_id=call_id or _new_call_id(),
+        tool_name=name,
+        tool_kwargs=cast("dict[str, Any]", parsed or {}),
+        invalid_arguments=invalid,
+    )
+
+
+def _new_call_id() -> str:
+    return f"call_{current_source().token(12)}"
+
+
+def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
+    for block in blocks:
+        if not block.tool_call_id:
+            # Kept in the block, so that asking again gives the same id.
+            block.tool_call_id = _new_call_id()
+    return [_selection(block.tool_call_id, block.tool_name, block.tool_kwargs) for block in blocks]
+
+
+def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
+    """Calls kept in ``additional_kwargs["tool_calls"]``: selections, their dumps, or dicts of OpenAI's form."""
+    selections: list[ToolSelection] = []
+    for call in calls:
+        if isinstance(call, ToolSelection):
+            # A copy: the ids may have to change, and the message is the caller's.
+            selections.append(call.model_copy())
+        elif isinstance(call, dict):
+            given = cast("dict[str, Any]", call)
+            if "tool_name" in given:
+                selections.append(ToolSelection.model_validate(given))
+            else:
+                function = cast("dict[str, Any]", given.get("function", {}))
+                selections.append(
+                    _selection(given.get("id"), str(function.get("name", "")), function.get("arguments", ""))
+                )
+        else:
+            raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is no tool call")
+    return selections

@@ -1,0 +1,450 @@
+"""What derives from what: a model writes one method, and the whole family works."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from batonflow.llms import (
+    LLM,
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    CustomLLM,
+    FunctionCallingLLM,
+    IncompleteResponseError,
+    LLMError,
+    LLMMetadata,
+    NoToolCallError,
+    Usage,
+)
+from batonflow.llms._bridge import run_sync
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
+from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
+from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
+
+PIECES = ["tides ", "follow ", "the moon"]
+WHOLE = "".join(PIECES)
+ASK = [ChatMessage("Why are there tides?")]
+
+
+class Named:
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="test")
+
+
+def so_far() -> list[tuple[str, str]]:
+    return [("".join(PIECES[: number + 1]), piece) for number, piece in enumerate(PIECES)]
+
+
+def say(text: str, delta: str | None = None) -> ChatResponse:
+    return ChatResponse(message=ChatMessage(text, role="assistant"), delta=delta)
+
+
+class Native(Named, LLM):
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        for piece in PIECES:
+            yield TextDelta(text=piece)
+        yield Finish(usage=Usage(output_tokens=3))
+
+
+class AStreamChat(Named, LLM):
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        async def pieces() -> ChatResponseAsyncGen:
+            for text, delta in so_far():
+                yield say(text, delta)
+
+        return pieces()
+
+
+class AChat(Named, LLM):
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return say(WHOLE)
+
+
+class StreamChat(Named, LLM):
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        for text, delta in so_far():
+            yield say(text, delta)
+
+
+class Chat(Named, LLM):
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return say(WHOLE)
+
+
+class AStreamComplete(Named, LLM):
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
+        async def pieces() -> CompletionResponseAsyncGen:
+            for text, delta in so_far():
+                yield CompletionResponse(text=text, delta=delta)
+
+        return pieces()
+
+
+class AComplete(Named, LLM):
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=WHOLE)
+
+
+class StreamComplete(Named, LLM):
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        for text, delta in so_far():
+            yield CompletionResponse(text=text, delta=delta)
+
+
+class Complete(Named, LLM):
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=WHOLE)
+
+
+EVERY = [Native, AStreamChat, AChat, StreamChat, Chat, AStreamComplete, AComplete, StreamComplete, Complete]
+STREAMING = {Native, AStreamChat, StreamChat, AStreamComplete, StreamComplete}
+
+
+@pytest.mark.parametrize("kind", EVERY)
+class TestDerivation:
+    async def test_asynchronously(self, kind: type[LLM]) -> None:
+        model = kind()
+        assert (await model.achat(ASK)).message.content == WHOLE
+        assert (await model.acomplete("Why?")).text == WHOLE
+        deltas = [response.delta or "" async for response in await model.astream_chat(ASK)]
+        assert "".join(deltas) == WHOLE
+        texts = [completion async for completion in await model.astream_complete("Why?")]
+        assert texts[-1].text == WHOLE
+        assert "".join(one.delta or "" for one in texts) == WHOLE
+        if kind in STREAMING:
+            assert [delta for delta in deltas if delta] == PIECES
+
+    def test_synchronously(self, kind: type[LLM]) -> None:
+        model = kind()
+        assert model.chat(ASK).message.content == WHOLE
+        assert model.complete("Why?").text == WHOLE
+        deltas = [response.delta or "" for response in model.stream_chat(ASK)]
+        assert "".join(deltas) == WHOLE
+        assert "".join(one.delta or "" for one in model.stream_complete("Why?")) == WHOLE
+        if kind in STREAMING:
+            assert [delta for delta in deltas if delta] == PIECES
+
+    async def test_synchronously_under_a_running_loop(self, kind: type[LLM]) -> None:
+        assert kind().chat(ASK).message.content == WHOLE
+
+    async def test_a_stream_left_early_leaves_nothing_behind(self, kind: type[LLM]) -> None:
+        stream = await kind().astream_chat(ASK)
+        await anext(stream)
+        await stream.aclose()
+        sync = kind().stream_chat(ASK)
+        next(sync)
+        sync.close()
+
+
+class TestWhichMethodIsUsed:
+    def test_a_class_that_defines_none_is_refused_with_the_choice(self) -> None:
+        with pytest.raises(TypeError, match=r"Silent must define metadata and one of _stream, astream_chat, achat"):
+
+            class Silent(Named, LLM):  # pyright: ignore[reportUnusedClass]
+                pass
+
+    def test_metadata_is_abstract(self) -> None:
+        class Nameless(LLM):
+            async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say("")
+
+        with pytest.raises(TypeError, match="metadata"):
+            Nameless()  # type: ignore[abstract]
+
+    async def test_the_stream_of_an_adapter_comes_before_every_override(self) -> None:
+        class Logging(Native):
+            def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say("overridden")
+
+        assert (await Logging().achat(ASK)).message.content == WHOLE
+        assert Logging().chat(ASK).message.content == "overridden"
+
+    async def test_asynchronous_before_synchronous_and_streams_before_calls(self) -> None:
+        class Several(AStreamChat):
+            def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say("chat")
+
+        class SeveralAtOnce(Named, LLM):
+            def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say("chat")
+
+            async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+                return await AStreamChat().astream_chat(messages)
+
+        assert (await SeveralAtOnce().achat(ASK)).message.content == WHOLE
+        assert Several().chat(ASK).message.content == "chat"
+
+    @pytest.mark.parametrize("kind", EVERY)
+    async def test_an_override_may_call_the_version_above_it(self, kind: type[LLM]) -> None:
+        calls: list[str] = []
+
+        class Counting(kind):  # type: ignore[valid-type,misc]
+            async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                calls.append("achat")
+                return await super().achat(messages, **kwargs)
+
+            async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+                calls.append("astream_chat")
+                return await super().astream_chat(messages, **kwargs)
+
+            def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+                calls.append("complete")
+                return super().complete(prompt, formatted, **kwargs)
+
+        model: LLM = Counting()
+        assert (await model.achat(ASK)).message.content == WHOLE
+        assert "achat" in calls
+        assert [one.message.content async for one in await model.astream_chat(ASK)][-1] == WHOLE
+        assert model.complete("Why?").text == WHOLE
+        assert "complete" in calls
+
+    def test_completion_stays_in_its_family(self) -> None:
+        class Two(CustomLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata()
+
+            def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+                return CompletionResponse(text=f"complete {formatted}: {prompt}")
+
+            def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+                yield CompletionResponse(text="streamed", delta="streamed")
+
+        model = Two()
+        assert model.complete("x").text == "complete False: x"
+        assert model.chat([ChatMessage("x")]).message.content == "complete True: user: x\nassistant: "
+        assert [one.message.content for one in model.stream_chat(ASK)] == ["streamed"]
+
+    async def test_a_model_s_own_prompt_form_is_used(self) -> None:
+        class Echo(Complete):
+            def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+                return CompletionResponse(text=prompt)
+
+        model = Echo(messages_to_prompt=lambda messages: " | ".join(str(one) for one in messages))
+        assert (await model.achat(ASK)).message.content == "user: Why are there tides?"
+
+    def test_test_doubles_may_shadow_methods_by_fields(self) -> None:
+        with pytest.warns(UserWarning, match="shadows"):
+
+            class Double(FunctionCallingLLM):
+                get_tool_calls_from_response: Any = MagicMock(return_value=["x"])
+                achat: Any = MagicMock()
+
+                def __init__(self) -> None:
+                    super().__init__()
+                    self._responses = ["free", "private"]
+
+                @property
+                def metadata(self) -> LLMMetadata:
+                    return LLMMetadata()
+
+        double = Double()
+        assert double.get_tool_calls_from_response("anything") == ["x"]
+        assert double._responses == ["free", "private"]
+
+    async def test_a_model_that_only_takes_tools_cannot_chat_and_says_so(self) -> None:
+        class ToolsOnly(Named, LLM):
+            async def astream_chat_with_tools(self, tools: Any, chat_history: Any, **kwargs: Any) -> Any:
+                return None
+
+        with pytest.raises(LLMError, match="ToolsOnly cannot achat"):
+            await ToolsOnly().achat(ASK)
+
+
+class TestStreams:
+    async def test_the_last_piece_carries_usage_and_reason(self) -> None:
+        responses = [response async for response in await Native().astream_chat(ASK)]
+        assert [one.usage for one in responses[:-1]] == [None] * 3
+        assert responses[-1].usage == Usage(output_tokens=3)
+        assert responses[-1].stop_reason == "stop"
+        assert (await Native().achat(ASK)).delta is None
+
+    @pytest.mark.parametrize(("said", "state"), [(["half"], "half way"), ([], "before it began")])
+    async def test_a_stream_without_its_terminal_mark_is_an_error(self, said: list[str], state: str) -> None:
+        class Broken(Named, LLM):
+            async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+                for text in said:
+                    yield TextDelta(text=text)
+
+        with pytest.raises(IncompleteResponseError, match=state) as error:
+            await Broken().achat(ASK)
+        assert error.value.retryable
+        assert error.value.model == "test"
+
+    async def test_leaving_a_stream_ends_the_adapter_s_request(self) -> None:
+        ended: list[bool] = []
+
+        class Slow(Named, LLM):
+            async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+                try:
+                    while True:
+                        yield TextDelta(text="on and on ")
+                finally:
+                    ended.append(True)
+
+        stream = await Slow().astream_chat(ASK)
+        await anext(stream)
+        await stream.aclose()
+        assert ended == [True]
+
+    async def test_a_model_that_streams_nothing_has_said_nothing(self) -> None:
+        class Mute(Named, LLM):
+            async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+                async def nothing() -> ChatResponseAsyncGen:
+                    for response in list[ChatResponse]():
+                        yield response
+
+                return nothing()
+
+        assert (await Mute().achat(ASK)).message.content is None
+
+
+class TestBridge:
+    def test_errors_come_through(self) -> None:
+        class Failing(Named, LLM):
+            async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                raise ValueError("no")
+
+        with pytest.raises(ValueError, match="no"):
+            Failing().chat(ASK)
+
+    def test_a_synchronous_call_inside_a_synchronous_call_is_refused(self) -> None:
+        class Nested(Named, LLM):
+            async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return AChat().chat(messages)
+
+        with pytest.raises(RuntimeError, match="await the asynchronous method"):
+            Nested().chat(ASK)
+
+    def test_one_thread_serves_all_calls(self) -> None:
+        async def where() -> str:
+            return threading.current_thread().name
+
+        assert {run_sync(where()) for _ in range(5)} == {"batonflow-sync-bridge"}
+
+    def test_an_interrupted_call_is_cancelled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        cancelled = threading.Event()
+        started = threading.Event()
+
+        async def forever() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        def interrupted(self: Any, timeout: float | None = None) -> Any:
+            started.wait(5)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_sync(forever())
+        assert cancelled.wait(5)
+
+
+class TestInstrumentation:
+    async def test_a_call_is_a_span_with_start_and_end(self) -> None:
+        heard: list[BaseEvent] = []
+
+        class Listener(BaseEventHandler):
+            def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+                heard.append(event)
+
+        dispatcher = get_dispatcher("batonflow.llms")
+        spans, listener = SimpleSpanHandler(), Listener()
+        dispatcher.add_span_handler(spans)
+        dispatcher.add_event_handler(listener)
+        try:
+            await Native().achat(ASK)
+        finally:
+            dispatcher.span_handlers.remove(spans)
+            dispatcher.event_handlers.remove(listener)
+        start, end = heard
+        assert isinstance(start, LLMChatStartEvent)
+        assert isinstance(end, LLMChatEndEvent)
+        assert start.model_dict["model_name"] == "test"
+        assert end.response.message.content == WHOLE
+        [span] = spans.completed_spans
+        assert span.id_ == start.span_id == end.span_id
+        assert span.id_.startswith("Native.chat-")
+
+
+class TestWithTools:
+    async def test_tools_history_and_choice_reach_the_adapter(self) -> None:
+        seen: list[ChatRequest] = []
+
+        class Recording(FunctionCallingLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata(is_function_calling_model=True)
+
+            async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+                seen.append(request)
+                yield TextDelta(text="ok")
+                yield Finish()
+
+        model, spec = Recording(), {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
+        await model.achat_with_tools(
+            [spec], "and now?", ASK, allow_parallel_tool_calls=True, tool_required=True, top_k=3
+        )
+        [request] = seen
+        assert [message.content for message in request.messages] == ["Why are there tides?", "and now?"]
+        assert [tool.name for tool in request.tools] == ["add"]
+        assert (request.tool_choice, request.parallel_tool_calls) == ("required", True)
+        assert request.options == {"top_k": 3}
+        async for _ in await model.astream_chat_with_tools(tools=[], chat_history=ASK, tool_choice="add"):
+            pass
+        assert (seen[1].tools, seen[1].tool_choice) == ([], None)
+        model.chat_with_tools([spec], user_msg="x", tool_choice="add")
+        assert seen[2].tool_choice == "add"
+        assert [one.message.content for one in model.stream_chat_with_tools([spec], "x")][-1] == "ok"
+
+    def test_no_call_is_an_error_only_when_asked_for(self) -> None:
+        class Talking(FunctionCallingLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata(is_function_calling_model=True)
+
+            def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say("only words")
+
+        model = Talking()
+        response = model.chat(ASK)
+        assert model.get_tool_calls_from_response(response, error_on_no_tool_call=False) == []
+        with pytest.raises(NoToolCallError, match="only words"):
+            model.get_tool_calls_from_response(response)
+
+    async def test_a_preparation_without_tool_required_is_tolerated(self) -> None:
+        class Older(FunctionCallingLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata(is_function_calling_model=True)
+
+            def _prepare_chat_with_tools(  # type: ignore[override]
+                self,
+                tools: Any,
+                user_msg: Any = None,
+                chat_history: Any = None,
+                verbose: bool = False,
+                allow_parallel_tool_calls: bool = False,
+            ) -> dict[str, Any]:
+                return {"messages": chat_history}
+
+            async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+                return say(WHOLE)
+
+        assert (await Older().achat_with_tools([], chat_history=ASK)).message.content == WHOLE
+        with pytest.warns(UserWarning, match="no parameter tool_required"):
+            await Older().achat_with_tools([], chat_history=ASK, tool_required=True)
