@@ -1,4 +1,5 @@
 import asyncio
+import json
 import warnings
 from pydantic import BaseModel, ConfigDict, Field
 from workflows import Context, Workflow, step
@@ -130,7 +131,7 @@ async def saving():
     title("to_dict and back")
     store = InMemoryStateStore(DictState(a=[1, {"b": None}], model=Inner(names=["n"])))
     payload = store.to_dict(JsonSerializer())
-    print(sorted(payload), payload["store_type"], payload["state_type"], payload["state_data"]["_data"]["a"])
+    print(sorted(payload), payload["store_type"], payload["state_type"], json.loads(payload["state_data"]["_data"]["a"]))
     back = InMemoryStateStore.from_dict(payload, JsonSerializer())
     print(await back.get("a"), repr(await back.get("model")))
     typed = InMemoryStateStore(More(count=2, extra="t", inner=Inner(table={"k": 1})))

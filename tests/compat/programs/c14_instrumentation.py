@@ -1,5 +1,4 @@
 import asyncio
-import re
 from typing import Any
 import llama_index.core.instrumentation as instrument
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
@@ -14,7 +13,7 @@ heard: list = []
 parents: dict = {}
 
 def name(span_id):
-    return None if span_id is None else re.sub(r"-[0-9a-f]{8}-.*$", "", span_id)
+    return None if span_id is None else span_id.split("-")[0]
 
 class Mine(BaseEvent):
     what: str = ""

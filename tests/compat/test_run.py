@@ -1,0 +1,63 @@
+"""How two sides of a program are compared, without running a program."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.compat.run import Known, Program, comparable, differences, find_programs, read_known
+
+
+def program(source: str) -> Program:
+    return Program(Path("x01_test.py"), source)
+
+
+def test_marks_are_read_from_the_first_comment_only() -> None:
+    one = program("# upstream: no   (older forms)\n# compare: sets\nimport x\n# needs: models\n")
+    assert not one.runs_upstream
+    assert one.mark("compare") == "sets"
+    assert one.mark("needs") is None
+    assert program("import x\n# upstream: no\n").runs_upstream
+
+
+def test_expected_output_is_the_last_comment_block_without_remarks() -> None:
+    source = "print(1)\n# expected:\n# {'Bad': 2}      (either order of the keys)\n# done (really)\n"
+    assert program(source).expected == ["{'Bad': 2}", "done (really)"]
+
+
+def test_lines_are_compared_in_order_unless_declared_otherwise() -> None:
+    assert differences("p", comparable(["a", "b"], as_sets=False), comparable(["b", "a"], as_sets=False), [])
+    assert not differences("p", comparable(["a", "b"], as_sets=True), comparable(["b", "a"], as_sets=True), [])
+    assert differences("p", comparable(["a", "a"], as_sets=True), comparable(["a"], as_sets=True), [])
+
+
+def test_streamed_types_are_compared_in_order_unless_declared_otherwise() -> None:
+    theirs, ours = ["stream 1: A B StopEvent"], ["stream 1: B A StopEvent"]
+    assert differences("p", comparable(theirs, as_sets=False), comparable(ours, as_sets=False), [])
+    assert not differences("p", comparable(theirs, as_sets=True), comparable(ours, as_sets=True), [])
+
+
+def test_printed_dicts_match_a_recorded_output_in_any_order_of_keys() -> None:
+    theirs = comparable(["{'a': 1, 'b': 2}", "{not a dict"], as_sets=False, dicts_sorted=True)
+    assert theirs == comparable(["{'b': 2, 'a': 1}", "{not a dict"], as_sets=False, dicts_sorted=True)
+
+
+def test_a_difference_names_side_and_line() -> None:
+    assert differences("p", ["same", "old"], ["same", "new"], []) == ["    upstream: old", "        ours: new"]
+
+
+@pytest.mark.parametrize(("name", "used", "left"), [("p", True, 0), ("another", False, 2)])
+def test_a_known_difference_covers_lines_of_its_program_and_is_marked_as_used(name: str, used: bool, left: int) -> None:
+    known = Known(program=name, pattern="^(old|new)$", item="DESIGN 3.1", reason="better")
+    assert len(differences("p", ["old"], ["new"], [known])) == left
+    assert known.used is used
+
+
+def test_every_known_difference_names_a_program_of_ours_or_of_the_shared_ones_and_its_item() -> None:
+    for entry in read_known():
+        assert entry.item
+        assert entry.reason
+        assert entry.program[0] == "p" or (Path(__file__).parent / "programs" / f"{entry.program}.py").exists()
+
+
+def test_there_are_ten_programs_and_more() -> None:
+    assert len(find_programs([Path(__file__).parent / "programs"], [])) >= 10
