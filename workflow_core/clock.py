@@ -4,8 +4,8 @@ Nothing else in the engine reads a clock, makes an id or rolls dice. A run takes
 :func:`current_source`; tests put another one there with :func:`use_source` (see ``batonflow.workflow_core.testing``).
 """
 
+import os
 import random
-import secrets
 import string
 import time
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ from contextvars import ContextVar
 __all__ = ["SeededSource", "Source", "current_source", "use_source"]
 
 _ALPHABET = string.ascii_letters + string.digits
+# Any byte -> a letter or digit; a lookup is an order of magnitude cheaper than a choice for each character.
+_LETTERS = bytes(_ALPHABET[byte % len(_ALPHABET)].encode()[0] for byte in range(256))
 
 
 class Source:
@@ -40,7 +42,7 @@ class Source:
 
     def token(self, length: int = 10) -> str:
         """``length`` unguessable letters and digits, for ids that leave the process."""
-        return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+        return os.urandom(length).translate(_LETTERS).decode()
 
 
 class SeededSource(Source):

@@ -17,6 +17,28 @@ if TYPE_CHECKING:
 __all__ = ["WorkflowHandler"]
 
 
+class _Events(AsyncIterator[Event]):
+    """One reading of a stream; an iterator of its own, as a generator would double the price of an event."""
+
+    __slots__ = ("_reader", "_run_id", "_started")
+
+    def __init__(self, reader: StreamReader, run_id: str) -> None:
+        self._reader = reader
+        self._run_id = run_id
+        self._started = False
+
+    async def __anext__(self) -> Event:
+        if self._reader.finished and not self._started:
+            raise WorkflowRuntimeError(
+                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for several readers"
+            )
+        self._started = True
+        return (await self._reader.next_entry())[5]
+
+    async def aclose(self) -> None:
+        """Stop reading; a later iteration goes on from here."""
+
+
 class WorkflowHandler(EarlierHandler):
     """A running or finished run: await it for the result, stream its events, send to it, cancel it.
 
@@ -37,7 +59,6 @@ class WorkflowHandler(EarlierHandler):
         self._context: Context[Any] | None = run.handler_context
         # The position of stream_events, shared by all its iterators: it reads a run once.
         self._reader: StreamReader | None = None
-        self._reads_internal = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         event = yield from self.stop_event_result().__await__()
@@ -97,15 +118,7 @@ class WorkflowHandler(EarlierHandler):
         """
         if self._reader is None:
             self._reader = self._run.reader(internal=expose_internal)
-        return self._read(self._reader)
-
-    async def _read(self, reader: StreamReader) -> AsyncIterator[Event]:
-        if reader.finished:
-            raise WorkflowRuntimeError(
-                f"All the streamed events of run {self.run_id} have already been consumed; use subscribe() for several readers"
-            )
-        async for item in reader:
-            yield item.event
+        return _Events(self._reader, self.run_id)
 
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
         """Read the stream with positions and origins; any number of readers, each independent.

@@ -4,13 +4,15 @@ Exact event type -> who takes it. A type that was never declared is looked up th
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from batonflow.workflow_core.collect import Cardinality, Take
 from batonflow.workflow_core.decorators import StepConfig
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StopEvent
 
 __all__ = ["Route", "StepSpec", "StepTable"]
+
+T = TypeVar("T")
 
 Level = tuple[str, ...]
 """The fan-out steps whose streams are open around an event, outermost first."""
@@ -134,9 +136,16 @@ class StepTable:
         self._routes: dict[type[Event], Route] = {}
         self._levels: dict[type[Event], set[Level]] | None = None
         self._bound: dict[str, tuple[StepSpec, ...]] = {}
+        self._facts: dict[str, Any] = {}
         self.accepts_human = any(
             issubclass(cls, HumanResponseEvent) for spec in self.steps.values() for cls in spec.config.accepted_events
         )
+
+    def once(self, key: str, find: Callable[[], T]) -> T:
+        """What ``find`` says about these steps, found out at the first time."""
+        if key not in self._facts:
+            self._facts[key] = find()
+        return self._facts[key]
 
     def _handler_of(self, step: str) -> str | None:
         """The ``@catch_error`` handler that covers a step: one that names it, else the one for all; none for handlers."""

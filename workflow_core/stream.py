@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batonflow.workflow_core.events import (
     Event,
@@ -21,8 +21,11 @@ __all__ = ["Note", "StreamItem", "StreamLog", "StreamReader"]
 RING = 10_000
 """How many internal notes are kept for readers that ask late."""
 
-Note = tuple[int, float, str, str, str, str, str | None]
-"""seq, ts, what, step, worker, input type, output type; cheap to make, turned into an event only when read."""
+Note = tuple[int, float, str, str, int | str, Any, Any]
+"""seq, ts, what, step, worker, input, output; cheap to make, turned into an event only when read."""
+
+Entry = tuple[int, float, str, str, int, Event]
+"""A streamed event with its origin, in the order of ``StreamItem``'s fields."""
 
 _STEP_STATES = {state.value: state for state in StepState}
 
@@ -53,9 +56,9 @@ def _as_event(note: Note) -> InternalDispatchEvent:
         return StepStateChanged(
             name=name,
             step_state=_STEP_STATES[what],
-            worker_id=worker,
-            input_event_name=received,
-            output_event_name=returned,
+            worker_id=str(worker),
+            input_event_name=str(received) if what == "not_running" else received.__name__,
+            output_event_name=None if returned is None else str(returned),
         )
     if what == "unhandled":
         return UnhandledEvent(event_type=name, qualified_name=received, step_name=returned, idle=worker == "idle")
@@ -71,22 +74,24 @@ class StreamLog:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.items: list[StreamItem] = []
-        self.notes: deque[Note] = deque(maxlen=RING)
+        self.items: list[Entry] = []
+        self.notes: list[Note] | deque[Note] = []
         self.notes_lost = 0
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] = []
 
     def publish(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
         """Append an event; the last one of a run is its StopEvent."""
-        self.items.append(StreamItem(self.seq, ts, step, path, cause, event))
+        self.items.append((self.seq, ts, step, path, cause, event))
         self.seq += 1
         if self._sleepers:
             self._wake()
 
-    def note(self, ts: float, what: str, name: str, worker: str, received: str, returned: str | None) -> None:
-        """Append something the engine says about itself."""
+    def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
+        """Append something the engine says about itself: for a step's state, the types that came in and went out."""
         if len(self.notes) == RING:
+            if isinstance(self.notes, list):
+                self.notes = deque(self.notes, maxlen=RING)
             self.notes_lost += 1
         self.notes.append((self.seq, ts, what, name, worker, received, returned))
         self.seq += 1
@@ -124,7 +129,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         self._log = log
         self._internal = internal
         self._next_item = 0
-        while self._next_item < len(log.items) and log.items[self._next_item].seq <= after:
+        while self._next_item < len(log.items) and log.items[self._next_item][0] <= after:
             self._next_item += 1
         self._next_note = 0
         self._after = after
@@ -134,6 +139,10 @@ class StreamReader(AsyncIterator[StreamItem]):
         return self
 
     async def __anext__(self) -> StreamItem:
+        return StreamItem(*await self.next_entry())
+
+    async def next_entry(self) -> Entry:
+        """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
         log = self._log
         while True:
             if self._internal:
@@ -149,19 +158,19 @@ class StreamReader(AsyncIterator[StreamItem]):
                 raise StopAsyncIteration
             await log.more()
 
-    def _take_note(self) -> StreamItem | None:
+    def _take_note(self) -> Entry | None:
         """The next note, when it stands before the next streamed event."""
         log = self._log
         lost = log.notes_lost - self._next_note
         if lost > 0:
             self._next_note = log.notes_lost
             first = log.notes[0][0]
-            return StreamItem(first, log.notes[0][1], "", "", 0, InternalEventsMissedEvent(count=lost))
+            return first, log.notes[0][1], "", "", 0, InternalEventsMissedEvent(count=lost)
         while self._next_note - log.notes_lost < len(log.notes):
             note = log.notes[self._next_note - log.notes_lost]
-            if self._next_item < len(log.items) and log.items[self._next_item].seq < note[0]:
+            if self._next_item < len(log.items) and log.items[self._next_item][0] < note[0]:
                 return None
             self._next_note += 1
             if note[0] > self._after:
-                return StreamItem(note[0], note[1], note[3], "", 0, _as_event(note))
+                return note[0], note[1], note[3], "", 0, _as_event(note)
         return None

@@ -221,6 +221,9 @@ class Workflow:
     @property
     def start_event_class(self) -> type[StartEvent]:
         """The class of the event that ``run`` starts with."""
+        return self.step_table.once("start", self._find_start_event_class)
+
+    def _find_start_event_class(self) -> type[StartEvent]:
         accepted = [cls for spec in self.step_table.steps.values() for cls in spec.config.accepted_events]
         if self._entry and not any(issubclass(cls, StartEvent) for cls in accepted):
             return StartEvent
@@ -252,6 +255,9 @@ class Workflow:
         Raises:
             ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
         """
+        return self.step_table.once("state", self._find_state_type)
+
+    def _find_state_type(self) -> type[BaseModel]:
         found: type[BaseModel] = DictState
         for spec in self.step_table.steps.values():
             wanted = spec.config.context_state_type

@@ -5,6 +5,7 @@ Before a run it stages state; from the handler it looks into the run; inside a s
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import ref
 
@@ -66,16 +67,17 @@ class Context(EarlierContext, Generic[StateT]):
         previous_context: dict[str, Any] | None = None,
         serializer: BaseSerializer | None = None,
     ) -> None:
-        self._serializer = serializer or workflow.serializer
+        self._serializer = serializer
         self._workflow: Workflow | None = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
         self._restored: RunState | None = None
         self._children: dict[str, Any] = {}
-        self._cell = StateCell(workflow.state_type)
         self._store: Any = None
-        if previous_context is not None:
-            loaded = load_run(workflow, previous_context, self._serializer)
+        if previous_context is None:
+            self._cell = StateCell(workflow.state_type)
+        else:
+            loaded = load_run(workflow, previous_context, serializer or workflow.serializer)
             self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
 
     @classmethod
@@ -138,8 +140,9 @@ class Context(EarlierContext, Generic[StateT]):
         run = self.run
         if run is not None and self._workflow is not None:
             if run.state.running:
-                payload = dump_run(run.state, self._cell, self._serializer, run=run, include_state=False)
-                loaded = load_run(self._workflow, payload, self._serializer)
+                serializer = self._serializer or self._workflow.serializer
+                payload = dump_run(run.state, self._cell, serializer, run=run, include_state=False)
+                loaded = load_run(self._workflow, payload, serializer)
                 return loaded.state, self._cell, loaded.children
             return None, self._cell, {}
         return self._restored, self._cell, self._children
@@ -196,12 +199,19 @@ class Context(EarlierContext, Generic[StateT]):
         item = self._item
         if item is not None and item.run is not run:
             item = None  # sent by a task that outlived its step: nobody's result waits for it
-        run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
+        if get_ident() == run.thread_id:
+            _send(run, message, step, item, inside=self._item is not None)
+        else:
+            run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
 
     def write_event_to_stream(self, ev: Event | None) -> None:
         """Show an event to whoever reads the stream; None is ignored."""
         run, item = self._in_step("write_event_to_stream")
-        if ev is not None:
+        if ev is None:
+            return
+        if get_ident() == run.thread_id:
+            _stream(run, ev, item)
+        else:
             run.on_loop(lambda: _stream(run, ev, item))
 
     def collect_events(
@@ -218,6 +228,8 @@ class Context(EarlierContext, Generic[StateT]):
             The events in the order of ``expected``, or None while some are missing.
         """
         run, item = self._in_step("collect_events")
+        if get_ident() == run.thread_id:
+            return run.broker.collect(item, ev, expected, buffer_id or "default")
         return run.on_loop(lambda: run.broker.collect(item, ev, expected, buffer_id or "default"))
 
     async def wait_for_event(
@@ -288,11 +300,11 @@ class Context(EarlierContext, Generic[StateT]):
         """
         if self._item is not None:
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
-        serializer = serializer or self._serializer
         run = self._run_ref()
+        workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
+        serializer = serializer or self._serializer or workflow.serializer
         if run is not None:
             return run.on_loop(lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state))
-        workflow = cast("Workflow", self._workflow)
         state = self._restored or RunState("", workflow.step_table)
         return dump_run(state, self._cell, serializer, include_state=include_state)
 

@@ -125,8 +125,8 @@ class _Writer:
                 "collected_waiters": [],
             }  # fmt: skip
         executing = [item for item in step.items.values() if item.worker >= 0 or item.suspended]
-        queued = [item for item in step.queue if item.id in step.items and item.id not in step.waiting_slot]
-        answered = [item for item in step.queue if item.id in step.waiting_slot]
+        queued = [item for item in step.queue or () if item.id not in step.waiting_slot]
+        answered = [item for item in step.queue or () if item.id in step.waiting_slot]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
         waiters = [waiter for waiters in state.waiters.values() for waiter in waiters]
         return {
@@ -349,7 +349,7 @@ class _Reader:
             number = max(state.item_seq, number) + 1
         state.item_seq = max(state.item_seq, number, int(self._data.get("work_item_seq") or 0))
         event = self._event(entry["event"])
-        item = WorkItem(number, step.spec, event, self._stream(entry.get("scope_path")), _counts(entry))
+        item = WorkItem(number, step, event, self._stream(entry.get("scope_path")), _counts(entry))
         if entry.get("bound_events"):
             item.inputs = tuple(self._event(entry["bound_events"][slot.name]) for slot in step.spec.slots)
         elif isinstance(event, CollectionReleaseEvent):
@@ -428,7 +428,7 @@ class _Reader:
                     step.active += 1
                     step.workers += 1
                 else:
-                    step.queue.append(item)
+                    step.enqueue(item)
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, int] | None:

@@ -50,15 +50,27 @@ def new_state(state_type: type[StateT]) -> StateT:
 class StateCell:
     """The one place where a run's state lives; every store object of the run looks at the same cell."""
 
-    __slots__ = ("editor", "foreign", "lock", "state", "state_type")
+    __slots__ = ("_state", "editor", "foreign", "lock", "state_type")
 
     def __init__(self, state_type: type[BaseModel], state: BaseModel | None = None) -> None:
         self.state_type = state_type
-        self.state: BaseModel = state if state is not None else new_state(state_type)
+        # Built at the first look, as many runs never use it.
+        self._state = state
         # The lock of edit_state and who holds it; made at the first edit.
         self.lock: asyncio.Lock | None = None
         self.editor: asyncio.Task[Any] | None = None
         self.foreign: str | None = None
+
+    @property
+    def state(self) -> BaseModel:
+        """The state itself."""
+        if self._state is None:
+            self._state = new_state(self.state_type)
+        return self._state
+
+    @state.setter
+    def state(self, value: BaseModel) -> None:
+        self._state = value
 
 
 class InMemoryStateStore(Generic[StateT]):

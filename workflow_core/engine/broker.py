@@ -126,24 +126,26 @@ class Broker:
     ) -> WorkItem:
         state = self._state
         state.item_seq += 1
-        item = WorkItem(state.item_seq, spec, event, stream, recoveries)
+        step = state.steps.get(spec.name) or state.step(spec)
+        item = WorkItem(state.item_seq, step, event, stream, recoveries)
         item.causes = causes
         if stream is not None:
             stream.live += 1
         state.busy += 1
-        received = state.step(spec).received
-        received[type(event)] = received.get(type(event), 0) + 1
+        event_type = type(event)
+        received = step.received
+        received[event_type] = received.get(event_type, 0) + 1
         return item
 
     def _enqueue(self, item: WorkItem) -> None:
         """Start an item at once when a worker is free, else put it last in the queue; it counts as busy already."""
-        step = self._state.step(item.spec)
+        step = item.step
         step.items[item.id] = item
         if step.active < item.spec.num_workers and not step.queue:
             self._occupy(step, item)
             self._commands.append(StartStep(item))
         else:
-            step.queue.append(item)
+            step.enqueue(item)
             self._commands.append(Enqueued(item))
 
     def _occupy(self, step: StepState, item: WorkItem) -> None:
@@ -173,12 +175,14 @@ class Broker:
 
     def _close(self, item: WorkItem) -> None:
         """The delivery is over: forget it, free its worker, and perhaps end its stream."""
-        step = self._state.step(item.spec)
+        step = item.step
         step.items.pop(item.id, None)
-        self._drop_waits(step, item)
+        if item.open_waits or step.waiting_slot:
+            self._drop_waits(step, item)
         if not item.suspended:
             self._state.busy -= 1
-        self._release(step, item)
+        if item.worker >= 0:
+            self._release(step, item)
         if item.stream is not None:
             self._leave(item.stream)
         if step.queue:
@@ -274,7 +278,7 @@ class Broker:
     def _on_returned(self, tick: StepReturned) -> None:
         item, result = tick.item, tick.result
         # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
-        self._release(self._state.step(item.spec), item)
+        self._release(item.step, item)
         if result is not None:
             if isinstance(result, Event) and (not item.spec.fans_out or item.spec.config.bare_return):
                 if isinstance(result, StopEvent):
@@ -291,7 +295,7 @@ class Broker:
         self._close(item)
 
     def _count_produced(self, item: WorkItem, event: Event) -> None:
-        produced = self._state.step(item.spec).produced
+        produced = item.step.produced
         produced[type(event)] = produced.get(type(event), 0) + 1
 
     def _produce(self, item: WorkItem, event: Event, stream: Stream | None) -> None:
@@ -304,7 +308,7 @@ class Broker:
 
     def _on_failed(self, tick: StepFailed) -> None:
         item, error, now = tick.item, tick.error, tick.now
-        step = self._state.step(item.spec)
+        step = item.step
         failures = item.failures
         if failures is None:
             failures = item.failures = Failures(0, item.started_at)
@@ -380,7 +384,7 @@ class Broker:
             item.open_waits += 1
         if not item.suspended:
             item.suspended = True
-            step = self._state.step(item.spec)
+            step = item.step
             self._release(step, item)
             self._state.busy -= 1
             self._start_next(step)
@@ -403,7 +407,7 @@ class Broker:
     def _answer(self, waiter: Waiter, answer: Event | None) -> None:
         """Keep the answer with the delivery and let the step go on as soon as it has a worker again."""
         item = waiter.item
-        step = self._state.step(item.spec)
+        step = item.step
         self._forget(waiter)
         item.done().answers[waiter.key] = answer
         if item.id in step.waiting_slot:
@@ -414,7 +418,7 @@ class Broker:
             item.suspended = False
             self._state.busy += 1
             step.waiting_slot[item.id] = [(waiter, answer)]
-            step.queue.append(item)
+            step.enqueue(item)
             self._start_next(step)
 
     def _on_wait_closed(self, tick: WaitClosed) -> None:
@@ -426,7 +430,7 @@ class Broker:
             # Its code is running already, so it takes a worker even when none is free.
             waiter.item.suspended = False
             self._state.busy += 1
-            self._occupy(self._state.step(waiter.item.spec), waiter.item)
+            self._occupy(waiter.item.step, waiter.item)
 
     def _forget(self, waiter: Waiter) -> None:
         waiters = self._state.waiters[waiter.event_type]
@@ -437,7 +441,7 @@ class Broker:
 
     def _drop_waits(self, step: StepState, item: WorkItem) -> None:
         """Forget the waits of an attempt that is over, also one that was answered and stands in the queue."""
-        if step.waiting_slot.pop(item.id, None) is not None:
+        if step.waiting_slot.pop(item.id, None) is not None and step.queue is not None:
             step.queue.remove(item)
         if not item.open_waits:
             return
@@ -456,7 +460,7 @@ class Broker:
         progress.collects += 1
         if number < len(progress.collected):
             return progress.collected[number]
-        found = self._collect(self._state.step(item.spec), item, event, expected, buffer_id)
+        found = self._collect(item.step, item, event, expected, buffer_id)
         progress.collected.append(found)
         return found
 

@@ -104,7 +104,7 @@ class Run:
         self.waiting = Waiting(self)
         self.ending = Ending(self)
         self._observer: Observer | None = None
-        self._inbox: deque[tuple[Tick, WorkItem | None]] = deque()
+        self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
         self._pumping = False
         self._idle = False
         self._timed_out: set[int] = set()
@@ -143,9 +143,10 @@ class Run:
         self.waiting.rearm()
         if self.family is not None:
             self.family.restart()
-        self._inbox.extend((tick, None) for tick in self.state.restored_deliveries)
+        for tick in self.state.restored_deliveries:
+            self._post(tick, None)
         self.state.restored_deliveries = []
-        self._schedule_pump()
+        self.loop.call_soon(self.settle)
 
     def feed(self, tick: Tick) -> None:
         """Let the broker decide about a tick from outside a step, and start what it starts."""
@@ -164,12 +165,20 @@ class Run:
         elif self.recorder is not None:
             self.recorder.received(event, target)
         recoveries = sender.recoveries if sender is not None else None
-        self._inbox.append((EventArrived(event, target, recoveries, causes), sender))
-        self._schedule_pump()
+        self._post(EventArrived(event, target, recoveries, causes), sender)
+
+    def _post(self, tick: Tick, sender: WorkItem | None) -> None:
+        """Put a tick last in the inbox."""
+        if self._inbox is None:
+            self._inbox = deque()
+        self._inbox.append((tick, sender))
+        if not self._pumping:
+            self._pumping = True
+            self.loop.call_soon(self._pump)
 
     def undelivered(self) -> list[EventArrived]:
         """Events that are sent and not yet delivered."""
-        return [tick for tick, _ in self._inbox if isinstance(tick, EventArrived)]
+        return [tick for tick, _ in self._inbox or () if isinstance(tick, EventArrived)]
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream, and on those of the workflows around this one."""
@@ -269,7 +278,7 @@ class Run:
             self.recorder.open(item, item.event)
         if item.spec.timeout is not None:
             self.waiting.start_step_timer(item, task)
-        self.stream.note(now, "running", item.spec.name, str(item.worker), type(item.event).__name__, None)
+        self.stream.note(now, "running", item.spec.name, item.worker, type(item.event), None)
         if self._observer is not None:
             self._observer.step_started(self, item)
         return copy_context()
@@ -305,13 +314,12 @@ class Run:
         if self.recorder is not None:
             outcome = ("returned", tick.result) if isinstance(tick, StepReturned) else ("failed", tick.error)
             self.recorder.close(item, *outcome)
-        self.note_stopped(item, str(type(tick.result)) if isinstance(tick, StepReturned) else None)
+        self.note_stopped(item, tick.now, type(tick.result) if isinstance(tick, StepReturned) else None)
         if self._observer is not None:
             result, error = (tick.result, None) if isinstance(tick, StepReturned) else (None, tick.error)
             self._observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
-            self._inbox.append((tick, None))
-            self._schedule_pump()
+            self._post(tick, None)
             return None
         started = self._decide(tick)
         if not started:
@@ -321,18 +329,11 @@ class Run:
             self.spawn(other)
         return started[0]
 
-    def note_stopped(self, item: WorkItem, returned: str | None) -> None:
+    def note_stopped(self, item: WorkItem, now: float, returned: type | None) -> None:
         """Say that a step gave its worker back."""
-        self.stream.note(
-            self.source.now(), "not_running", item.spec.name, str(item.worker), str(type(item.event)), returned
-        )
+        self.stream.note(now, "not_running", item.spec.name, item.worker, type(item.event), returned)
 
     # --- deciding and acting ------------------------------------------------------------------------------------------
-
-    def _schedule_pump(self) -> None:
-        if not self._pumping:
-            self._pumping = True
-            self.loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
@@ -347,7 +348,8 @@ class Run:
                     for item in started:
                         self.spawn(item)
                     if self._inbox:
-                        self._schedule_pump()
+                        self._pumping = True
+                        self.loop.call_soon(self._pump)
                     return
             self.settle()
         except Exception as error:  # noqa: BLE001 - nobody awaits a callback, so its failure must end the run
@@ -395,8 +397,7 @@ class Run:
 
     def _act_enqueued(self, command: Enqueued) -> None:
         item = command.item
-        name = type(item.event).__name__
-        self.stream.note(self.source.now(), "preparing", item.spec.name, "<enqueued>", name, None)
+        self.stream.note(self.source.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
 
     def _act_resume(self, command: ResumeWait) -> None:
         self.waiting.resume(command.waiter, command.answer)

@@ -95,6 +95,7 @@ class WorkItem:
         "segment",
         "spec",
         "started_at",
+        "step",
         "stream",
         "suspended",
         "undelivered",
@@ -102,10 +103,11 @@ class WorkItem:
     )
 
     def __init__(
-        self, item_id: int, spec: StepSpec, event: Event, stream: "Stream | None", recoveries: Recoveries | None
+        self, item_id: int, step: "StepState", event: Event, stream: "Stream | None", recoveries: Recoveries | None
     ) -> None:
         self.id = item_id
-        self.spec = spec
+        self.step = step
+        self.spec = step.spec
         self.event = event
         self.stream = stream
         self.recoveries = recoveries
@@ -226,7 +228,8 @@ class StepState:
         self.produced: dict[type[Event], int] = {}
         self.items: dict[int, WorkItem] = {}
         # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
-        self.queue: deque[WorkItem] = deque()
+        # Made when first needed, as most steps of most runs never queue.
+        self.queue: deque[WorkItem] | None = None
         self.waiting_slot: dict[int, list[tuple[Waiter, Event | None]]] = {}
         self.buffers: dict[str, Buffer] = {}
         # Per open stream (0: none): one queue for each parameter of a join.
@@ -234,12 +237,18 @@ class StepState:
         self.join_causes: dict[int, Causes] = {}
 
 
+    def enqueue(self, item: WorkItem) -> None:
+        """Put an item last in the queue."""
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.append(item)
+
     def clear(self) -> None:
         """Drop all that is queued, held back or executing; the counts of what happened stay."""
         self.active = self.workers = 0
         self.free_workers.clear()
         self.items.clear()
-        self.queue.clear()
+        self.queue = None
         self.waiting_slot.clear()
         self.buffers.clear()
         self.joins.clear()

@@ -96,7 +96,7 @@ class Waiting:
         if timer is not None:
             timer.pause(run.loop)
         if not item.suspended:
-            run.note_stopped(item, None)
+            run.note_stopped(item, run.source.now(), None)
         answered: asyncio.Future[Event | None] = run.loop.create_future()
         self._futures.setdefault(waiter, []).append(answered)
         run.start_all(WaitOpened(waiter))
@@ -114,7 +114,7 @@ class Waiting:
             if timer is not None and not run.ending.over:
                 timer.go(run.loop)
         name = item.spec.name
-        run.stream.note(run.source.now(), "running", name, str(item.worker), type(item.event).__name__, None)
+        run.stream.note(run.source.now(), "running", name, item.worker, type(item.event), None)
         if run.recorder is not None:
             run.recorder.open(item, None)
 
