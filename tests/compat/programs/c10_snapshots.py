@@ -250,12 +250,12 @@ async def payloads():
     print(await resume(Count(), v1))
     v2 = {**v1, "version": 2, "workers": {"start": {"queue": [], "in_progress": [{"event": START, "attempts": 0}]}, "gone": {"queue": []}}}
     print(await resume(Count(), v2))
-    print(await resume(Count(), {}), await resume(Count(), {"version": 2, "is_running": False, "state": state}))
+    print(await resume(Count(), {"version": 2, "is_running": False, "state": state, "workers": {}}))
     errors(lambda: Context.from_dict(Count(), {"version": 99}), "newer version")
     errors(lambda: Context.from_dict(Count(), {"version": "x"}))
     errors(lambda: Context.from_dict(Count(), {"version": 2, "workers": {"start": 5}}))
     errors(lambda: Context.from_dict(Count(), {"version": 2, "workers": {"start": {"queue": [{"event": "not json"}]}}}))
-    errors(lambda: Context.from_dict(Count(), {"version": 2, "state": {"store_type": "postgres"}}).store, "durable state store")
+    errors(lambda: Context.from_dict(Count(), {"version": 2, "state": {"store_type": "postgres"}, "workers": {}}).store, "durable state store")
     print(issubclass(ContextSerdeError, Exception))
 asyncio.run(payloads())
 
