@@ -8,7 +8,7 @@ import os
 import random
 import string
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -28,9 +28,8 @@ class Source:
         10
     """
 
-    def now(self) -> float:
-        """The wall clock in seconds since the epoch; survives a restart of the process."""
-        return time.time()
+    now: Callable[[], float] = staticmethod(time.time)
+    """The wall clock in seconds since the epoch; survives a restart of the process. Asked twice a step, so no method."""
 
     def monotonic(self) -> float:
         """Seconds that never run backwards; means nothing in another process."""

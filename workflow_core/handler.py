@@ -28,6 +28,9 @@ class _Events(AsyncIterator[Event]):
         self._started = False
 
     async def __anext__(self) -> Event:
+        entry = self._reader.take()
+        if entry is not None:
+            return entry[5]
         if self._reader.finished and not self._started:
             raise WorkflowRuntimeError(
                 f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for several readers"

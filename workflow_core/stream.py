@@ -143,20 +143,25 @@ class StreamReader(AsyncIterator[StreamItem]):
 
     async def next_entry(self) -> Entry:
         """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
-        log = self._log
         while True:
-            if self._internal:
-                item = self._take_note()
-                if item is not None:
-                    return item
-            if self._next_item < len(log.items):
-                item = log.items[self._next_item]
-                self._next_item += 1
-                return item
-            if log.ended:
+            entry = self.take()
+            if entry is not None:
+                return entry
+            if self._log.ended:
                 self.finished = True
                 raise StopAsyncIteration
-            await log.more()
+            await self._log.more()
+
+    def take(self) -> Entry | None:
+        """The next event if there is one already."""
+        if self._internal and (note := self._take_note()) is not None:
+            return note
+        items = self._log.items
+        position = self._next_item
+        if position < len(items):
+            self._next_item = position + 1
+            return items[position]
+        return None
 
     def _take_note(self) -> Entry | None:
         """The next note, when it stands before the next streamed event."""

@@ -206,13 +206,21 @@ class Context(EarlierContext, Generic[StateT]):
 
     def write_event_to_stream(self, ev: Event | None) -> None:
         """Show an event to whoever reads the stream; None is ignored."""
-        run, item = self._in_step("write_event_to_stream")
-        if ev is None:
+        run, item = self._run_ref(), self._item
+        if run is None or item is None:
+            run, item = self._in_step("write_event_to_stream")
+        if ev is None or run.ending.over:
             return
-        if get_ident() == run.thread_id:
-            _stream(run, ev, item)
-        else:
-            run.on_loop(lambda: _stream(run, ev, item))
+        if get_ident() != run.thread_id:
+            run.on_loop(lambda: self.write_event_to_stream(ev))
+            return
+        progress = item.progress or item.done()
+        progress.streamed += 1
+        if progress.streamed <= progress.skip_streamed or (run.family is not None and run.family.streamed(ev)):
+            return
+        if item.segment is not None:
+            item.segment.streamed.append((progress.streamed, ev))
+        run.publish(ev, item.spec.name, item.id)
 
     def collect_events(
         self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None
@@ -334,25 +342,13 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
     if target is not None:
         run.workflow.check_target(event, target)
     if item is not None:
-        progress = item.done()
+        progress = item.progress or item.done()
         progress.sends += 1
         if progress.sends <= progress.skip_sends:
             return
         if item.segment is not None:
             item.segment.sends.append((progress.sends, event, target))
     run.send(event, target, item)
-
-
-def _stream(run: "Run", event: Event, item: WorkItem) -> None:
-    if run.ending.over:
-        return
-    progress = item.done()
-    progress.streamed += 1
-    if progress.streamed <= progress.skip_streamed or (run.family is not None and run.family.streamed(event)):
-        return
-    if item.segment is not None:
-        item.segment.streamed.append((progress.streamed, event))
-    run.publish(event, item.spec.name, item.id)
 
 
 async def _events_of(run: "Run") -> AsyncIterator[Event]:

@@ -116,11 +116,15 @@ class InMemoryStateStore(Generic[StateT]):
         Raises:
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
-        segments = _segments(path)
-        if self._item is not None and self._item.segment is not None:
-            self._note_read(segments[0])
+        item = self._item
+        if item is not None and item.segment is not None:
+            self._note_read(path.partition(".")[0])
         found: Any = self._cell.state
-        for segment in segments:
+        if type(found) is DictState and "." not in path:  # by far the most common case
+            values = found.__pydantic_extra__
+            if values is not None and path in values:
+                return values[path]
+        for segment in _segments(path):
             found = _read(found, segment)
             if found is _MISSING:
                 if default is _MISSING:
@@ -147,11 +151,18 @@ class InMemoryStateStore(Generic[StateT]):
         """
         if not path:
             raise ValueError("Path cannot be empty: name the key to write")
-        segments = _segments(path)
-        if self._cell.lock is not None:
+        cell = self._cell
+        if cell.lock is not None:
             await self._wait_for_editor()
-        if self._counts():
-            state = self._cell.state
+        if not self._counts():
+            return
+        state = cell.state
+        if type(state) is DictState and "." not in path:
+            state.to_dict()[path] = value
+            if self._item is not None and self._item.segment is not None:
+                self._note_write(path, value)
+        else:
+            segments = _segments(path)
             head = segments[0]
             _write(state, head, value if len(segments) == 1 else _rebuilt(_read(state, head), segments[1:], value, path))
             self._note_write(path, value)
@@ -228,9 +239,10 @@ class InMemoryStateStore(Generic[StateT]):
 
     def _counts(self) -> bool:
         """Number the write; tells whether it is to be done, as a restored attempt passes over those already done."""
-        if self._item is None:
+        item = self._item
+        if item is None:
             return True
-        progress = self._item.done()
+        progress = item.progress or item.done()
         progress.writes += 1
         return progress.writes > progress.skip_writes
 

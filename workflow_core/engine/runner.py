@@ -80,7 +80,7 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_timed_out", "variables", "broker", "cell", "ending",
-        "family", "handler_context", "loop", "path", "recorder", "source", "state", "stream", "tasks", "thread_id", "tick_log", "waiting",
+        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "tasks", "thread_id", "tick_log", "waiting",
         "workflow",
     )  # fmt: skip
 
@@ -94,6 +94,7 @@ class Run:
         self.loop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
         self.source = current_source()
+        self.now = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -182,7 +183,7 @@ class Run:
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream, and on those of the workflows around this one."""
-        ts = self.source.now()
+        ts = self.now()
         self.stream.publish(event, ts, step, self.path, cause)
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
@@ -254,7 +255,7 @@ class Run:
                 if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
                     hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
                     await asyncio.sleep(0)
-                tick: Tick = StepReturned(item, await call_step(self, item), self.source.now())
+                tick: Tick = StepReturned(item, await call_step(self, item), self.now())
             except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
                 failure = self._failure(item, error, task)
                 if failure is None:
@@ -272,7 +273,7 @@ class Run:
     def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
         """Open an attempt; the copy of the context variables tells later whether the step changed any."""
         item.run = self
-        item.started_at = now = self.source.now()
+        item.started_at = now = self.now()
         current_item.set(item)
         if self.recorder is not None:
             self.recorder.open(item, item.event)
@@ -300,7 +301,7 @@ class Run:
                     f"Step {item.spec.name} raised CancelledError by itself; a task it awaited was probably cancelled"
                 )
             error.__cause__ = cancelled
-        return StepFailed(item, error, self.source.now())
+        return StepFailed(item, error, self.now())
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> WorkItem | None:
         """Close an attempt and give its outcome to the broker; returns a started step to go on with."""
@@ -389,7 +390,7 @@ class Run:
             self.family.parent.run.settle()
 
     def _set_retry_timer(self, item: WorkItem) -> None:
-        delay = max(0.0, (item.due or 0.0) - self.source.now())
+        delay = max(0.0, (item.due or 0.0) - self.now())
         self.waiting.at(delay, lambda: self.feed(RetryDue(item)))
 
     def _act_publish(self, command: Publish) -> None:
@@ -397,7 +398,7 @@ class Run:
 
     def _act_enqueued(self, command: Enqueued) -> None:
         item = command.item
-        self.stream.note(self.source.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
+        self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
 
     def _act_resume(self, command: ResumeWait) -> None:
         self.waiting.resume(command.waiter, command.answer)
@@ -409,16 +410,16 @@ class Run:
         cls = type(event)
         idle = "" if self.state.busy else "idle"
         qualified = f"{cls.__module__}.{cls.__qualname__}"
-        self.stream.note(self.source.now(), "unhandled", cls.__name__, idle, qualified, command.target)
+        self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
 
     def _act_warn(self, command: Warn) -> None:
         self.ending.warn(command.text)
 
     def _act_idle(self, command: Idle) -> None:
-        self.stream.note(self.source.now(), "idle", "", "", "", None)
+        self.stream.note(self.now(), "idle", "", "", "", None)
 
     def _act_stalled(self, command: Stalled) -> None:
-        self.stream.note(self.source.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
+        self.stream.note(self.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
         self.ending.stalled(command.waiting_on)
 
     def _act_retry_timer(self, command: SetRetryTimer) -> None:
