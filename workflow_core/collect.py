@@ -18,17 +18,17 @@ class All(Cardinality):
 
 @dataclass(frozen=True, slots=True)
 class Take(Cardinality):
-    """The first ``count`` events; fewer when the stream ends before. Later ones are swallowed.
+    """The first ``n`` events; fewer when the stream ends before. Later ones are swallowed.
 
     Raises:
-        ValueError: ``count`` is less than 1.
+        ValueError: ``n`` is less than 1.
     """
 
-    count: int
+    n: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"Take() needs a whole number of at least 1, got {self.count!r}")
+        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"Take() needs a whole number of at least 1, got {self.n!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,7 @@ def _read_signature(
     if inspect.isasyncgenfunction(function):
         raise WorkflowValidationError(_async_iterator_text(function))
     hints = _type_hints(function, names)
-    parameters = _Parameters(function, hints)
+    parameters = _Parameters(function, hints, names)
     bare, listed = _read_return(function, hints)
     return StepConfig(
         accepted_events=parameters.accepted(),
@@ -328,8 +328,9 @@ def _is_free(function: Callable[..., Any]) -> bool:
 class _Parameters:
     """Sorts the parameters of a step into event slots, a list slot, the context, resources and attached workflows."""
 
-    def __init__(self, function: Callable[..., Any], hints: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], hints: dict[str, Any], names: dict[str, Any]) -> None:
         self.function = function
+        self.names = names
         self.slots: list[EventSlot] = []
         self.lists: list[EventSlot] = []
         self.cardinality: Cardinality | None = None
@@ -352,6 +353,8 @@ class _Parameters:
             inner, *extras = get_args(annotation)
             marks = tuple(extras)
             for mark in marks:
+                if isinstance(mark, Resource):
+                    mark.set_localns(self.names)
                 if isinstance(mark, Resource | ResourceConfig):
                     self.resources.append(ResourceDefinition(name=name, descriptor=mark, type_annotation=inner))
                     return

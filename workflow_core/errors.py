@@ -6,6 +6,7 @@
     ├── WorkflowValidationError            the workflow's steps or options do not fit together
     │   └── WorkflowConfigurationError     ... already seen when the workflow is built
     ├── WorkflowRuntimeError               a step or a caller did something a run cannot accept
+    │   ├── NoRunningLoopError (RuntimeError)  run() was called outside an event loop
     │   ├── StepCancelledError             a step raised CancelledError by itself
     │   └── WorkflowStalledError           a run that can no longer move (on_stall="raise")
     ├── WorkflowTimeoutError               a run took longer than its timeout
@@ -25,6 +26,7 @@ __all__ = [
     "BatonflowError",
     "ContextSerdeError",
     "ContextStateError",
+    "NoRunningLoopError",
     "RunInputMismatchError",
     "StepCancelledError",
     "StepTimeoutError",
@@ -54,6 +56,10 @@ class WorkflowConfigurationError(WorkflowValidationError):
 
 class WorkflowRuntimeError(BatonflowError):
     """A step or a caller did something that a run cannot accept."""
+
+
+class NoRunningLoopError(WorkflowRuntimeError, RuntimeError):
+    """``run()`` was called outside a running event loop; ``run_sync()`` brings its own."""
 
 
 class StepCancelledError(WorkflowRuntimeError):

@@ -57,6 +57,8 @@ class WorkflowHandler(EarlierHandler):
         >>> result = await handler
     """
 
+    __slots__ = ("__weakref__", "_context", "_reader", "_run")
+
     def __init__(self, run: "Run") -> None:
         self._run = run
         self._context: Context[Any] | None = run.handler_context

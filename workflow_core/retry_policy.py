@@ -29,7 +29,10 @@ from tenacity.stop import stop_base
 from tenacity.wait import wait_base
 from typing_extensions import override
 
+from batonflow.workflow_core.types import RetryInfo
+
 __all__ = [
+    "RetryInfo",
     "ConstantDelayRetryPolicy",
     "ExponentialBackoffRetryPolicy",
     "RetryCondition",

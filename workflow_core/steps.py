@@ -56,7 +56,7 @@ class StepSpec:
         self.resources = config.resources
         self.children = config.children
         self.slots = config.slots
-        self.take = config.collect.count if isinstance(config.collect, Take) else 0
+        self.take = config.collect.n if isinstance(config.collect, Take) else 0
         self.timeout = config.timeout
         self.wide = config.accept_event_subclasses
         self.fans_out = bool(config.list_return_types)

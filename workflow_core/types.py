@@ -1,15 +1,26 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
 import sys
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-__all__ = ["RunResultT", "StopEventT", "UnreconstructedException", "dump_exception", "load_exception", "loaded_class"]
+__all__ = ["RetryInfo", "RunResultT", "StopEventT", "UnreconstructedException", "dump_exception", "load_exception", "loaded_class"]
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
 
 RunResultT = TypeVar("RunResultT")
 """What awaiting a run gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryInfo:
+    """How often the current step failed before this attempt. Times in seconds; ``last_failed_at`` since the epoch."""
+
+    retry_number: int = 0
+    elapsed_seconds: float = 0.0
+    last_exception: BaseException | None = None
+    last_failed_at: float | None = None
 
 
 def loaded_class(qualified_name: str) -> Any:

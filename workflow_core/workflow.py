@@ -23,6 +23,7 @@ from batonflow.workflow_core.engine.runner import Observer, Run
 from batonflow.workflow_core.engine.state import RunState, current_item
 from batonflow.workflow_core.errors import (
     ContextStateError,
+    NoRunningLoopError,
     WorkflowConfigurationError,
     WorkflowRuntimeError,
     WorkflowValidationError,
@@ -201,10 +202,8 @@ class Workflow:
         return type(self)._class_table()  # noqa: SLF001 - a classmethod of this class
 
     def _check_start_and_stop(self) -> None:
-        if self.step_table.steps and not self._entry:
-            _ = self.start_event_class
-        if self.step_table.steps:
-            _ = self.stop_event_class
+        _ = self.start_event_class
+        _ = self.stop_event_class
 
     def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str) -> Any:
         found = list(dict.fromkeys(cls for cls in classes if isinstance(cls, type) and issubclass(cls, base)))  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -424,7 +423,7 @@ class Workflow:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise WorkflowRuntimeError(
+            raise NoRunningLoopError(
                 f"{type(self).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
             ) from None
         known = self._known_run(run_id, event)

@@ -1,7 +1,7 @@
 """Forms of the handler that earlier versions documented."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -15,8 +15,10 @@ __all__ = ["EarlierHandler"]
 class EarlierHandler:
     """``done``, ``cancel``, ``exception``, ``cancelled``, ``result`` and ``run_step``."""
 
+    __slots__ = ()
+
     _run: "Run"
-    _warned: set[str] = set()
+    _warned: ClassVar[set[str]] = set()
 
     def _deprecated(self, name: str, instead: str) -> None:
         if name not in self._warned:

@@ -27,6 +27,9 @@ def upgrade(payload: Any) -> dict[str, Any]:
             f"Context dict specified in an invalid format: it has version {version}, this library reads up to {CURRENT_VERSION}; "
             "it was probably written by a newer version"
         )
+    if not data or (version and "workers" not in data and "state" in data):
+        data = {**data, "version": CURRENT_VERSION, "workers": {}}  # nothing was under way
+        return data
     if version == CURRENT_VERSION:
         _check_shape(data)
         return data

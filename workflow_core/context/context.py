@@ -4,7 +4,6 @@ Before a run it stages state; from the handler it looks into the run; inside a s
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import ref
@@ -19,6 +18,7 @@ from batonflow.workflow_core.context.state_store import DictState, InMemoryState
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
 from batonflow.workflow_core.errors import ContextStateError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.types import RetryInfo
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -33,16 +33,6 @@ T = TypeVar("T")
 _IN_STEP = "only available from within step functions"
 _FROM_HANDLER = "only available from handler code"
 _RUNNING = "requires a running workflow"
-
-
-@dataclass(frozen=True, slots=True)
-class RetryInfo:
-    """How often the current step failed before this attempt. Times in seconds; ``last_failed_at`` since the epoch."""
-
-    retry_number: int = 0
-    elapsed_seconds: float = 0.0
-    last_exception: BaseException | None = None
-    last_failed_at: float | None = None
 
 
 class Context(EarlierContext, Generic[StateT]):

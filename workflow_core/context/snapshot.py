@@ -401,7 +401,7 @@ class _Reader:
                 continue
             written = entry.get("requirements")
             requirements = self._serializer.deserialize(written) if isinstance(written, str) else {}
-            waiter = Waiter(waiter_id, key, event_type, requirements, item, entry.get("due"))
+            waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
             waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
             self._state.waiters.setdefault(event_type, []).append(waiter)
             item.open_waits += 1

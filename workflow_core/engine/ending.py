@@ -32,7 +32,8 @@ SECONDS_FOR_STRAGGLERS = 1.0
 class Ending:
     """The end of a run, from its timeout to the last future.
 
-    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known.
+    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when the
+    last task of its steps has ended and the result may be given out.
 
     Args:
         run: The run it ends.
@@ -40,12 +41,14 @@ class Ending:
 
     __slots__ = (
         "_alive_since", "_alive_seconds", "_deadline", "_futures", "_grace", "_run", "done", "error", "event", "over",
+        "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
         self._run = run
         self.over = False
         self.done = False
+        self.resolved = False
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
         self._futures: list[asyncio.Future[None]] | None = None
@@ -162,10 +165,6 @@ class Ending:
             run.family.cancel()
         if run.recorder is not None:
             run.recorder.ended(event)
-        run.publish(event, "", 0)
-        run.stream.end()
-        if run.observer is not None:
-            run.observer.run_ended(run, event, error)
         if self._running_tasks():
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._resolve)
         else:
@@ -191,18 +190,21 @@ class Ending:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
+        # Last of all, so that whoever sees the end sees it after the steps have cleaned up.
+        run, event = self._run, self.event
+        assert event is not None
+        run.publish(event, "", 0)
+        run.stream.end()
+        if run.observer is not None:
+            run.observer.run_ended(run, event, self.error)
+        self.resolved = True
         futures, self._futures = self._futures or [], []
         for future in futures:
             if not future.done():
                 future.set_result(None)
-        self._run.workflow.run_ended(self._run)
-        if self._run.family is not None:
-            self._run.family.ended()
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the result may be given out."""
-        return self.done and self._grace is None
+        run.workflow.run_ended(run)
+        if run.family is not None:
+            run.family.ended()
 
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""

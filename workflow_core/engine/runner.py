@@ -45,7 +45,7 @@ from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, WorkflowRuntimeError
-from batonflow.workflow_core.events import Event, StartEvent, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, StopEvent
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
@@ -79,7 +79,7 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_timed_out", "variables", "broker", "cell", "ending",
+        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_unstarted", "variables", "broker", "cell", "ending",
         "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "tasks", "thread_id", "tick_log", "waiting",
         "workflow",
     )  # fmt: skip
@@ -108,7 +108,7 @@ class Run:
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
         self._pumping = False
         self._idle = False
-        self._timed_out: set[int] = set()
+        self._unstarted = 0
         self.variables: ContextVars = copy_context()
 
     # --- the life of a run --------------------------------------------------------------------------------------------
@@ -231,6 +231,7 @@ class Run:
 
     def spawn(self, item: WorkItem) -> None:
         """Give a step a task of its own."""
+        self._unstarted += 1
         task = self.loop.create_task(self._drive(item), context=self.variables.copy())
         self.tasks.add(task)
         task.add_done_callback(self._task_ended)
@@ -247,6 +248,7 @@ class Run:
         """Run a step, then go on with one of the steps that its result starts, and so on."""
         task = asyncio.current_task()
         assert task is not None
+        self._unstarted -= 1
         hops = 0
         turn_ends = perf_counter() + SECONDS_PER_TURN
         while True:
@@ -255,7 +257,10 @@ class Run:
                 if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
                     hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
                     await asyncio.sleep(0)
-                tick: Tick = StepReturned(item, await call_step(self, item), self.now())
+                result = await call_step(self, item)
+                tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
+                if self._unstarted and isinstance(result, StopEvent):
+                    await asyncio.sleep(0)  # what was started by the same event begins before the run ends
             except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
                 failure = self._failure(item, error, task)
                 if failure is None:
@@ -401,14 +406,16 @@ class Run:
         self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
 
     def _act_resume(self, command: ResumeWait) -> None:
-        self.waiting.resume(command.waiter, command.answer)
+        self.waiting.resume(command.waiter)
 
     def _act_unrouted(self, command: Unrouted) -> None:
         event = command.event
         if self.family is not None and self.family.offer(event, command.recoveries):
             return
         cls = type(event)
-        idle = "" if self.state.busy else "idle"
+        # The sender's own end, which waits behind its sends, is no work any more.
+        ending = [tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and tick.result is None]
+        idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
         qualified = f"{cls.__module__}.{cls.__qualname__}"
         self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
 

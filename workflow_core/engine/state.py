@@ -4,6 +4,7 @@ Nothing here acts or decides. ``RunState`` holds the steps' queues, the executio
 waits; a snapshot is read straight off it.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -143,18 +144,20 @@ class WorkItem:
 class Waiter:
     """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
 
-    __slots__ = ("due", "event_type", "id", "item", "key", "requirements", "unknown_requirements")
+    __slots__ = (
+        "due", "event_type", "explicit_id", "futures", "item", "key", "requirements", "timer", "unknown_requirements",
+    )  # fmt: skip
 
     def __init__(
         self,
-        waiter_id: str,
+        waiter_id: str | None,
         key: str,
         event_type: type[Event],
         requirements: dict[str, Any],
         item: WorkItem,
         due: float | None,
     ) -> None:
-        self.id = waiter_id
+        self.explicit_id = waiter_id
         self.key = key
         self.event_type = event_type
         self.requirements = requirements
@@ -162,6 +165,14 @@ class Waiter:
         self.due = due
         # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
         self.unknown_requirements = False
+        # The runner's side of it: who awaits the answer, and the timer of ``due``.
+        self.futures: list[asyncio.Future[None]] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def id(self) -> str:
+        """The id given by the step, else one made of the place of the wait."""
+        return self.explicit_id or f"waiter_{self.key.partition(':')[2]}_{self.item.id}_{self.key.partition(':')[0]}"
 
     def wants(self, event: Event) -> bool:
         """Whether the event is of the awaited type and meets every requirement."""

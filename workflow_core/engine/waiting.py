@@ -48,11 +48,10 @@ class Waiting:
         run: The run they belong to.
     """
 
-    __slots__ = ("_futures", "_run", "_step_timers", "_timers")
+    __slots__ = ("_run", "_step_timers", "_timers")
 
     def __init__(self, run: "Run") -> None:
         self._run = run
-        self._futures: dict[Waiter, list[asyncio.Future[Event | None]]] = {}
         self._timers: dict[asyncio.TimerHandle, None] = {}
         self._step_timers: dict[int, _StepTimer] = {}
 
@@ -69,54 +68,53 @@ class Waiting:
         run = self._run
         progress = item.done()
         progress.waits += 1
-        type_name = f"{event_type.__module__}.{event_type.__qualname__}"
-        key = waiter_id if waiter_id is not None else f"{progress.waits}:{type_name}"
+        key = waiter_id or f"{progress.waits}:{event_type.__module__}.{event_type.__qualname__}"
         if key not in progress.answers:
             waiter = self._restored(item, key)
             asked_before = waiter is not None
             if waiter is None:
                 run.state.waiter_seq += 1
-                due = None if timeout is None else run.source.now() + timeout
-                name = waiter_id if waiter_id is not None else f"waiter_{type_name}_{item.id}_{progress.waits}"
-                waiter = Waiter(name, key, event_type, requirements, item, due)
-                self._arm(waiter)
+                waiter = Waiter(waiter_id, key, event_type, requirements, item, timeout and run.now() + timeout)
+                waiter.timer = self._timer(waiter)
             else:
                 waiter.requirements, waiter.unknown_requirements = requirements, False
-            await self._suspend(item, waiter, None if asked_before else waiter_event)
+            answered = self._suspend(item, waiter, None if asked_before else waiter_event)
+            try:
+                await answered
+            except asyncio.CancelledError:
+                if not run.ending.over:
+                    run.start_all(WaitClosed(waiter))
+                raise
+            finally:
+                waiter.futures.remove(answered)
+                if waiter.timer is not None:
+                    waiter.timer.cancel()
+                if item.id in self._step_timers and not run.ending.over:
+                    self._step_timers[item.id].go(run.loop)
+            run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
+            if run.recorder is not None:
+                run.recorder.open(item, None)
         answer = progress.answers[key]
         if answer is None:
             raise TimeoutError(f"Step {item.spec.name} waited for {event_type.__name__} longer than its timeout")
         return answer
 
-    async def _suspend(self, item: WorkItem, waiter: Waiter, question: Event | None) -> None:
+    def _suspend(self, item: WorkItem, waiter: Waiter, question: Event | None) -> "asyncio.Future[None]":
+        """Give the worker back, ask the question, and return the future of the answer."""
         run = self._run
         if run.recorder is not None:
             run.recorder.close(item, "waiting", waiter.id)
-        timer = self._step_timers.get(item.id)
-        if timer is not None:
-            timer.pause(run.loop)
+        if item.id in self._step_timers:
+            self._step_timers[item.id].pause(run.loop)
         if not item.suspended:
-            run.note_stopped(item, run.source.now(), None)
-        answered: asyncio.Future[Event | None] = run.loop.create_future()
-        self._futures.setdefault(waiter, []).append(answered)
+            run.note_stopped(item, run.now(), None)
+        answered: asyncio.Future[None] = run.loop.create_future()
+        waiter.futures.append(answered)
         run.start_all(WaitOpened(waiter))
         if question is not None:
             run.publish(question, item.spec.name, item.id)
         run.settle()
-        try:
-            await answered
-        except asyncio.CancelledError:
-            self._futures.pop(waiter, None)
-            if not run.ending.over:
-                run.start_all(WaitClosed(waiter))
-            raise
-        finally:
-            if timer is not None and not run.ending.over:
-                timer.go(run.loop)
-        name = item.spec.name
-        run.stream.note(run.source.now(), "running", name, item.worker, type(item.event), None)
-        if run.recorder is not None:
-            run.recorder.open(item, None)
+        return answered
 
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
         """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
@@ -126,22 +124,28 @@ class Waiting:
                     return waiter
         return None
 
-    def resume(self, waiter: Waiter, answer: Event | None) -> None:
-        """Let the waiting step go on."""
-        for future in self._futures.pop(waiter, ()):
+    def resume(self, waiter: Waiter) -> None:
+        """Let the waiting step go on; the answer is kept with its delivery."""
+        for future in waiter.futures:
             if not future.done():
-                future.set_result(answer)
+                future.set_result(None)
 
-    def _arm(self, waiter: Waiter) -> None:
-        if waiter.due is not None:
-            delay = max(0.0, waiter.due - self._run.source.now())
-            self.at(delay, lambda: self._run.feed(WaitAnswered(waiter, None)))
+    def _timer(self, waiter: Waiter) -> asyncio.TimerHandle | None:
+        if waiter.due is None:
+            return None
+        return self._run.loop.call_later(max(0.0, waiter.due - self._run.now()), self._expired, waiter)
+
+    def _expired(self, waiter: Waiter) -> None:
+        self._run.feed(WaitAnswered(waiter, None))
 
     def rearm(self) -> None:
         """Set the timers of restored waits anew."""
         for waiters in self._run.state.waiters.values():
             for waiter in waiters:
-                self._arm(waiter)
+                waiter.timer = self._timer(waiter)
+                if waiter.timer is not None:
+                    # Its step may be cancelled before it asks again, and nobody else would drop the timer.
+                    self._timers[waiter.timer] = None
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
         """Do something ``delay`` seconds from now, unless the run is over by then."""
@@ -178,4 +182,3 @@ class Waiting:
             step_timer.pause(self._run.loop)
         self._timers.clear()
         self._step_timers.clear()
-        self._futures.clear()
