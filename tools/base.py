@@ -1,0 +1,216 @@
+"""What a tool is: metadata a model reads, a call, and an output."""
+
+import asyncio
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, PrivateAttr
+
+from batonflow.llms.blocks import ContentBlock, TextBlock
+
+__all__ = [
+    "AsyncBaseTool",
+    "BaseTool",
+    "BaseToolAsyncAdapter",
+    "DefaultToolFnSchema",
+    "ToolMetadata",
+    "ToolOutput",
+    "adapt_to_async_tool",
+]
+
+_LONGEST_DESCRIPTION = 1024
+_SCHEMA_KEYS = ("type", "properties", "required", "definitions", "$defs")
+
+
+class DefaultToolFnSchema(BaseModel):
+    """The arguments of a tool that declares none: one text."""
+
+    input: str
+
+
+@dataclass
+class ToolMetadata:
+    """What a model reads of a tool.
+
+    Args:
+        description: What it does and when to use it.
+        name: Its name.
+        fn_schema: Model of its arguments; None is one text called ``input``.
+        return_direct: Whether its output ends the run as the answer.
+    """
+
+    description: str
+    name: str | None = None
+    fn_schema: type[BaseModel] | None = DefaultToolFnSchema
+    return_direct: bool = False
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        if self.fn_schema is None:
+            return {
+                "type": "object",
+                "properties": {"input": {"title": "input query string", "type": "string"}},
+                "required": ["input"],
+            }
+        schema = self.fn_schema.model_json_schema()
+        return {key: value for key, value in schema.items() if key in _SCHEMA_KEYS}
+
+    @property
+    def fn_schema_str(self) -> str:
+        """The JSON schema as text; ValueError when ``fn_schema`` is None."""
+        if self.fn_schema is None:
+            raise ValueError("fn_schema is None.")
+        return json.dumps(self.get_parameters_dict(), ensure_ascii=False)
+
+    def get_name(self) -> str:
+        """The name; ValueError when there is none."""
+        if self.name is None:
+            raise ValueError("name is None.")
+        return self.name
+
+    def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
+        """The tool in the form of OpenAI's API.
+
+        Args:
+            skip_length_check: Let descriptions be longer than 1024 characters.
+
+        Raises:
+            ValueError: The description is longer.
+        """
+        if not skip_length_check and len(self.description) > _LONGEST_DESCRIPTION:
+            raise ValueError(
+                f"Tool description exceeds maximum length of {_LONGEST_DESCRIPTION} characters: shorten it, or move "
+                "parts of it to the prompt."
+            )
+        name = None if self.name is None else re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)
+        function = {"name": name, "description": self.description, "parameters": self.get_parameters_dict()}
+        return {"type": "function", "function": function}
+
+
+class ToolOutput(BaseModel):
+    """What a tool gave back.
+
+    Args:
+        tool_name: Which tool.
+        content: What the model reads, as text.
+        blocks: Or as blocks.
+        raw_input: The arguments.
+        raw_output: The value the tool returned.
+        is_error: Whether the call failed.
+        exception: Why.
+
+    Raises:
+        ValueError: Both ``content`` and ``blocks`` are given.
+    """
+
+    blocks: list[ContentBlock]
+    tool_name: str
+    raw_input: dict[str, Any]
+    raw_output: Any
+    is_error: bool = False
+
+    _exception: Exception | None = PrivateAttr(default=None)
+
+    def __init__(
+        self,
+        tool_name: str,
+        content: str | None = None,
+        blocks: list[Any] | None = None,
+        raw_input: dict[str, Any] | None = None,
+        raw_output: Any = None,
+        is_error: bool = False,
+        exception: Exception | None = None,
+    ) -> None:
+        if content and blocks:
+            raise ValueError("Cannot provide both content and blocks.")
+        if content:
+            blocks = [TextBlock(text=content)]
+        super().__init__(
+            tool_name=tool_name,
+            blocks=blocks or [],
+            raw_input=raw_input or {},
+            raw_output=raw_output,
+            is_error=is_error,
+        )
+        self._exception = exception
+
+    @property
+    def content(self) -> str:
+        """The text blocks joined by line breaks; setting it replaces all blocks."""
+        return "\n".join(block.text for block in self.blocks if isinstance(block, TextBlock))
+
+    @content.setter
+    def content(self, content: str) -> None:
+        self.blocks = [TextBlock(text=content)]
+
+    @property
+    def exception(self) -> Exception | None:
+        """Why the call failed; not kept when the output is written."""
+        return self._exception
+
+    def __str__(self) -> str:
+        return self.content
+
+
+class BaseTool(ABC):
+    """A tool that is called synchronously."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> ToolMetadata:
+        """Name, description and parameters."""
+
+    @abstractmethod
+    def __call__(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it."""
+
+
+class AsyncBaseTool(BaseTool):
+    """A tool that can be called both ways."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """The same as :meth:`call`."""
+        return self.call(*args, **kwargs)
+
+    @abstractmethod
+    def call(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it synchronously."""
+
+    @abstractmethod
+    async def acall(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it asynchronously."""
+
+
+class BaseToolAsyncAdapter(AsyncBaseTool):
+    """A synchronous tool that can be awaited: it then runs in a thread, with the caller's context variables.
+
+    Args:
+        tool: The tool.
+    """
+
+    def __init__(self, tool: BaseTool) -> None:
+        self.base_tool = tool
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """That of the tool."""
+        return self.base_tool.metadata
+
+    def call(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Call the tool."""
+        # Tools written for LlamaIndex take one value or several by name; their signature is their own.
+        function: Callable[..., ToolOutput] = self.base_tool
+        return function(**kwargs) if input is ... else function(input, **kwargs)
+
+    async def acall(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Call the tool in a thread."""
+        return await asyncio.to_thread(self.call, input, **kwargs)
+
+
+def adapt_to_async_tool(tool: BaseTool) -> AsyncBaseTool:
+    """``tool`` if it can be awaited, else an adapter around it."""
+    return tool if isinstance(tool, AsyncBaseTool) else BaseToolAsyncAdapter(tool)

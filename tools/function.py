@@ -1,0 +1,451 @@
+"""FunctionTool: a Python function as a tool."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, overload
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from batonflow.llms._bridge import run_sync
+from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
+from batonflow.tools.schema import (
+    Parameter,
+    context_parameter,
+    create_schema_from_function,
+    parameter_docs,
+    parameters_of,
+    validated_arguments,
+)
+
+__all__ = ["FunctionTool", "ToolPolicy", "tool"]
+
+Function = Callable[..., Any]
+AsyncFunction = Callable[..., Awaitable[Any]]
+Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+
+
+@dataclass(frozen=True)
+class ToolPolicy:
+    """When a tool may run, and what an interrupted call means.
+
+    Args:
+        requires_approval: Whether a person must agree first, always or as a function of the arguments says.
+        approval_timeout: Seconds after which an unanswered request counts as denied.
+        idempotent: Whether running it twice does no harm.
+        on_unknown: What to do about a call of which nobody knows whether it happened: ask a person, run it again, or
+            tell the model that it failed.
+    """
+
+    requires_approval: Approval = False
+    approval_timeout: float | None = None
+    idempotent: bool = False
+    on_unknown: Literal["ask", "retry", "fail"] = "ask"
+
+
+_DEFAULT_POLICY = ToolPolicy()
+
+
+def _is_async(function: Function) -> bool:
+    target = function.func if isinstance(function, partial) else function
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__)
+
+
+def _in_thread(function: Function) -> AsyncFunction:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        # to_thread takes the caller's context variables along: spans and tags stay right.
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    return call
+
+
+def _synchronously(function: AsyncFunction) -> Function:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await function(*args, **kwargs)
+
+    return lambda *args, **kwargs: run_sync(call(*args, **kwargs))
+
+
+def _name_of(function: Function) -> str:
+    target = function.func if isinstance(function, partial) else function
+    return cast("str", getattr(target, "__name__", None) or type(target).__name__)
+
+
+def _text_of(value: Any) -> str | None:
+    """The text of a document or node of a retrieval library, which all say it the same way; None for others."""
+    get_content: Any = getattr(cast("Any", value), "get_content", None)
+    return str(get_content()) if callable(get_content) else None
+
+
+def _blocks(value: Any) -> list[Any]:
+    """What a function returned as content blocks."""
+    items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
+    if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
+        return items
+    texts = [_text_of(one) for one in items]
+    if None not in texts:
+        return [TextBlock(text=cast("str", text)) for text in texts]
+    return [TextBlock(text=str(value))]
+
+
+class FunctionTool(AsyncBaseTool):
+    """A function that models can call.
+
+    Make it with :meth:`from_defaults` or the decorator :func:`tool`.
+
+    Args:
+        fn: The function, synchronous or not.
+        metadata: What the model reads.
+        async_fn: An asynchronous version, used when awaited.
+        callback: Called with the result; a ToolOutput it returns replaces the output, a text the content.
+        async_callback: The same asynchronously.
+        partial_params: Arguments that are always given, and that the model does not see.
+        policy: When it may run.
+
+    Attributes:
+        requires_context: Whether the function wants the workflow's Context.
+        ctx_param_name: The parameter that takes it.
+
+    Raises:
+        ValueError: Neither ``fn`` nor ``async_fn``, or no ``metadata``.
+    """
+
+    def __init__(
+        self,
+        fn: Function | None = None,
+        metadata: ToolMetadata | None = None,
+        async_fn: AsyncFunction | None = None,
+        callback: Function | None = None,
+        async_callback: AsyncFunction | None = None,
+        partial_params: Mapping[str, Any] | None = None,
+        policy: ToolPolicy = _DEFAULT_POLICY,
+    ) -> None:
+        real = fn or async_fn
+        if real is None:
+            raise ValueError("fn or async_fn must be provided.")
+        if metadata is None:
+            raise ValueError("metadata must be provided")
+        self._real_fn: Function = real
+        if fn is None or _is_async(fn):
+            self._async_fn: AsyncFunction = async_fn or real
+            self._fn: Function = _synchronously(self._async_fn)
+        else:
+            self._fn = fn
+            self._async_fn = async_fn or _in_thread(fn)
+        self._metadata = metadata
+        self._callback = callback or (None if async_callback is None else _synchronously(async_callback))
+        self._async_callback = async_callback or (None if callback is None else _in_thread(callback))
+        self.partial_params: dict[str, Any] = dict(partial_params or {})
+        self.policy = policy
+        self._parameters: list[Parameter] = parameters_of(real)
+        self.ctx_param_name = context_parameter(self._parameters)
+        self.requires_context = self.ctx_param_name is not None
+        signature = inspect.signature(real)
+        self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
+        # A default written as Field(...) is no value; the value in it is.
+        self._field_defaults = {
+            one.name: one.default.get_default(call_default_factory=True)
+            for one in self._parameters
+            if isinstance(one.default, FieldInfo) and not one.default.is_required()
+        }
+        self._own_schema = False
+
+    @classmethod
+    def from_defaults(
+        cls,
+        fn: Function | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        return_direct: bool = False,
+        fn_schema: type[BaseModel] | None = None,
+        async_fn: AsyncFunction | None = None,
+        tool_metadata: ToolMetadata | None = None,
+        callback: Function | None = None,
+        async_callback: AsyncFunction | None = None,
+        partial_params: Mapping[str, Any] | None = None,
+        policy: ToolPolicy = _DEFAULT_POLICY,
+    ) -> "FunctionTool":
+        """Make a tool of a function; name, description and schema come from the function unless given.
+
+        Args:
+            fn: The function, synchronous or not.
+            name: The function's name by default.
+            description: Signature and docstring by default.
+            return_direct: Whether its output ends the run as the answer.
+            fn_schema: Model of the arguments.
+            async_fn: An asynchronous version, used when awaited.
+            tool_metadata: Everything the model reads, in place of the five above.
+            callback: See the class.
+            async_callback: See the class.
+            partial_params: Arguments that are always given, and that the model does not see.
+            policy: When it may run.
+
+        Raises:
+            ToolDefinitionError: A parameter's type has no JSON form.
+
+        Example:
+            >>> add = FunctionTool.from_defaults(lambda a, b: a + b, name="add", description="Add two numbers.")
+        """
+        real = fn or async_fn
+        if real is None:
+            raise ValueError("fn must be provided")
+        derived = tool_metadata is None and fn_schema is None
+        metadata = tool_metadata or _metadata(real, name, description, return_direct, fn_schema, partial_params or {})
+        made = cls(
+            fn=fn,
+            metadata=metadata,
+            async_fn=async_fn,
+            callback=callback,
+            async_callback=async_callback,
+            partial_params=partial_params,
+            policy=policy,
+        )
+        made._own_schema = derived
+        return made
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the model reads."""
+        return self._metadata
+
+    @property
+    def fn(self) -> Function:
+        """The function, callable synchronously."""
+        return self._fn
+
+    @property
+    def async_fn(self) -> AsyncFunction:
+        """The function, awaitable."""
+        return self._async_fn
+
+    @property
+    def real_fn(self) -> Function:
+        """The function as it was given."""
+        return self._real_fn
+
+    def __repr__(self) -> str:
+        return f"<FunctionTool {self._metadata.name!r}>"
+
+    @staticmethod
+    def extract_param_docs(docstring: str, fn_params: set[str] | None = None) -> tuple[dict[str, str], set[str]]:
+        """Descriptions of parameters in a docstring, and the names in it that are not among ``fn_params``."""
+        found = parameter_docs(docstring)
+        if not fn_params:
+            return found, set()
+        return {name: text for name, text in found.items() if name in fn_params}, set(found) - fn_params
+
+    def validate_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments from a model, checked and converted by the schema.
+
+        Raises:
+            ToolArgumentsError: They do not fit; its text is for the model.
+        """
+        schema = self._metadata.fn_schema
+        if schema is None:
+            return dict(arguments)
+        passed_on = {}
+        if self._takes_any and schema.model_config.get("extra") != "allow":
+            known = {field.alias or name for name, field in schema.model_fields.items()}
+            passed_on = {name: value for name, value in arguments.items() if name not in known}
+            arguments = {name: value for name, value in arguments.items() if name in known}
+        values = validated_arguments(self._metadata.get_name(), schema, arguments)
+        if not self._own_schema:
+            values = {name: self._as_annotated(name, value) for name, value in values.items()}
+        return {**values, **passed_on}
+
+    def _as_annotated(self, name: str, value: Any) -> Any:
+        """A value from a schema the user wrote: functions that take dicts get dicts, not the schema's models."""
+        annotation = next((one.annotation for one in self._parameters if one.name == name), Any)
+        if annotation is Any or (get_origin(annotation) or annotation) in {dict, list, Mapping}:
+            return _plain(value)
+        return value
+
+    def _arguments(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        arguments = {**self._field_defaults, **self.partial_params, **kwargs}
+        if self.ctx_param_name is not None and self.ctx_param_name not in arguments:
+            raise ValueError("Context is required for this tool")
+        return arguments
+
+    def _split(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional-only parameters cannot be passed by name; models name everything."""
+        if not self._positional_only or args:
+            return args, arguments
+        rest = dict(arguments)
+        front: list[Any] = []
+        for name in self._positional_only:
+            if name not in rest:
+                break
+            front.append(rest.pop(name))
+        return tuple(front), rest
+
+    def _output(self, args: tuple[Any, ...], arguments: dict[str, Any], value: Any) -> ToolOutput:
+        shown = {name: one for name, one in arguments.items() if name != self.ctx_param_name}
+        return ToolOutput(
+            blocks=_blocks(value),
+            tool_name=self._metadata.get_name(),
+            raw_input={"args": args, "kwargs": shown},
+            raw_output=value,
+        )
+
+    def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:
+        if result is None:
+            return output
+        if isinstance(result, ToolOutput):
+            return result
+        return ToolOutput(
+            content=str(result),
+            tool_name=output.tool_name,
+            raw_input=output.raw_input,
+            raw_output=output.raw_output,
+        )
+
+    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Call the function with these arguments as they are; they are not validated.
+
+        Raises:
+            ValueError: The function wants a Context and got none.
+        """
+        arguments = self._arguments(kwargs)
+        front, rest = self._split(args, arguments)
+        value = self._fn(*front, **rest)
+        output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
+        return output if self._callback is None else self._overridden(output, self._callback(value))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """The same asynchronously; a synchronous function runs in a thread."""
+        arguments = self._arguments(kwargs)
+        front, rest = self._split(args, arguments)
+        value = await self._async_fn(*front, **rest)
+        output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
+        return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with models turned into dicts."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in cast("dict[Any, Any]", value).items()}
+    return value
+
+
+def _metadata(
+    function: Function,
+    name: str | None,
+    description: str | None,
+    return_direct: bool,
+    fn_schema: type[BaseModel] | None,
+    partial_params: Mapping[str, Any],
+) -> ToolMetadata:
+    name = name or _name_of(function)
+    docstring = inspect.cleandoc(_docstring(function))
+    parameters = parameters_of(function)
+    hidden = {one.name for one in parameters if one.is_context} | set(partial_params) | {"self"}
+    if description is None:
+        signature = inspect.signature(function)
+        shown = [_shown(one) for one in signature.parameters.values() if one.name not in hidden]
+        description = f"{name}{_rendered(signature, shown)}\n{docstring}".strip()
+    if fn_schema is None:
+        fn_schema = create_schema_from_function(
+            name, function, ignore_fields=hidden, param_descriptions=parameter_docs(docstring)
+        )
+    return ToolMetadata(description=description, name=name, fn_schema=fn_schema, return_direct=return_direct)
+
+
+def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter without what only the schema needs: defaults and annotations made of Field."""
+    if isinstance(parameter.default, FieldInfo):
+        parameter = parameter.replace(default=parameter.empty)
+    if get_origin(parameter.annotation) is Annotated:
+        parameter = parameter.replace(annotation=get_args(parameter.annotation)[0])
+    return parameter
+
+
+def _docstring(function: Function) -> str:
+    target = function.func if isinstance(function, partial) else function
+    if inspect.isroutine(target) or inspect.isclass(target):
+        return target.__doc__ or ""
+    return type(target).__call__.__doc__ or type(target).__doc__ or ""
+
+
+def _rendered(signature: inspect.Signature, parameters: list[inspect.Parameter]) -> str:
+    try:
+        return str(signature.replace(parameters=parameters))
+    except ValueError:
+        # Without their defaults some parameters may stand after others that have one.
+        return f"({', '.join(str(one) for one in parameters)})"
+
+
+@overload
+def tool(fn: Function, /) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    return_direct: bool = False,
+    fn_schema: type[BaseModel] | None = None,
+    partial_params: Mapping[str, Any] | None = None,
+    requires_approval: Approval = False,
+    approval_timeout: float | None = None,
+    idempotent: bool = False,
+    on_unknown: Literal["ask", "retry", "fail"] = "ask",
+) -> Callable[[Function], FunctionTool]: ...
+def tool(
+    fn: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    return_direct: bool = False,
+    fn_schema: type[BaseModel] | None = None,
+    partial_params: Mapping[str, Any] | None = None,
+    requires_approval: Approval = False,
+    approval_timeout: float | None = None,
+    idempotent: bool = False,
+    on_unknown: Literal["ask", "retry", "fail"] = "ask",
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Decorator: make a tool of a function. With or without arguments.
+
+    Args:
+        fn: The function.
+        name: The function's name by default.
+        description: Signature and docstring by default.
+        return_direct: Whether its output ends the run as the answer.
+        fn_schema: Model of the arguments.
+        partial_params: Arguments that are always given, and that the model does not see.
+        requires_approval: Whether a person must agree before the body runs, or a function of the arguments that says.
+        approval_timeout: Seconds after which an unanswered request counts as denied.
+        idempotent: Whether running it twice does no harm.
+        on_unknown: What to do about a call of which nobody knows whether it happened.
+
+    Raises:
+        ToolDefinitionError: A parameter's type has no JSON form.
+
+    Example:
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+    """
+    policy = ToolPolicy(requires_approval, approval_timeout, idempotent, on_unknown)
+
+    def make(function: Function) -> FunctionTool:
+        return FunctionTool.from_defaults(
+            function,
+            name=name,
+            description=description,
+            return_direct=return_direct,
+            fn_schema=fn_schema,
+            partial_params=partial_params,
+            policy=policy,
+        )
+
+    return make if fn is None else make(fn)

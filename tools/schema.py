@@ -1,0 +1,276 @@
+"""From a function's signature to a model of its arguments, and back from a model's JSON to arguments."""
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from batonflow.llms._vendor import load
+from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+
+__all__ = [
+    "Parameter",
+    "context_parameter",
+    "create_schema_from_function",
+    "parameter_docs",
+    "parameters_of",
+    "validated_arguments",
+]
+
+_CONTEXT_HOME = "batonflow.workflow_core"
+_CONTEXT_TEXT = re.compile(r"(\w+\.)*Context(\[.*\])?")
+_DOCUMENTS_PARAMETERS = re.compile(r":param|@param|\bArg(ument)?s:|\bParam(eter)?s:|^\s*Parameters\s*$", re.MULTILINE)
+_JAVADOC_PARAMETER = re.compile(r"@param\s+(\w+):?[ \t]+(.+)")
+_BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
+
+
+class Parameter(NamedTuple):
+    """One parameter of a tool's function, its annotation evaluated.
+
+    Args:
+        name: Its name.
+        annotation: Its type, Any when there is none or it cannot be evaluated.
+        default: Its default, ``inspect.Parameter.empty`` for none.
+        is_context: Whether it is filled with the workflow's Context.
+    """
+
+    name: str
+    annotation: Any
+    default: Any
+    is_context: bool
+
+
+class _Annotations:
+    """Something ``get_type_hints`` reads a single annotation from."""
+
+    def __init__(self, annotations: dict[str, Any]) -> None:
+        self.__annotations__ = annotations
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """``annotation`` with names in text looked up where ``function`` was written; the text itself if that fails."""
+    unwrapped = inspect.unwrap(function)
+    names: dict[str, Any] = dict(getattr(unwrapped, "__globals__", {}))
+    code, cells = getattr(unwrapped, "__code__", None), getattr(unwrapped, "__closure__", None)
+    if code is not None and cells:
+        for name, cell in zip(code.co_freevars, cells, strict=True):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:
+                # A variable of the enclosing function that is assigned later.
+                continue
+    try:
+        return get_type_hints(_Annotations({"it": annotation}), names, names, include_extras=True)["it"]
+    except (NameError, TypeError, SyntaxError, AttributeError):
+        return annotation
+
+
+def _is_context(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        # Imported for type checkers only, so it cannot be evaluated; its name is all there is.
+        return _CONTEXT_TEXT.fullmatch(annotation.strip().removesuffix("| None").strip()) is not None
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType, Annotated}:
+        return any(_is_context(one) for one in get_args(annotation))
+    cls = origin or annotation
+    # By name, because the layer of tools does without the engine.
+    return isinstance(cls, type) and any(
+        one.__name__ == "Context" and one.__module__.startswith(_CONTEXT_HOME) for one in cls.__mro__
+    )
+
+
+def _target(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself behind ``functools.partial``."""
+    return cast("partial[Any]", function).func if isinstance(function, partial) else function
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of ``function`` that have a name of their own: no ``self``, ``*args``, ``**kwargs``."""
+    target = _target(function)
+    if not (inspect.isroutine(target) or inspect.isclass(target)):
+        # An object with __call__: the names in its annotations are those of that method.
+        target = type(target).__call__
+    found: list[Parameter] = []
+    for one in inspect.signature(function).parameters.values():
+        if one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD} or one.name == "self":
+            continue
+        annotation = Any if one.annotation is one.empty else _evaluated(one.annotation, target)
+        is_context = _is_context(annotation)
+        if isinstance(annotation, str) and not is_context:
+            annotation = Any
+        found.append(Parameter(one.name, annotation, one.default, is_context))
+    return found
+
+
+def context_parameter(parameters: Sequence[Parameter]) -> str | None:
+    """The name of the parameter that takes the Context, None if there is none."""
+    return next((one.name for one in parameters if one.is_context), None)
+
+
+def parameter_docs(docstring: str) -> dict[str, str]:
+    """What ``docstring`` says of each parameter: Google, Sphinx, NumPy, Epydoc and Javadoc forms."""
+    found: dict[str, str] = {}
+    if _DOCUMENTS_PARAMETERS.search(docstring):
+        parser = load("docstring_parser")
+        try:
+            # Everything is declared in one docstring; the parser tries the styles and takes the one that finds most.
+            params: list[Any] = parser.parse(docstring).params
+        except parser.ParseError:
+            params = []
+        for one in params:
+            if one.description:
+                found.setdefault(one.arg_name.lstrip("*"), " ".join(one.description.split()))
+        for name, text in _JAVADOC_PARAMETER.findall(docstring):
+            found.setdefault(name, text.strip())
+    for name, text in _BARE_PARAMETER.findall(docstring):
+        found.setdefault(name, text.strip())
+    return found
+
+
+def _field_name(name: str) -> str:
+    """``name`` if pydantic takes it for a field, else one that it takes; the argument keeps its name as alias."""
+    return f"{name.strip('_') or 'argument'}_field" if name.startswith("_") or hasattr(BaseModel, name) else name
+
+
+def _field(parameter: Parameter, description: str | None) -> tuple[Any, Any]:
+    """Annotation and field of one parameter. Its own description comes before the docstring's."""
+    annotation, default = parameter.annotation, parameter.default
+    own: str | None = None
+    if get_origin(annotation) is Annotated:
+        for extra in get_args(annotation)[1:]:
+            if isinstance(extra, str):
+                own = own or extra
+            elif isinstance(extra, FieldInfo):
+                own = own or extra.description
+    changes: dict[str, Any] = {"description": own or description}
+    if _field_name(parameter.name) != parameter.name:
+        changes["alias"] = parameter.name
+    if default is inspect.Parameter.empty:
+        default = ...
+    elif not isinstance(default, FieldInfo) and not _is_jsonable(default):
+        # The model need not see it, only that it may leave the argument out.
+        return Annotated[annotation, Field(**changes)], Field(default_factory=lambda: default)
+    # A default written as Field(...) is merged by pydantic, and what it says wins.
+    return Annotated[annotation, Field(**changes)], default
+
+
+def _is_jsonable(value: Any) -> bool:
+    try:
+        to_jsonable_python(value)
+    except PydanticSerializationError:
+        return False
+    return True
+
+
+def create_schema_from_function(
+    name: str,
+    func: Callable[..., Any],
+    additional_fields: Sequence[tuple[Any, ...]] | None = None,
+    ignore_fields: Collection[str] | None = None,
+    param_descriptions: Mapping[str, str] | None = None,
+) -> type[BaseModel]:
+    """A model of the arguments of ``func``.
+
+    Args:
+        name: Name of the model.
+        func: The function; a Context parameter is left out.
+        additional_fields: More fields: ``(name, type)`` or ``(name, type, default)``.
+        ignore_fields: Parameters to leave out.
+        param_descriptions: Descriptions for parameters that have none of their own.
+
+    Raises:
+        ToolDefinitionError: A parameter's type has no JSON form.
+
+    Example:
+        >>> create_schema_from_function("add", add).model_json_schema()["required"]
+        ['a', 'b']
+    """
+    docs = param_descriptions or {}
+    shown = [one for one in parameters_of(func) if not one.is_context and one.name not in (ignore_fields or ())]
+    fields: dict[str, Any] = {_field_name(one.name): _field(one, docs.get(one.name)) for one in shown}
+    for extra in additional_fields or ():
+        if len(extra) not in {2, 3}:
+            raise ValueError(f"an additional field is (name, type) or (name, type, default), not {extra!r}")
+        fields[extra[0]] = (extra[1], extra[2] if len(extra) == 3 else ...)
+    try:
+        return _model(name, fields)
+    except (PydanticSchemaGenerationError, PydanticUserError) as err:
+        unfit = [one for one in shown if not _has_json_form(one)]
+        needed = [one for one in unfit if one.default is inspect.Parameter.empty]
+        if needed or not unfit:
+            named = needed or shown
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameter {', '.join(repr(one.name) for one in named)} has a type that JSON cannot "
+                "carry. Give it in partial_params, give it a default, or write the arguments' model (fn_schema)"
+            ) from err
+    # The function can do without them, so a model need not know of them.
+    left_out = {_field_name(one.name) for one in unfit}
+    return _model(name, {key: value for key, value in fields.items() if key not in left_out})
+
+
+def _model(name: str, fields: dict[str, Any]) -> type[BaseModel]:
+    config = ConfigDict(protected_namespaces=())
+    model = create_model(name, __config__=config, **fields)
+    # Some types can be checked but not described; better to learn that here than at the first request.
+    model.model_json_schema()
+    return model
+
+
+def _has_json_form(parameter: Parameter) -> bool:
+    try:
+        TypeAdapter(parameter.annotation).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return False
+    return True
+
+
+def validated_arguments(tool_name: str, schema: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """``arguments`` checked and converted by ``schema``: ``"7"`` for an int becomes 7, a dict for a model that model.
+
+    Args:
+        tool_name: For the message.
+        schema: Model of the arguments.
+        arguments: What the model sent, by name.
+
+    Returns:
+        The given arguments only, so that the function's own defaults hold.
+
+    Raises:
+        ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
+    """
+    names = {field.alias or name: name for name, field in schema.model_fields.items()}
+    problems: list[str] = []
+    if schema.model_config.get("extra") != "allow":
+        known = ", ".join(names) or "none"
+        problems += [f"{one}: no such argument (known: {known})" for one in arguments if one not in names]
+    try:
+        checked = schema.model_validate(dict(arguments))
+    except ValidationError as err:
+        problems += [_problem(one) for one in err.errors(include_url=False)]
+        raise _refusal(tool_name, problems) from err
+    if problems:
+        raise _refusal(tool_name, problems)
+    given = {alias: getattr(checked, name) for alias, name in names.items() if name in checked.model_fields_set}
+    given.update(checked.model_extra or {})
+    return given
+
+
+def _problem(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"]) or "arguments"
+    if error["type"] == "missing":
+        return f"{where}: missing"
+    text = repr(error["input"])
+    return f"{where}: {error['msg']} (got {text if len(text) <= 80 else text[:77] + '...'})"
+
+
+def _refusal(tool_name: str, problems: Sequence[str]) -> ToolArgumentsError:
+    return ToolArgumentsError(
+        f"Invalid arguments for tool {tool_name!r}: {'; '.join(problems)}. Correct them and call the tool again."
+    )
