@@ -57,11 +57,10 @@ class WorkflowHandler(EarlierHandler):
         >>> result = await handler
     """
 
-    __slots__ = ("__weakref__", "_context", "_reader", "_run")
+    __slots__ = ("__weakref__", "_reader", "_run")
 
     def __init__(self, run: "Run") -> None:
         self._run = run
-        self._context: Context[Any] | None = run.handler_context
         # The position of stream_events, shared by all its iterators: it reads a run once.
         self._reader: StreamReader | None = None
 
@@ -77,10 +76,11 @@ class WorkflowHandler(EarlierHandler):
     @property
     def ctx(self) -> Context[Any]:
         """The run's context, as seen from outside its steps."""
-        if self._context is None:
-            self._context = Context(self._run.workflow)
-            self._context.bind(self._run)
-        return self._context
+        context = self._run.handler_context
+        if context is None:
+            context = self._run.handler_context = Context(self._run.workflow)
+            context.bind(self._run)
+        return context
 
     def is_done(self) -> bool:
         """Whether the result is known."""

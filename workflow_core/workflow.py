@@ -433,7 +433,6 @@ class Workflow:
         if parent is not None and event is not None:
             family, name, item = parent
             return WorkflowHandler(family.call(self, name, item, event))
-        ctx = ctx if ctx is not None else Context(self)
         run = self._new_run(ctx, run_id, stepwise=stepwise)
         self._launch(run, event)
         return WorkflowHandler(run)
@@ -481,8 +480,8 @@ class Workflow:
         name = item.run.family.name_of(self)
         return (item.run.family, name, item) if name is not None else None
 
-    def _new_run(self, ctx: "Context[Any]", run_id: str | None, *, stepwise: bool) -> Run:
-        restored, cell, children = ctx.take_restored()
+    def _new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool) -> Run:
+        restored, cell, children = ctx.take_restored() if ctx is not None else (None, StateCell(self.state_type), {})
         if cell.foreign is not None:
             raise WorkflowRuntimeError(
                 f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not offer"
@@ -493,8 +492,9 @@ class Workflow:
         run = (StepwiseRun if stepwise else Run)(self, restored, cell)
         if run.family is not None and children:
             run.family.restore(children["counts"], children["runs"])
-        ctx.bind(run)
-        run.handler_context = ctx
+        if ctx is not None:
+            ctx.bind(run)
+            run.handler_context = ctx
         self._options.runtime.add(run)
         return self._with_recorder(run, run.state.run_id)
 

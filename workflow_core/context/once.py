@@ -15,7 +15,10 @@ __all__ = ["run_once"]
 
 async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call."""
-    records = item.done().once
+    progress = item.done()
+    if progress.once is None:
+        progress.once = {}
+    records = progress.once
     while key in records:
         known = records[key]
         if not isinstance(known, asyncio.Future):

@@ -125,10 +125,9 @@ class _Writer:
                 "collected_waiters": [],
             }  # fmt: skip
         executing = [item for item in step.items.values() if item.worker >= 0 or item.suspended]
-        queued = [item for item in step.queue or () if item.id not in step.waiting_slot]
-        answered = [item for item in step.queue or () if item.id in step.waiting_slot]
+        queued = [item for item in step.queue or () if item.answered is None]
+        answered = [item for item in step.queue or () if item.answered is not None]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
-        waiters = [waiter for waiters in state.waiters.values() for waiter in waiters]
         return {
             "queue": [self.item(item) for item in [*queued, *delayed]],
             "in_progress": [{**self.item(item), "worker_id": item.worker} for item in [*executing, *answered]],
@@ -143,7 +142,7 @@ class _Writer:
                 str(key): [[self.event(event) for event in queue] for queue in queues]
                 for key, queues in step.joins.items()
             },
-            "collected_waiters": [self.waiter(waiter) for waiter in waiters if waiter.item.spec.name == name],
+            "collected_waiters": [self.waiter(waiter) for waiter in state.waiters if waiter.item.spec.name == name],
         }
 
     def item(self, item: WorkItem) -> dict[str, Any]:
@@ -169,13 +168,13 @@ class _Writer:
     def progress(self, progress: Progress | None) -> dict[str, Any] | None:
         if progress is None:
             return None
-        once = {key: value for key, value in progress.once.items() if not isinstance(value, asyncio.Future)}
+        once = {key: value for key, value in (progress.once or {}).items() if not isinstance(value, asyncio.Future)}
         return {
             "sends": max(progress.sends, progress.skip_sends),
             "writes": max(progress.writes, progress.skip_writes),
             "streamed": max(progress.streamed, progress.skip_streamed),
             "collected": [
-                None if found is None else [self.event(event) for event in found] for found in progress.collected
+                None if found is None else [self.event(event) for event in found] for found in progress.collected or ()
             ],
             "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
             "once": {key: self._serializer.serialize(value) for key, value in once.items()},
@@ -403,7 +402,7 @@ class _Reader:
             requirements = self._serializer.deserialize(written) if isinstance(written, str) else {}
             waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
             waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
-            self._state.waiters.setdefault(event_type, []).append(waiter)
+            self._state.waiters.append(waiter)
             item.open_waits += 1
 
     def _event_type(self, name: str) -> type[Event]:

@@ -167,17 +167,17 @@ class Broker:
         while step.queue and step.active < step.spec.num_workers:
             item = step.queue.popleft()
             self._occupy(step, item)
-            answers = step.waiting_slot.pop(item.id, None)
-            if answers is None:
+            if item.answered is None:
                 self._commands.append(StartStep(item))
             else:
-                self._commands.extend(ResumeWait(waiter, answer) for waiter, answer in answers)
+                self._commands.extend(ResumeWait(waiter) for waiter in item.answered)
+                item.answered = None
 
     def _close(self, item: WorkItem) -> None:
         """The delivery is over: forget it, free its worker, and perhaps end its stream."""
         step = item.step
         step.items.pop(item.id, None)
-        if item.open_waits or step.waiting_slot:
+        if item.open_waits or item.answered is not None:
             self._drop_waits(step, item)
         if not item.suspended:
             self._state.busy -= 1
@@ -378,9 +378,8 @@ class Broker:
     def _on_wait_opened(self, tick: WaitOpened) -> None:
         waiter = tick.waiter
         item = waiter.item
-        waiters = self._state.waiters.setdefault(waiter.event_type, [])
-        if waiter not in waiters:  # a restored wait stands there before its step asks again
-            waiters.append(waiter)
+        if waiter not in self._state.waiters:  # a restored wait stands there before its step asks again
+            self._state.waiters.append(waiter)
             item.open_waits += 1
         if not item.suspended:
             item.suspended = True
@@ -392,16 +391,15 @@ class Broker:
     def _answer_waiters(self, event: Event, target: str | None, causes: Causes) -> set[str]:
         """Every open wait that wants the event gets it; returns the steps which thereby had their delivery."""
         served: set[str] = set()
-        for event_type in [cls for cls in self._state.waiters if isinstance(event, cls)]:
-            for waiter in [waiter for waiter in self._state.waiters[event_type] if waiter.wants(event)]:
-                if target is None or waiter.item.spec.name == target:
-                    served.add(waiter.item.spec.name)
-                    waiter.item.causes = causes
-                    self._answer(waiter, event)
+        for waiter in [waiter for waiter in self._state.waiters if waiter.wants(event)]:
+            if target is None or waiter.item.spec.name == target:
+                served.add(waiter.item.spec.name)
+                waiter.item.causes = causes
+                self._answer(waiter, event)
         return served
 
     def _on_wait_answered(self, tick: WaitAnswered) -> None:
-        if tick.waiter in self._state.waiters.get(tick.waiter.event_type, ()):
+        if tick.waiter in self._state.waiters:
             self._answer(tick.waiter, tick.answer)
 
     def _answer(self, waiter: Waiter, answer: Event | None) -> None:
@@ -410,20 +408,20 @@ class Broker:
         step = item.step
         self._forget(waiter)
         item.done().answers[waiter.key] = answer
-        if item.id in step.waiting_slot:
-            step.waiting_slot[item.id].append((waiter, answer))
+        if item.answered is not None:
+            item.answered.append(waiter)
         elif not item.suspended:
-            self._commands.append(ResumeWait(waiter, answer))
+            self._commands.append(ResumeWait(waiter))
         else:
             item.suspended = False
             self._state.busy += 1
-            step.waiting_slot[item.id] = [(waiter, answer)]
+            item.answered = [waiter]
             step.enqueue(item)
             self._start_next(step)
 
     def _on_wait_closed(self, tick: WaitClosed) -> None:
         waiter = tick.waiter
-        if waiter not in self._state.waiters.get(waiter.event_type, ()):
+        if waiter not in self._state.waiters:
             return
         self._forget(waiter)
         if waiter.item.suspended:
@@ -433,19 +431,15 @@ class Broker:
             self._occupy(waiter.item.step, waiter.item)
 
     def _forget(self, waiter: Waiter) -> None:
-        waiters = self._state.waiters[waiter.event_type]
-        waiters.remove(waiter)
-        if not waiters:
-            del self._state.waiters[waiter.event_type]
+        self._state.waiters.remove(waiter)
         waiter.item.open_waits -= 1
 
     def _drop_waits(self, step: StepState, item: WorkItem) -> None:
         """Forget the waits of an attempt that is over, also one that was answered and stands in the queue."""
-        if step.waiting_slot.pop(item.id, None) is not None and step.queue is not None:
+        if item.answered is not None and step.queue is not None:
             step.queue.remove(item)
-        if not item.open_waits:
-            return
-        for waiter in [waiter for waiters in self._state.waiters.values() for waiter in waiters if waiter.item is item]:
+            item.answered = None
+        for waiter in [waiter for waiter in self._state.waiters if waiter.item is item]:
             self._forget(waiter)
 
     # --- collect_events -----------------------------------------------------------------------------------------------
@@ -458,7 +452,9 @@ class Broker:
         progress = item.done()
         number = progress.collects
         progress.collects += 1
-        if number < len(progress.collected):
+        if progress.collected is None:
+            progress.collected = []
+        elif number < len(progress.collected):
             return progress.collected[number]
         found = self._collect(item.step, item, event, expected, buffer_id)
         progress.collected.append(found)
@@ -503,7 +499,7 @@ class Broker:
     def _on_idle(self, tick: RunIdle) -> None:
         state = self._state
         self._commands.append(Idle())
-        waiting = [waiter for waiters in state.waiters.values() for waiter in waiters]
+        waiting = state.waiters
         if state.streams and not any(waiter.item.stream for waiter in waiting):
             self._fail_open_streams()
         elif not waiting and not tick.expecting:
@@ -534,7 +530,8 @@ class Broker:
     def _end(self, event: StopEvent, error: BaseException | None, *, resumable: bool = False) -> None:
         """End the run. Unless it is to be resumed, all that was queued, held back or waiting is dropped."""
         state = self._state
-        self._commands.append(Finish(event, error, resumable))
+        items = [item for step in state.steps.values() for item in step.items.values()]
+        self._commands.append(Finish(event, error, resumable, items, list(state.waiters)))
         if not resumable:
             state.running = False
             state.busy = 0

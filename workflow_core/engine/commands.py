@@ -36,10 +36,9 @@ class Enqueued:
 
 @dataclass(slots=True)
 class ResumeWait:
-    """Hand the answer to a waiting step; None means that its time was up."""
+    """Let a waiting step go on; the answer is kept with its delivery."""
 
     waiter: Waiter
-    answer: Event | None
 
 
 @dataclass(slots=True)
@@ -87,11 +86,16 @@ class Stalled:
 
 @dataclass(slots=True)
 class Finish:
-    """The run is over: publish ``event`` last, raise ``error`` if there is one; ``resumable`` keeps the state."""
+    """The run is over: cancel what its deliveries still do, publish ``event`` last, raise ``error`` if there is one.
+
+    ``resumable`` says that the state is kept as it is.
+    """
 
     event: StopEvent
     error: BaseException | None
-    resumable: bool = False
+    resumable: bool
+    items: list[WorkItem]
+    waiters: list[Waiter]
 
 
 Command = (

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from batonflow.workflow_core.engine.commands import Finish
+from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
     WorkflowCancelledByUser,
@@ -40,7 +42,7 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_since", "_alive_seconds", "_deadline", "_futures", "_grace", "_run", "done", "error", "event", "over",
+        "_alive_since", "_alive_seconds", "_deadline", "_futures", "_grace", "_run", "_stragglers", "done", "error", "event", "over",
         "resolved",
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ class Ending:
         self._futures: list[asyncio.Future[None]] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
+        self._stragglers = 0
         self._alive_since: float | None = None
         self._alive_seconds = 0.0
 
@@ -137,17 +140,16 @@ class Ending:
 
     # --- the end itself -----------------------------------------------------------------------------------------------
 
-    def finish(self, event: StopEvent, error: BaseException | None, *, resumable: bool) -> None:
+    def finish(self, end: Finish) -> None:
         """The run's own steps are over. Workflows that an event started may go on first, unless this is no success."""
-        run = self._run
+        run, event, error = self._run, end.event, end.error
         run.state.elapsed = self.elapsed()
         self.over = True
-        run.waiting.close()
-        self._cancel_tasks()
-        if error is None and run.family is not None and run.family.outlives(event):
+        self._stop(end.items, end.waiters)
+        if error is None and run.family is not None and run.family.outlives():
             self.event = event
             return
-        if resumable and run.family is not None:
+        if end.resumable and run.family is not None:
             run.family.keep_for_snapshot()
         self._complete(event, error)
 
@@ -165,25 +167,27 @@ class Ending:
             run.family.cancel()
         if run.recorder is not None:
             run.recorder.ended(event)
-        if self._running_tasks():
+        if self._stragglers:
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._resolve)
         else:
             self._resolve()
 
-    def _running_tasks(self) -> list["asyncio.Task[None]"]:
-        try:
-            current = asyncio.current_task(self._run.loop)
-        except RuntimeError:
-            current = None
-        return [task for task in self._run.tasks if task is not current and not task.done()]
+    def _stop(self, items: list[WorkItem], waiters: list[Waiter]) -> None:
+        """Cancel timers and tasks, all but the task that brought the end about."""
+        current = asyncio.current_task(self._run.loop)
+        for timer in (*(item.timer for item in items), *(waiter.timer for waiter in waiters)):
+            if timer is not None:
+                timer.cancel()
+        for task in {item.task for item in items if item.task is not None}:
+            if task is not current and not task.done():
+                self._stragglers += 1
+                task.add_done_callback(self._task_ended)
+                task.cancel()
 
-    def _cancel_tasks(self) -> None:
-        for task in self._running_tasks():
-            task.cancel()
-
-    def task_ended(self) -> None:
-        """A step's task ended after the run; the last one lets the result out."""
-        if self.done and self._grace is not None and not self._running_tasks():
+    def _task_ended(self, _: "asyncio.Task[None]") -> None:
+        """The last cancelled task lets the result out."""
+        self._stragglers -= 1
+        if not self._stragglers and self.done and not self.resolved:
             self._resolve()
 
     def _resolve(self) -> None:

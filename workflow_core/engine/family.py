@@ -150,6 +150,8 @@ class Family:
         """Start a child that a step runs itself; a repeated attempt is given the run of its first."""
         progress = item.done()
         progress.calls += 1
+        if progress.called is None:
+            progress.called = {}
         known = progress.called.get(progress.calls)
         if known is not None:
             return known
@@ -199,8 +201,8 @@ class Family:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def outlives(self, event: StopEvent) -> bool:
-        """Whether this run has to wait for children before its StopEvent ``event`` counts; others are cancelled."""
+    def outlives(self) -> bool:
+        """Whether this run has to wait for children before its StopEvent counts; others are cancelled."""
         for child in list(self.children):
             policy = self.run.workflow.on_parent_stop(child.name)
             if not child.by_event or policy == "cancel":
@@ -240,4 +242,4 @@ class Family:
 
 
 def _wants(run: "Run", event: Event) -> bool:
-    return any(waiter.wants(event) for waiters in run.state.waiters.values() for waiter in waiters)
+    return any(waiter.wants(event) for waiter in run.state.waiters)

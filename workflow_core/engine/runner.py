@@ -80,7 +80,7 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_unstarted", "variables", "broker", "cell", "ending",
-        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "tasks", "thread_id", "tick_log", "waiting",
+        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "thread_id", "tick_log", "waiting",
         "workflow",
     )  # fmt: skip
 
@@ -97,7 +97,6 @@ class Run:
         self.now = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog()
-        self.tasks: set[asyncio.Task[None]] = set()
         self.recorder: Recorder | None = None
         self.tick_log: list[str] | None = None
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
@@ -232,17 +231,7 @@ class Run:
     def spawn(self, item: WorkItem) -> None:
         """Give a step a task of its own."""
         self._unstarted += 1
-        task = self.loop.create_task(self._drive(item), context=self.variables.copy())
-        self.tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: "asyncio.Task[None]") -> None:
-        self.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A fault of the engine itself: the run must not hang because of it.
-            self.ending.fail("", error)
-        if self.ending.over:
-            self.ending.task_ended()
+        item.task = self.loop.create_task(self._drive(item), context=self.variables.copy())
 
     async def _drive(self, item: WorkItem) -> None:
         """Run a step, then go on with one of the steps that its result starts, and so on."""
@@ -251,33 +240,37 @@ class Run:
         self._unstarted -= 1
         hops = 0
         turn_ends = perf_counter() + SECONDS_PER_TURN
-        while True:
-            variables = self._enter(item, task)
-            try:
-                if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
-                    hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
-                    await asyncio.sleep(0)
-                result = await call_step(self, item)
-                tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
-                if self._unstarted and isinstance(result, StopEvent):
-                    await asyncio.sleep(0)  # what was started by the same event begins before the run ends
-            except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
-                failure = self._failure(item, error, task)
-                if failure is None:
+        try:
+            while True:
+                variables = self._enter(item, task)
+                try:
+                    if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
+                        hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
+                        await asyncio.sleep(0)
+                    result = await call_step(self, item)
+                    tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
+                    if self._unstarted and isinstance(result, StopEvent):
+                        await asyncio.sleep(0)  # what was started by the same event begins before the run ends
+                except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
+                    failure = self._failure(item, error, task)
+                    if failure is None:
+                        return
+                    tick = failure
+                successor = self.leave(item, tick)
+                if successor is None:
                     return
-                tick = failure
-            successor = self.leave(item, tick)
-            if successor is None:
-                return
-            if task.cancelling() or _changed(variables):
-                self.spawn(successor)
-                return
-            hops += 1
-            item = successor
+                if task.cancelling() or _changed(variables):
+                    self.spawn(successor)
+                    return
+                hops += 1
+                item = successor
+        except Exception as error:  # noqa: BLE001 - a fault of the engine itself must not leave the run hanging
+            self.ending.fail(item.spec.name, error)
 
     def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
         """Open an attempt; the copy of the context variables tells later whether the step changed any."""
         item.run = self
+        item.task = task
         item.started_at = now = self.now()
         current_item.set(item)
         if self.recorder is not None:
@@ -396,7 +389,7 @@ class Run:
 
     def _set_retry_timer(self, item: WorkItem) -> None:
         delay = max(0.0, (item.due or 0.0) - self.now())
-        self.waiting.at(delay, lambda: self.feed(RetryDue(item)))
+        item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
 
     def _act_publish(self, command: Publish) -> None:
         self.publish(command.event, command.item.spec.name, command.item.id)
@@ -433,7 +426,7 @@ class Run:
         self._set_retry_timer(command.item)
 
     def _act_finish(self, command: Finish) -> None:
-        self.ending.finish(command.event, command.error, resumable=command.resumable)
+        self.ending.finish(command)
 
     @property
     def is_idle(self) -> bool:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.journal.segments import Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["Buffer", "Failures", "Progress", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+
+class Timer(Protocol):
+    """Something that fires later unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
 
 Recoveries = dict[str, int]
 """How often each ``@catch_error`` handler ran in the lineage of an event; shared, never changed in place."""
@@ -53,19 +59,19 @@ class Progress:
         self.sends = self.writes = self.streamed = 0
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
         self.collects = 0
-        self.collected: list[list[Event] | None] = []
+        self.collected: list[list[Event] | None] | None = None
         self.waits = 0
         self.answers: dict[str, Event | None] = {}
-        self.once: dict[str, Any] = {}
+        self.once: dict[str, Any] | None = None
         # Attached workflows that the step ran itself: the n-th call of a repeated attempt is given the same run again.
         self.calls = 0
-        self.called: dict[int, Run] = {}
+        self.called: dict[int, Run] | None = None
 
     def next_attempt(self) -> None:
         """Begin to count anew; nothing of a failed attempt is skipped, but outcomes stay."""
         self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
-        self.called.clear()
+        self.called = None
 
 
 @dataclass(slots=True)
@@ -82,6 +88,7 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
+        "answered",
         "causes",
         "context",
         "due",
@@ -99,6 +106,8 @@ class WorkItem:
         "step",
         "stream",
         "suspended",
+        "task",
+        "timer",
         "undelivered",
         "worker",
     )
@@ -118,6 +127,8 @@ class WorkItem:
         self.due: float | None = None
         self.worker = -1
         self.open_waits = 0
+        # Answered waits of a suspended attempt that stands in the queue for a worker.
+        self.answered: list[Waiter] | None = None
         self.undelivered = 0
         self.started_at = 0.0
         self.suspended = False
@@ -126,6 +137,9 @@ class WorkItem:
         # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
         self.run: Run | None = None
         self.context: Context[Any] | None = None
+        # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
+        self.task: asyncio.Task[None] | None = None
+        self.timer: Timer | None = None
 
     def as_cause(self) -> Causes:
         """What an event made by this attempt depends on, when a journal listens."""
@@ -225,7 +239,7 @@ class StepState:
     """The live side of a step: its queue, its executions and what its joins hold back."""
 
     __slots__ = (
-        "active", "buffers", "free_workers", "items", "join_causes", "joins", "produced", "queue", "received", "spec", "waiting_slot",
+        "active", "buffers", "free_workers", "items", "join_causes", "joins", "produced", "queue", "received", "spec",
         "workers",
     )  # fmt: skip
 
@@ -241,7 +255,6 @@ class StepState:
         # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
         # Made when first needed, as most steps of most runs never queue.
         self.queue: deque[WorkItem] | None = None
-        self.waiting_slot: dict[int, list[tuple[Waiter, Event | None]]] = {}
         self.buffers: dict[str, Buffer] = {}
         # Per open stream (0: none): one queue for each parameter of a join.
         self.joins: dict[int, list[deque[Event]]] = {}
@@ -260,7 +273,6 @@ class StepState:
         self.free_workers.clear()
         self.items.clear()
         self.queue = None
-        self.waiting_slot.clear()
         self.buffers.clear()
         self.joins.clear()
         self.join_causes.clear()
@@ -274,7 +286,7 @@ class RunState:
     table: StepTable
     steps: dict[str, StepState] = field(default_factory=dict[str, StepState])
     streams: dict[int, Stream] = field(default_factory=dict[int, Stream])
-    waiters: dict[type[Event], list[Waiter]] = field(default_factory=dict[type[Event], list[Waiter]])
+    waiters: list[Waiter] = field(default_factory=list[Waiter])
     delayed: dict[int, WorkItem] = field(default_factory=dict[int, WorkItem])
     busy: int = 0
     """Deliveries that are queued, executing or timed; waiting ones do not count."""
@@ -293,10 +305,6 @@ class RunState:
         if state is None:
             state = self.steps[spec.name] = StepState(spec)
         return state
-
-    def open_waits(self) -> bool:
-        """Whether any step waits for an event."""
-        return any(self.waiters.values())
 
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)

@@ -1,7 +1,6 @@
 """Everything a run waits for: answers to ``wait_for_event``, retry delays and the timeouts of steps."""
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Waiting"]
 
 
-class _StepTimer:
+class StepTimer:
     """The time limit of one attempt; stands still while the step waits for an event."""
 
     __slots__ = ("deadline", "fired", "handle", "left", "task")
@@ -33,6 +32,10 @@ class _StepTimer:
     def pause(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.handle is not None:
             self.left = max(0.0, self.deadline - loop.time())
+            self.cancel()
+
+    def cancel(self) -> None:
+        if self.handle is not None:
             self.handle.cancel()
             self.handle = None
 
@@ -42,18 +45,16 @@ class _StepTimer:
 
 
 class Waiting:
-    """The futures and timers of a run.
+    """Waits of steps for events, and the time limits of attempts.
 
     Args:
         run: The run they belong to.
     """
 
-    __slots__ = ("_run", "_step_timers", "_timers")
+    __slots__ = ("_run",)
 
     def __init__(self, run: "Run") -> None:
         self._run = run
-        self._timers: dict[asyncio.TimerHandle, None] = {}
-        self._step_timers: dict[int, _StepTimer] = {}
 
     async def wait(
         self,
@@ -89,8 +90,8 @@ class Waiting:
                 waiter.futures.remove(answered)
                 if waiter.timer is not None:
                     waiter.timer.cancel()
-                if item.id in self._step_timers and not run.ending.over:
-                    self._step_timers[item.id].go(run.loop)
+                if isinstance(item.timer, StepTimer) and not run.ending.over:
+                    item.timer.go(run.loop)
             run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
             if run.recorder is not None:
                 run.recorder.open(item, None)
@@ -104,8 +105,8 @@ class Waiting:
         run = self._run
         if run.recorder is not None:
             run.recorder.close(item, "waiting", waiter.id)
-        if item.id in self._step_timers:
-            self._step_timers[item.id].pause(run.loop)
+        if isinstance(item.timer, StepTimer):
+            item.timer.pause(run.loop)
         if not item.suspended:
             run.note_stopped(item, run.now(), None)
         answered: asyncio.Future[None] = run.loop.create_future()
@@ -118,11 +119,7 @@ class Waiting:
 
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
         """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
-        for waiters in self._run.state.waiters.values():
-            for waiter in waiters:
-                if waiter.item is item and waiter.key == key:
-                    return waiter
-        return None
+        return next((w for w in self._run.state.waiters if w.item is item and w.key == key), None)
 
     def resume(self, waiter: Waiter) -> None:
         """Let the waiting step go on; the answer is kept with its delivery."""
@@ -140,45 +137,20 @@ class Waiting:
 
     def rearm(self) -> None:
         """Set the timers of restored waits anew."""
-        for waiters in self._run.state.waiters.values():
-            for waiter in waiters:
-                waiter.timer = self._timer(waiter)
-                if waiter.timer is not None:
-                    # Its step may be cancelled before it asks again, and nobody else would drop the timer.
-                    self._timers[waiter.timer] = None
-
-    def at(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something ``delay`` seconds from now, unless the run is over by then."""
-
-        def fire() -> None:
-            self._timers.pop(handle, None)
-            action()
-
-        handle = self._run.loop.call_later(delay, fire)
-        self._timers[handle] = None
+        for waiter in self._run.state.waiters:
+            waiter.timer = self._timer(waiter)
 
     def start_step_timer(self, item: WorkItem, task: "asyncio.Task[Any]") -> None:
         """Begin to count the time of an attempt."""
-        timer = _StepTimer(item.spec.timeout or 0.0, task)
-        self._step_timers[item.id] = timer
+        item.timer = timer = StepTimer(item.spec.timeout or 0.0, task)
         timer.go(self._run.loop)
 
     def stop_step_timer(self, item: WorkItem) -> None:
         """The attempt is over."""
-        timer = self._step_timers.pop(item.id, None)
-        if timer is not None:
-            timer.pause(self._run.loop)
+        if item.timer is not None:
+            item.timer.cancel()
+            item.timer = None
 
     def timed_out(self, item: WorkItem) -> bool:
         """Whether it was the attempt's own timer that cancelled it."""
-        timer = self._step_timers.get(item.id)
-        return timer is not None and timer.fired
-
-    def close(self) -> None:
-        """Drop every timer; the futures end with the tasks that await them."""
-        for timer in self._timers:
-            timer.cancel()
-        for step_timer in self._step_timers.values():
-            step_timer.pause(self._run.loop)
-        self._timers.clear()
-        self._step_timers.clear()
+        return isinstance(item.timer, StepTimer) and item.timer.fired
