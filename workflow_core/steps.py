@@ -3,14 +3,22 @@
 Exact event type -> who takes it. A type that was never declared is looked up the slow way once and kept.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from batonflow.workflow_core.collect import Cardinality, Take
 from batonflow.workflow_core.decorators import StepConfig
-from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StopEvent
+from batonflow.workflow_core.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+)
 
-__all__ = ["Route", "StepSpec", "StepTable"]
+__all__ = ["Level", "Route", "StepSpec", "StepTable"]
 
 T = TypeVar("T")
 
@@ -18,6 +26,7 @@ Level = tuple[str, ...]
 """The fan-out steps whose streams are open around an event, outermost first."""
 
 _MAX_DEPTH = 8
+_MAX_LEVELS = 64
 
 
 class StepSpec:
@@ -78,6 +87,10 @@ class StepSpec:
         """The rule of the list parameter, None for steps without one."""
         return self.config.collect
 
+    def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
+        """Whether an event type counts as one of ``accepted``, types of this step's parameters."""
+        return _accepts(self, accepted, event_type)
+
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
@@ -128,6 +141,11 @@ class StepTable:
         self.class_name = class_name
         configs: dict[str, StepConfig] = {name: getattr(func, "_step_config") for name, func in functions.items()}  # noqa: B009
         replaced = {config.replaces for config in configs.values()}
+        self.unknown_replaced = {
+            name: config.replaces
+            for name, config in configs.items()
+            if config.replaces is not None and config.replaces not in configs
+        }
         configs = {name: config for name, config in configs.items() if name not in replaced}
         self.handlers = {name: config.catch_error for name, config in configs.items() if config.catch_error is not None}
         self.steps = {
@@ -187,42 +205,53 @@ class StepTable:
     def levels(self) -> dict[type[Event], set[Level]]:
         """For every event type that can occur: the open streams it can occur in, following the declared types."""
         if self._levels is None:
-            self._levels = {}
-            for event_type in self._entry_types():
-                self._spread(event_type, ())
+            self._levels = self._find_levels()
         return self._levels
 
+    def _find_levels(self) -> dict[type[Event], set[Level]]:
+        found: dict[type[Event], set[Level]] = {}
+        # Shallow levels first, so that the bounds cut off only what repeats them.
+        queue: deque[tuple[type[Event], Level]] = deque((cls, ()) for cls in self._entry_types())
+        while queue:
+            event_type, level = queue.popleft()
+            seen = found.setdefault(event_type, set())
+            # Fan-outs that feed each other nest without end; beyond these bounds no new combination of types turns up.
+            if level in seen or len(level) > _MAX_DEPTH or len(seen) >= _MAX_LEVELS:
+                continue
+            seen.add(level)
+            for spec in self.steps.values():
+                if not _accepts(spec, spec.config.accepted_events, event_type):
+                    continue
+                if spec.config.collect is None:
+                    inside = level
+                elif level:
+                    inside = level[:-1]
+                else:
+                    continue
+                queue.extend(_results(spec, inside))
+                if spec.handler is not None:
+                    queue.extend(_results(self.steps[spec.handler], inside))
+        return found
+
     def _entry_types(self) -> list[type[Event]]:
-        """Types that come from outside: accepted by some step and returned by none."""
+        """Types that come from outside: those that start a run or answer, and those that no step returns."""
         produced = {cls for spec in self.steps.values() for cls in spec.config.return_types}
         accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
-        outside = [cls for cls in accepted if cls not in produced or issubclass(cls, HumanResponseEvent)]
+        outside = [
+            cls
+            for cls in accepted
+            # Handlers are entered on the level of the step that failed, see _find_levels.
+            if cls is not StepFailedEvent and (cls not in produced or issubclass(cls, HumanResponseEvent | StartEvent))
+        ]
         return list(dict.fromkeys(outside))
 
-    def _spread(self, event_type: type[Event], level: Level) -> None:
-        seen = self.levels().setdefault(event_type, set())
-        if level in seen or len(level) > _MAX_DEPTH:
-            return
-        seen.add(level)
-        for spec in self.steps.values():
-            config = spec.config
-            if not _accepts(spec, config.accepted_events, event_type):
-                continue
-            inside = level
-            if config.collect is not None:
-                if not level:
-                    continue
-                inside = level[:-1]
-            for handler in ({spec.handler} if spec.handler else set()):
-                self._spread_results(self.steps[handler], inside)
-            self._spread_results(spec, inside)
 
-    def _spread_results(self, spec: StepSpec, level: Level) -> None:
-        listed = spec.config.list_return_types
-        for cls in spec.config.return_types:
-            if not issubclass(cls, Event):
-                continue
-            if cls in listed:
-                self._spread(cls, (*level, spec.name))
-            if cls not in listed or spec.config.bare_return:
-                self._spread(cls, level)
+def _results(spec: StepSpec, level: Level) -> Iterable[tuple[type[Event], Level]]:
+    """What a step that is executed on a level declares to return, with the levels of that."""
+    listed = spec.config.list_return_types
+    bare = spec.config.return_types[: len(spec.config.return_types) - len(listed)]
+    for cls in listed:
+        yield cls, (*level, spec.name)
+    for cls in bare:
+        if issubclass(cls, Event):
+            yield cls, level
