@@ -28,6 +28,9 @@ class Source:
         10
     """
 
+    tick_log: list[str] | None = None
+    """Collects a line for every tick of the runs that use this source, for tests that compare runs."""
+
     now: Callable[[], float] = staticmethod(time.time)
     """The wall clock in seconds since the epoch; survives a restart of the process. Asked twice a step, so no method."""
 

@@ -79,8 +79,8 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_unstarted", "variables", "broker", "cell", "ending",
-        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "thread_id", "tick_log", "waiting",
+        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_tick_log", "_unstarted", "variables", "broker", "cell", "ending",
+        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "thread_id", "waiting",
         "workflow",
     )  # fmt: skip
 
@@ -98,7 +98,7 @@ class Run:
         self.broker = Broker(state)
         self.stream = StreamLog()
         self.recorder: Recorder | None = None
-        self.tick_log: list[str] | None = None
+        self._tick_log = self.source.tick_log
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
         self.handler_context: Context[Any] | None = None
         self.waiting = Waiting(self)
@@ -356,8 +356,8 @@ class Run:
 
     def _decide(self, tick: Tick) -> list[WorkItem]:
         """Let the broker decide and carry out its commands; the steps to start are returned."""
-        if self.tick_log is not None:
-            self.tick_log.append(str(tick))
+        if self._tick_log is not None:
+            self._tick_log.append(str(tick))
         started: list[WorkItem] = []
         for command in self.broker.decide(tick):
             if type(command) is StartStep:

@@ -1,0 +1,70 @@
+"""Run a workflow and keep everything that it streamed."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from batonflow.workflow_core.context import Context
+from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["WorkflowTestResult", "WorkflowTestRunner"]
+
+
+@dataclass(slots=True)
+class WorkflowTestResult:
+    """What a run gave.
+
+    Attributes:
+        collected: The streamed events, in order.
+        event_types: How many there were of each class.
+        result: What awaiting the run gives.
+        ctx: The run's context, for its state.
+    """
+
+    collected: list[Event] = field(default_factory=list[Event])
+    event_types: dict[type[Event], int] = field(default_factory=dict[type[Event], int])
+    result: Any = None
+    ctx: Context[Any] | None = None
+
+
+class WorkflowTestRunner:
+    """Runs a workflow to its end and collects its events.
+
+    Args:
+        workflow: The workflow to run.
+
+    Example:
+        >>> outcome = await WorkflowTestRunner(Hello()).run(StartEvent(name="Ann"))
+        >>> assert outcome.event_types[StopEvent] == 1
+    """
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+
+    async def run(
+        self,
+        start_event: StartEvent | None = None,
+        ctx: Context[Any] | None = None,
+        expose_internal: bool = True,
+        exclude_events: Iterable[type[Event]] | None = None,
+    ) -> WorkflowTestResult:
+        """Run once.
+
+        Args:
+            start_event: The event to start with, a plain StartEvent by default.
+            ctx: A context to start with.
+            expose_internal: Also collect what the engine says about itself.
+            exclude_events: Classes to leave out, exactly these.
+
+        Raises:
+            BaseException: Whatever awaiting the run raises.
+        """
+        left_out = set(exclude_events or ())
+        handler = self._workflow.run(ctx=ctx, start_event=start_event or StartEvent())
+        collected = [
+            event async for event in handler.stream_events(expose_internal=expose_internal) if type(event) not in left_out
+        ]
+        result = await handler
+        return WorkflowTestResult(collected, dict(Counter(type(event) for event in collected)), result, handler.ctx)
