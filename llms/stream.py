@@ -30,8 +30,8 @@ class ChatRequest(BaseModel):
     Args:
         messages: The conversation.
         tools: Tools the model may call.
-        tool_choice: ``"auto"``, ``"required"``, ``"none"`` or the name of the tool to call; None leaves it to
-            the vendor.
+        tool_choice: ``"auto"``, ``"required"``, ``"none"``, the name of the tool to call, or the vendor's own form;
+            None leaves it to the vendor.
         parallel_tool_calls: Whether several calls may come at once; None leaves it to the vendor.
         options: Everything else of this call, under the vendor's names.
     """
@@ -40,7 +40,7 @@ class ChatRequest(BaseModel):
 
     messages: Sequence[ChatMessage]
     tools: Sequence[ToolSpec] = ()
-    tool_choice: str | None = None
+    tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 

@@ -77,7 +77,7 @@ def _name_of(function: Function) -> str:
 
 def _text_of(value: Any) -> str | None:
     """The text of a document or node of a retrieval library, which all say it the same way; None for others."""
-    get_content: Any = getattr(cast("Any", value), "get_content", None)
+    get_content: Any = getattr(value, "get_content", None)
     return str(get_content()) if callable(get_content) else None
 
 
@@ -89,7 +89,7 @@ def _blocks(value: Any) -> list[Any]:
     texts = [_text_of(one) for one in items]
     if None not in texts:
         return [TextBlock(text=cast("str", text)) for text in texts]
-    return [TextBlock(text=str(value))]
+    return [TextBlock(text=str(cast("object", value)))]
 
 
 class FunctionTool(AsyncBaseTool):
