@@ -1,0 +1,154 @@
+"""Events of an agent's run: what it reads, says, calls and returns."""
+
+import json
+import warnings
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
+
+from batonflow.llms import ChatMessage
+from batonflow.llms.tool_protocol import ToolSelection
+from batonflow.tools import ToolOutput
+from batonflow.workflow_core.events import Event, StartEvent
+
+__all__ = [
+    "AgentInput",
+    "AgentOutput",
+    "AgentSetup",
+    "AgentStream",
+    "AgentStreamStructuredOutput",
+    "AgentWorkflowStartEvent",
+    "PydanticConversionWarning",
+    "ToolCall",
+    "ToolCallResult",
+]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class PydanticConversionWarning(UserWarning):
+    """A structured answer does not fit the model that was asked for."""
+
+
+def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
+    if data is None:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        warnings.warn(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning, stacklevel=3)
+        return None
+
+
+class AgentWorkflowStartEvent(StartEvent):
+    """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
+
+    def __init__(self, **data: Any) -> None:
+        history = data.get("chat_history")
+        if history is not None:
+            data["chat_history"] = [
+                item if isinstance(item, ChatMessage) else ChatMessage.model_validate(item) for item in history
+            ]
+        super().__init__(**data)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A memory is the run's business, not its input's.
+        kept = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
+        dumped = handler(self)
+        return {name: dumped[name] for name in kept if name in dumped}
+
+
+class AgentInput(Event):
+    """What an agent is about to be shown."""
+
+    input: list[ChatMessage]
+    current_agent_name: str
+
+
+class AgentSetup(Event):
+    """The same, with the system prompt and the state in place."""
+
+    input: list[ChatMessage]
+    current_agent_name: str
+
+
+class AgentStream(Event):
+    """A piece of an answer.
+
+    Attributes:
+        delta: The new text.
+        response: The text so far.
+        tool_calls: The calls that are whole so far.
+        raw: What the vendor sent; never written into a snapshot.
+        thinking_delta: New thinking, apart from the text.
+    """
+
+    delta: str
+    response: str
+    current_agent_name: str
+    tool_calls: list[ToolSelection] = Field(default_factory=list[ToolSelection])
+    raw: Any = Field(default=None, exclude=True)
+    thinking_delta: str | None = None
+
+
+class AgentStreamStructuredOutput(Event):
+    """The structured answer, as soon as it is there."""
+
+    output: dict[str, Any]
+
+    def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
+        """The answer as a model, None (with a warning) when it does not fit."""
+        return _as_model(self.output, model)
+
+    def __str__(self) -> str:
+        return json.dumps(self.output, indent=4)
+
+
+class ToolCall(Event):
+    """The model asks for a tool."""
+
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    tool_id: str
+
+
+class ToolCallResult(Event):
+    """What a tool gave back."""
+
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    tool_id: str
+    tool_output: ToolOutput
+    return_direct: bool
+
+
+class AgentOutput(Event):
+    """An answer of an agent.
+
+    Attributes:
+        response: The message.
+        structured_response: The answer as data, when a model of it was asked for.
+        tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
+        raw: What the vendor sent; never written into a snapshot.
+        retry_messages: What to show the model before it tries again.
+    """
+
+    response: ChatMessage
+    structured_response: dict[str, Any] | None = None
+    current_agent_name: str
+    raw: Any = Field(default=None, exclude=True)
+    tool_calls: list[ToolSelection | ToolCallResult] = Field(default_factory=list[ToolSelection | ToolCallResult])
+    retry_messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+    def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
+        """The structured answer as a model, None (with a warning) when it does not fit."""
+        return _as_model(self.structured_response, model)
+
+    def __str__(self) -> str:
+        return self.response.content or ""

@@ -1,0 +1,126 @@
+"""FunctionAgent: an agent whose model calls tools natively."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
+from batonflow.agents.memory import BaseMemory
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.tools import AsyncBaseTool, ToolSelection
+from batonflow.workflow_core import Context
+
+__all__ = ["FunctionAgent"]
+
+
+class FunctionAgent(BaseWorkflowAgent):
+    """Shows the model its tools and calls those that it asks for, until it answers.
+
+    Args:
+        scratchpad_key: Where the messages of the current turn are kept until the answer.
+        initial_tool_choice: The tool that the first answer must call.
+        allow_parallel_tool_calls: Whether one answer may call several tools.
+
+    Example:
+        >>> agent = FunctionAgent(llm="openai:gpt-5.6", tools=[add])
+        >>> print(agent.run_sync("What is 2 + 40?"))
+    """
+
+    scratchpad_key: str = "scratchpad"
+    initial_tool_choice: str | None = None
+    allow_parallel_tool_calls: bool = True
+
+    async def take_step(
+        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
+    ) -> AgentOutput:
+        """One answer of the model to the conversation and this turn's messages.
+
+        Raises:
+            ValueError: The model cannot call tools.
+        """
+        if not self.the_llm().metadata.is_function_calling_model:
+            raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        shown = [*llm_input, *scratchpad]
+        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown, tools)
+        calls = self._calls(response)
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
+        return AgentOutput(
+            response=response.message, tool_calls=calls, raw=_raw(response), current_agent_name=self.name
+        )
+
+    def _calls(self, response: ChatResponse) -> list[ToolSelection]:
+        llm: Any = self.the_llm()
+        return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
+
+    def _request(self, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "chat_history": shown,
+            "tools": tools,
+            "allow_parallel_tool_calls": self.allow_parallel_tool_calls,
+        }
+        if self.initial_tool_choice is not None and shown and shown[-1].role == MessageRole.USER:
+            request["tool_choice"] = self.initial_tool_choice
+        return request
+
+    async def _get_response(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        current_llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        return await llm.achat_with_tools(**self._request(current_llm_input, tools))
+
+    async def _get_streaming_response(
+        self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
+        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+        async for last in chunks:
+            ctx.write_event_to_stream(
+                AgentStream(
+                    delta=last.delta or "",
+                    response=last.message.content or "",
+                    tool_calls=self._calls(last),
+                    raw=_raw(last),
+                    current_agent_name=self.name,
+                    thinking_delta=last.additional_kwargs.get("thinking_delta"),
+                )
+            )
+        return last
+
+    async def handle_tool_call_results(
+        self,
+        ctx: Context[Any],
+        results: list[ToolCallResult],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> None:
+        """Keep one tool message for each call; the output of a direct tool is also the answer."""
+        scratchpad: list[ChatMessage] = list(await ctx.store.get(self.scratchpad_key, default=[]))
+        for result in results:
+            message = ChatMessage(
+                result.tool_output.blocks,
+                role=MessageRole.TOOL,
+                additional_kwargs={"tool_call_id": result.tool_id},
+            )
+            scratchpad.append(message)
+        direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
+        if direct is not None and direct.tool_name != "handoff":
+            scratchpad.append(ChatMessage(direct.tool_output.content, role=MessageRole.ASSISTANT))
+        await ctx.store.set(self.scratchpad_key, scratchpad)
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Move the messages of this turn into the memory."""
+        await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
+        await ctx.store.set(self.scratchpad_key, [])
+        return output
+
+
+def _raw(response: ChatResponse) -> Any:
+    return response.raw.model_dump() if isinstance(response.raw, BaseModel) else response.raw
