@@ -242,9 +242,7 @@ async def fold(
                         model=event.model or model,
                     )
                     return
-            yield ChatResponse.model_construct(
-                message=answer.message(), raw=event.raw, delta=delta, additional_kwargs=additional
-            )
+            yield ChatResponse(message=answer.message(), raw=event.raw, delta=delta, additional_kwargs=additional)
     state = "half way" if answer.has_content() else "before it began"
     raise IncompleteResponseError(
         f"the answer of {vendor or 'the model'} broke off {state}: its terminal mark is missing",
