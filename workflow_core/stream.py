@@ -139,7 +139,10 @@ class StreamReader(AsyncIterator[StreamItem]):
         return self
 
     async def __anext__(self) -> StreamItem:
-        return StreamItem(*await self.next_entry())
+        # The position asked for may lie ahead of what is streamed so far.
+        while (entry := await self.next_entry())[0] <= self._after:
+            pass
+        return StreamItem(*entry)
 
     async def next_entry(self) -> Entry:
         """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
