@@ -1,0 +1,235 @@
+"""Serializers: how values become text, and which names in a payload count."""
+
+import asyncio
+import base64
+import json
+import math
+import pickle
+import subprocess
+import sys
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from batonflow.workflow_core import Event, StopEvent
+from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from tests.contract import contract
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Point(BaseModel):
+    x: int = 0
+    when: datetime | None = None
+    colour: Colour | None = None
+
+
+class Holder(BaseModel):
+    anything: Any = None
+
+
+class Note(Event):
+    text: str = ""
+    extra: Any = None
+
+
+class Lamp:
+    """A component: it names its class and writes itself."""
+
+    def __init__(self, watts: int) -> None:
+        self.watts = watts
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "Lamp"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"watts": self.watts}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Lamp":
+        return cls(data["watts"])
+
+
+class Opaque:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+
+def through(value: Any, serializer: BaseSerializer | None = None) -> Any:
+    serializer = serializer or JsonSerializer()
+    return serializer.deserialize(serializer.serialize(value))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@contract("5.2.6")
+@given(json_values)
+def test_plain_data_comes_back_as_it_was(value: Any):
+    assert through(value) == value
+    json.loads(JsonSerializer().serialize(value))
+
+
+@contract("5.2.6")
+@given(json_values)
+def test_plain_data_inside_an_event_comes_back_as_it_was(value: Any):
+    assert through(Note(text="n", extra=value)).extra == value
+    assert through(Event(dynamic=value)).dynamic == value
+
+
+@contract("5.2.6")
+def test_numbers_that_json_has_not():
+    assert math.isnan(through(math.nan))
+    assert through([math.inf, -math.inf]) == [math.inf, -math.inf]
+
+
+@contract("5.2.6")
+def test_models_are_marked_with_their_class():
+    text = JsonSerializer().serialize(Point(x=3))
+    assert json.loads(text) == {
+        "__is_pydantic": True,
+        "value": {"x": 3, "when": None, "colour": None},
+        "qualified_name": f"{__name__}.Point",
+    }
+    point = Point(x=1, when=datetime(2026, 1, 2, tzinfo=UTC), colour=Colour.RED)
+    assert through(point) == point
+
+
+@contract("5.2.6")
+def test_components_are_marked_with_their_class():
+    assert json.loads(JsonSerializer().serialize(Lamp(40))) == {
+        "__is_component": True,
+        "value": {"watts": 40},
+        "qualified_name": f"{__name__}.Lamp",
+    }
+    assert through(Lamp(40)).watts == 40
+
+
+@contract("5.2.6")
+def test_dicts_and_lists_are_walked():
+    found = through({"a": [Point(x=1), {"b": Lamp(5)}], "c": (Point(x=2), 3)})
+    assert found["a"][0] == Point(x=1)
+    assert found["a"][1]["b"].watts == 5
+    assert found["c"] == [Point(x=2), 3]
+
+
+@contract("5.2.6")
+def test_models_inside_untyped_fields_keep_their_class():
+    assert through(Holder(anything=Point(x=4))).anything == Point(x=4)
+    assert through(Holder(anything=[Point(x=4)])).anything == [Point(x=4)]
+    assert through(StopEvent(result=Point(x=4))).result == Point(x=4)
+    assert through(StopEvent(result=[Point(x=4)])).result == [Point(x=4)]
+
+
+@contract("5.2.6")
+def test_what_has_no_json_is_named():
+    with pytest.raises(ValueError, match="Opaque"):
+        JsonSerializer().serialize({"a": [Opaque("w")]})
+    with pytest.raises(ValueError, match="Opaque"):
+        JsonSerializer().serialize(Event(thing=Opaque("w")))
+
+
+@contract("5.2.6", "16.5")
+def test_only_allowed_names_are_resolved():
+    text = JsonSerializer().serialize(Point(x=1))
+    careful = JsonSerializer(allowed_types=[Note])
+    with pytest.raises(ValueError, match="Refusing to import disallowed"):
+        careful.deserialize(text)
+    assert JsonSerializer(allowed_types=[Point]).deserialize(text) == Point(x=1)
+    assert JsonSerializer(allowed_types=[f"{__name__}.Point"]).deserialize(text) == Point(x=1)
+    with pytest.raises(ValueError, match="Refusing"):
+        JsonSerializer(allowed_types=[]).deserialize(text)
+
+
+@contract("16.5")
+def test_a_class_given_as_an_object_is_never_looked_up():
+    class Local(BaseModel):
+        x: int
+
+    text = JsonSerializer().serialize(Local(x=1))
+    with pytest.raises(ValueError, match="not a loaded class"):
+        JsonSerializer().deserialize(text)
+    assert JsonSerializer(allowed_types=[Local]).deserialize(text).x == 1
+    assert JsonSerializer().knowing([Local]).deserialize(text).x == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "builtins.eval", "subprocess.Popen", f"{__name__}.Lamp", "this.module.is.not.loaded", ""]
+)
+def test_a_name_that_is_no_model_is_refused(name: str):
+    with pytest.raises(ValueError, match="names"):
+        JsonSerializer().deserialize(json.dumps({"__is_pydantic": True, "value": {}, "qualified_name": name}))
+
+
+def test_nothing_is_imported_because_a_payload_says_so():
+    program = (
+        "import json, sys\n"
+        "from batonflow.workflow_core.context.serializers import JsonSerializer\n"
+        "for marker in ('__is_pydantic', '__is_component'):\n"
+        "    try:\n"
+        "        JsonSerializer().deserialize(json.dumps({marker: True, 'value': {}, 'qualified_name': 'antigravity.x'}))\n"
+        "    except ValueError as error:\n"
+        "        print('refused')\n"
+        "print('antigravity' in sys.modules, 'batonflow.workflow_core.context.pickle_serializer' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=50)
+    assert done.stdout.splitlines() == ["refused", "refused", "False False"]
+
+
+# --- pickle -----------------------------------------------------------------------------------------------------------
+
+
+@contract("5.2.6", "0.1")
+def test_pickle_is_the_fallback_of_json():
+    assert JsonPickleSerializer is PickleSerializer
+    serializer = PickleSerializer()
+    assert serializer.serialize({"a": 1}) == '{"a":1}'
+    assert through(Opaque("kept"), serializer).word == "kept"
+    assert through({"a": Opaque("kept")}, serializer)["a"].word == "kept"
+    assert through(Point(x=2), serializer) == Point(x=2)
+    assert isinstance(serializer, BaseSerializer)
+
+
+@contract("5.2.6")
+def test_the_plain_serializer_reads_no_pickle():
+    text = base64.b64encode(pickle.dumps(Opaque("w"))).decode()
+    with pytest.raises(ValueError, match="."):
+        JsonSerializer().deserialize(text)
+
+
+@contract("5.2.6")
+@pytest.mark.parametrize("text", ["", "{", "not base64!", "AAAA"])
+def test_neither_json_nor_pickle(text: str):
+    with pytest.raises(ValueError, match="neither JSON"):
+        PickleSerializer().deserialize(text)
+
+
+def test_a_serializer_may_be_anything_with_the_two_methods():
+    class Reversed:
+        def serialize(self, value: Any) -> str:
+            return JsonSerializer().serialize(value)[::-1]
+
+        def deserialize(self, value: str) -> Any:
+            return JsonSerializer().deserialize(value[::-1])
+
+    assert isinstance(Reversed(), BaseSerializer)
+    assert through({"a": Point(x=1)}, Reversed()) == {"a": Point(x=1)}
+
+
+async def test_serializing_is_safe_from_several_threads():
+    values = [{"n": n, "p": Point(x=n)} for n in range(20)]
+    serializer = JsonSerializer().knowing([Point])
+    assert await asyncio.gather(*(asyncio.to_thread(through, value, serializer) for value in values)) == values
