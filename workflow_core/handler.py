@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.draw import execution_svg
+from batonflow.workflow_core.engine.counts import ExecutionCounts
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.stream import StreamItem, StreamReader
@@ -89,6 +90,13 @@ class WorkflowHandler(EarlierHandler):
     def get_stop_event(self) -> StopEvent | None:
         """The event that ended the run, None while it goes on."""
         return self._run.ending.event if self._run.ending.done else None
+
+    @property
+    def execution_counts(self) -> ExecutionCounts:
+        """How often each step took and returned events so far, attached workflows included."""
+        counts = ExecutionCounts()
+        counts.add_run(self._run)
+        return counts
 
     async def stop_event_result(self) -> StopEvent:
         """Wait for the end and return the event that ended the run.

@@ -231,6 +231,7 @@ class Family:
         if child is None:
             return
         self.children.remove(child)
+        self.run.state.count_child(child.name, run.state)
         if not child.by_event and not self._resumable:
             self.finished.append(child)
         error = run.ending.error

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from batonflow.workflow_core.clock import current_source
@@ -162,6 +161,8 @@ class Run:
         if sender is not None:
             sender.undelivered += 1
             causes = sender.as_cause()
+            produced = sender.step.produced
+            produced[type(event)] = produced.get(type(event), 0) + 1
         elif self.recorder is not None:
             self.recorder.received(event, target)
         recoveries = sender.recoveries if sender is not None else None
@@ -239,13 +240,14 @@ class Run:
         assert task is not None
         self._unstarted -= 1
         hops = 0
-        turn_ends = perf_counter() + SECONDS_PER_TURN
+        stopwatch = self.source.stopwatch
+        turn_ends = stopwatch() + SECONDS_PER_TURN
         try:
             while True:
                 variables = self._enter(item, task)
                 try:
-                    if hops >= HOPS_PER_TURN or perf_counter() > turn_ends:
-                        hops, turn_ends = 0, perf_counter() + SECONDS_PER_TURN
+                    if hops >= HOPS_PER_TURN or stopwatch() > turn_ends:
+                        hops, turn_ends = 0, stopwatch() + SECONDS_PER_TURN
                         await asyncio.sleep(0)
                     result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from batonflow.workflow_core.engine.counts import ExecutionCounts
 from batonflow.workflow_core.journal.segments import Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
 from batonflow.workflow_core.events import Event
@@ -298,6 +299,8 @@ class RunState:
     """Events that a snapshot found on their way."""
     elapsed: float = 0.0
     """Seconds of the run's timeout used up before this process."""
+    child_counts: dict[str, ExecutionCounts] | None = None
+    """What the ended runs of attached workflows did, by name."""
 
     def step(self, spec: StepSpec) -> StepState:
         """The live side of a step, made at first use."""
@@ -305,6 +308,12 @@ class RunState:
         if state is None:
             state = self.steps[spec.name] = StepState(spec)
         return state
+
+    def count_child(self, name: str, ended: "RunState") -> None:
+        """Keep the numbers of an attached workflow's run that is over."""
+        if self.child_counts is None:
+            self.child_counts = {}
+        self.child_counts.setdefault(name, ExecutionCounts()).add(ended)
 
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)

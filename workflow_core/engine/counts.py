@@ -1,0 +1,71 @@
+"""How often each step of a run took and returned events: what a drawing of an execution shows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from batonflow.workflow_core.events import Event
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.engine.state import RunState
+
+__all__ = ["ExecutionCounts"]
+
+Counts = dict[type[Event], int]
+
+
+@dataclass(slots=True)
+class ExecutionCounts:
+    """Numbers of one run, or of all runs of an attached workflow within one run.
+
+    Attributes:
+        received: Step name -> event class -> deliveries; a step that takes a list is given one CollectionReleaseEvent.
+        produced: Step name -> event class -> how often the step returned or sent one.
+        children: Name of an attached workflow -> the numbers of its runs.
+        runs: How many runs were added up.
+    """
+
+    received: dict[str, Counts] = field(default_factory=dict[str, Counts])
+    produced: dict[str, Counts] = field(default_factory=dict[str, Counts])
+    children: "dict[str, ExecutionCounts]" = field(default_factory=dict[str, "ExecutionCounts"])
+    runs: int = 0
+
+    def add(self, state: "RunState", live: "Iterable[tuple[str, Run]]" = ()) -> None:
+        """Add a run.
+
+        Args:
+            state: Its state.
+            live: Name and run of those attached workflows that are still running; ended ones are known to the state.
+        """
+        self.runs += 1
+        for step in state.steps.values():
+            _add(self.received.setdefault(step.spec.name, {}), step.received)
+            _add(self.produced.setdefault(step.spec.name, {}), step.produced)
+        for name, ended in (state.child_counts or {}).items():
+            self._child(name).merge(ended)
+        for name, run in live:
+            self._child(name).add_run(run)
+
+    def add_run(self, run: "Run") -> None:
+        """Add a run with the runs that it has started and that are still going on."""
+        children = run.family.children if run.family is not None else ()
+        self.add(run.state, [(child.name, child.run) for child in children])
+
+    def merge(self, other: "ExecutionCounts") -> None:
+        """Add all runs of another record."""
+        self.runs += other.runs
+        for name, counts in other.received.items():
+            _add(self.received.setdefault(name, {}), counts)
+        for name, counts in other.produced.items():
+            _add(self.produced.setdefault(name, {}), counts)
+        for name, child in other.children.items():
+            self._child(name).merge(child)
+
+    def _child(self, name: str) -> "ExecutionCounts":
+        return self.children.setdefault(name, ExecutionCounts())
+
+
+def _add(into: Counts, counts: Counts) -> None:
+    for cls, count in counts.items():
+        into[cls] = into.get(cls, 0) + count
