@@ -15,7 +15,7 @@ from batonflow.workflow_core.collect import Cardinality, Collect
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
-from batonflow.workflow_core.retry_policy import RetryPolicy
+from batonflow.workflow_core.retrying import RetryPolicy
 
 __all__ = [
     "CatchErrorConfig",

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.draw import execution_svg
 from batonflow.workflow_core.engine.counts import ExecutionCounts
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.stream import StreamItem, StreamReader
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["WorkflowHandler"]
+
+
+execution_svg = at_first_use("batonflow.workflow_core.draw", "execution_svg")
 
 
 class _Events(AsyncIterator[Event]):

@@ -12,7 +12,6 @@ may ask for the same resource at once, and it is still built once.
 import asyncio
 import functools
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import MethodType
@@ -31,6 +30,7 @@ from typing import (
 )
 
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 __all__ = ["Resource", "ResourceConfig", "ResourceDefinition", "ResourceDescriptor", "ResourceManager"]
 
@@ -239,7 +239,7 @@ def _load_json(path: str, version: tuple[int, int]) -> Any:  # noqa: ARG001 - pa
     """Read a file once per process and version of it (time of change and size)."""
     with Path(path).open(encoding="utf-8") as file:
         try:
-            return json.load(file)
+            return from_json(file.read())
         except ValueError as error:
             error.add_note(f"in {path}")
             raise

@@ -29,6 +29,7 @@ from tenacity.stop import stop_base
 from tenacity.wait import wait_base
 from typing_extensions import override
 
+from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
@@ -72,22 +73,6 @@ __all__ = [
 
 Seconds: TypeAlias = int | float | timedelta
 ExceptionTypes: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
-
-
-@runtime_checkable
-class RetryPolicy(Protocol):
-    """Decides after each failure of a step whether and when it runs again."""
-
-    def next(self, elapsed_time: float, attempts: int, error: Exception, *, seed: int | None = None) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up.
-
-        Args:
-            elapsed_time: Seconds since the step's first attempt began.
-            attempts: Failures so far, this one included: 1 after the first.
-            error: What the step raised.
-            seed: Fixes the jitter. A policy without this parameter is called without it.
-        """
-        ...
 
 
 @runtime_checkable
@@ -573,31 +558,3 @@ def ExponentialBackoffRetryPolicy(  # noqa: N802
     return retry_policy(wait=wait(initial_delay, multiplier, max_delay), stop=stop_after_attempt(maximum_attempts))
 
 
-_TAKES_SEED: WeakKeyDictionary[type[RetryPolicy], bool] = WeakKeyDictionary()
-
-
-def _takes_seed(policy_class: type[RetryPolicy]) -> bool:
-    takes = _TAKES_SEED.get(policy_class)
-    if takes is None:
-        parameters = inspect.signature(policy_class.next).parameters
-        takes = "seed" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        _TAKES_SEED[policy_class] = takes
-    return takes
-
-
-def next_delay(policy: RetryPolicy, elapsed: float, attempts: int, error: Exception, seed: str) -> float | None:
-    """Ask ``policy`` what comes after a failure; the engine's way in.
-
-    Args:
-        policy: Any retry policy, also one whose ``next`` has no ``seed`` parameter.
-        elapsed: Seconds since the first attempt began.
-        attempts: Failures so far, from 1.
-        error: What the step raised.
-        seed: Names this failure among all; the same text gives the same jitter.
-
-    Returns:
-        Seconds to wait before the next attempt, or None to give up.
-    """
-    if not _takes_seed(type(policy)):
-        return policy.next(elapsed, attempts, error)
-    return policy.next(elapsed, attempts, error, seed=int.from_bytes(sha256(seed.encode()).digest()[:8]))

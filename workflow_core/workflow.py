@@ -5,19 +5,17 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.bridge import run_on_background_loop
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.compat.stepwise import StepwiseRun
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import DictState, StateCell
 from batonflow.workflow_core.decorators import StepFunction, WorkflowGraphCheck
-from batonflow.workflow_core.draw import workflow_svg
 from batonflow.workflow_core.engine.family import Family
 from batonflow.workflow_core.engine.runner import Observer, Run
 from batonflow.workflow_core.engine.state import RunState, current_item
@@ -30,17 +28,25 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.journal.memory import MemoryStore, open_store
-from batonflow.workflow_core.journal.recorder import Recorder
-from batonflow.workflow_core.observers import observer_for
+from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
 
+if TYPE_CHECKING:
+    from batonflow.workflow_core.journal.memory import MemoryStore
+
 __all__ = ["Workflow"]
 
 logger = logging.getLogger("batonflow.workflow_core")
+dispatcher = get_dispatcher("batonflow.workflow_core.observers")
+
+workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
+observer_for = at_first_use("batonflow.workflow_core.observers", "observer_for")
+open_store = at_first_use("batonflow.workflow_core.journal.memory", "open_store")
+stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
 ParentStop = Literal["finish", "cancel"]
 
@@ -149,7 +155,7 @@ class Workflow:
         options.serializer = serializer
         options.on_stall = on_stall
         options.timeout_excludes_waiting = timeout_excludes_waiting
-        options.store = open_store(store)
+        options.store = None if store is None else open_store(store)
         options.types = tuple(types)
         options.version = version
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
@@ -301,7 +307,7 @@ class Workflow:
         return self._options.resource_manager
 
     @property
-    def store(self) -> MemoryStore | None:
+    def store(self) -> "MemoryStore | None":
         """Where the runs are recorded."""
         return self._options.store
 
@@ -489,20 +495,16 @@ class Workflow:
         if restored is None:
             restored = RunState("", self.step_table)
         restored.run_id = run_id or restored.run_id or current_source().token()
-        run = (StepwiseRun if stepwise else Run)(self, restored, cell)
+        run = (stepwise_run if stepwise else Run)(self, restored, cell)
         if run.family is not None and children:
             run.family.restore(children["counts"], children["runs"])
         if ctx is not None:
             ctx.bind(run)
             run.handler_context = ctx
         self._options.runtime.add(run)
-        return self._with_recorder(run, run.state.run_id)
-
-    def _with_recorder(self, run: Run, root_id: str) -> Run:
         store = self._options.store
         if store is not None:
-            store.opened(run)
-            run.recorder = Recorder(store, root_id, run.path)
+            run.recorder = store.opened(run)
         self._options.last_state = run.state
         return run
 
@@ -549,6 +551,8 @@ class Workflow:
 
     def observer(self) -> Observer | None:
         """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""
+        if not (self._options.verbose or dispatcher.enabled):
+            return None
         return observer_for(verbose=self._options.verbose)
 
     def _repr_html_(self) -> str:

@@ -1,7 +1,8 @@
 """Snapshots of earlier formats, brought to the current one."""
 
-import json
 from typing import Any, cast
+
+from pydantic_core import from_json
 
 from batonflow.workflow_core.errors import ContextSerdeError
 
@@ -77,7 +78,7 @@ def _from_v0(data: dict[str, Any]) -> dict[str, Any]:
     for name in [*in_progress, *queues, *buffers]:
         if name in waiting:
             continue
-        queued = json.loads(queues.get(name) or "[]")
+        queued = from_json(queues.get(name) or "[]")
         collected = [event for events in buffers.get(name, {}).values() for event in events]
         workers[name] = {
             "queue": [_attempt(event) for event in [*(in_progress.get(name) or []), *queued]],

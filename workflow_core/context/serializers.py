@@ -5,7 +5,6 @@ called because a payload says so.
 """
 
 import importlib
-import json
 from collections.abc import Iterable
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -71,7 +70,7 @@ class JsonSerializer:
         """
         if _is_plain(value):
             return to_json(value, inf_nan_mode="constants").decode()
-        return json.dumps(self._encode(value))
+        return to_json(self._encode(value), inf_nan_mode="constants").decode()
 
     def deserialize(self, value: str) -> Any:
         """The value of a JSON text.
@@ -96,8 +95,8 @@ class JsonSerializer:
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(type(value))}
         try:
-            return json.loads(json.dumps(value))
-        except (TypeError, ValueError) as error:
+            return from_json(to_json(value, inf_nan_mode="constants"))
+        except (PydanticSerializationError, ValueError) as error:
             raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON") from error
 
     def _encode_model(self, model: BaseModel) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def _qualified(cls: type) -> str:
 
 def _key(key: Any) -> str:
     if key is None or isinstance(key, bool | int | float):
-        return json.loads(json.dumps({key: 0})).popitem()[0]
+        return next(iter(from_json(to_json({key: 0}))))
     raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
 
 

@@ -1,6 +1,5 @@
 """The key-value state as data: how it is written into a snapshot and read back."""
 
-import json
 import warnings
 from typing import Any, cast
 
@@ -71,7 +70,7 @@ def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: 
         values = cast("dict[str, Any]", data or {}).get("_data", data or {})
         read = {key: serializer.deserialize(value) for key, value in values.items()}
         return state_type.model_validate(read)
-    except (TypeError, ValueError, AttributeError, json.JSONDecodeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise ContextSerdeError(f"The state of the snapshot cannot be read: {error}") from error
 
 

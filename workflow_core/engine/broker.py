@@ -48,7 +48,7 @@ from batonflow.workflow_core.engine.ticks import (
 )
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StepFailedEvent, StopEvent, WorkflowFailedEvent
-from batonflow.workflow_core.retry_policy import next_delay
+from batonflow.workflow_core.retrying import next_delay
 
 __all__ = ["Broker"]
 

@@ -37,7 +37,6 @@ from batonflow.workflow_core.engine.commands import (
 )
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.family import Family
-from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 from batonflow.workflow_core.steps import StepSpec
@@ -48,6 +47,7 @@ from batonflow.workflow_core.events import Event, StopEvent
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.journal.recorder import Recorder
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Observer", "Run"]

@@ -10,6 +10,7 @@ from pydantic_core import from_json, to_json
 from batonflow.workflow_core.errors import RunInputMismatchError, StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.base import Record
+from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.types import dump_exception
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ class MemoryStore:
             if record["run_id"] == run_id
         ]
 
-    def opened(self, run: "Run") -> None:
-        """A run of this process writes here."""
+    def opened(self, run: "Run") -> Recorder:
+        """A run of this process writes here, through the recorder that this returns."""
         self._runs[run.state.run_id] = run
+        return Recorder(self, run.state.run_id, run.path)
 
     def known_run(self, run_id: str, event: Event) -> "Run | None":
         """The live or finished run of this id.
@@ -84,9 +86,9 @@ def _plain(record: Record) -> dict[str, Any]:
         "item": record.item,
         "attempt": record.attempt,
         "consumed": _value(record.consumed),
-        "writes": [(number, path, _value(value)) for number, path, value in record.writes],
-        "sends": [(number, _value(event), target) for number, event, target in record.sends],
-        "streamed": [(number, _value(event)) for number, event in record.streamed],
+        "writes": record.writes and [(number, path, _value(value)) for number, path, value in record.writes],
+        "sends": record.sends and [(number, _value(event), target) for number, event, target in record.sends],
+        "streamed": record.streamed and [(number, _value(event)) for number, event in record.streamed],
         "outcome": (record.outcome[0], _value(record.outcome[1])),
     }
 

@@ -84,7 +84,7 @@ class Recorder:
         segment.writes.append((item.done().writes, path, value))
 
     def _settle(self, segment: Segment) -> None:
-        group = segment.group()
+        group = segment.group() if segment.after else [segment]
         if isinstance(group, Segment):
             group.held_up.append(segment)
             return
@@ -92,11 +92,12 @@ class Recorder:
         held_up: list[Segment] = []
         for member in group:
             member.committed = True
-            held_up.extend(member.held_up)
+            if member.held_up:
+                held_up += member.held_up
+            # Cut the chain of segments, or it would reach back to the first one.
             member.after, member.held_up = [], []
-        for key, writer in list(self._writers.items()) if self._writers else ():
-            if writer.committed:
-                del self._writers[key]
+        if self._writers:
+            self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
         for other in held_up:
             if not other.committed:
                 self._settle(other)
