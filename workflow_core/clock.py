@@ -34,6 +34,9 @@ class Source:
     now: Callable[[], float] = staticmethod(time.time)
     """The wall clock in seconds since the epoch; survives a restart of the process. Asked twice a step, so no method."""
 
+    stopwatch: Callable[[], float] = staticmethod(time.perf_counter)
+    """Seconds of work; tells how long a task has kept the event loop to itself."""
+
     def monotonic(self) -> float:
         """Seconds that never run backwards; means nothing in another process."""
         return time.monotonic()

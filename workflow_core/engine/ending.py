@@ -178,7 +178,7 @@ class Ending:
         for timer in (*(item.timer for item in items), *(waiter.timer for waiter in waiters)):
             if timer is not None:
                 timer.cancel()
-        for task in {item.task for item in items if item.task is not None}:
+        for task in dict.fromkeys(item.task for item in items if item.task is not None):  # a set has no order to repeat
             if task is not current and not task.done():
                 self._stragglers += 1
                 task.add_done_callback(self._task_ended)

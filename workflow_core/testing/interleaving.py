@@ -13,6 +13,9 @@ from batonflow.workflow_core.testing.virtual_time import VirtualClockLoop, Virtu
 
 __all__ = ["SeededLoop", "SeededRun", "run_seeded"]
 
+_SHARE_OF_YIELDS = 0.3
+"""How often a step that could begin at once lets the others go first; by itself it does so only after long work."""
+
 
 class SeededLoop(VirtualClockLoop):
     """Runs tasks that are ready at the same time in an order drawn from a seed.
@@ -44,6 +47,21 @@ class SeededLoop(VirtualClockLoop):
                 start = end + 1
         ready.clear()
         ready.extend(handles)
+
+
+class _SeededSource(VirtualSource):
+    """Lets a task's turn seem to be over now and then, so that it yields to the others between two steps."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, ticks: list[str]) -> None:
+        super().__init__(loop, seed, ticks)
+        self._yields = random.Random(~seed)  # noqa: S311 - repeatability is the point
+        self._worked = 0.0
+        self.stopwatch = self._work
+
+    def _work(self) -> float:
+        if self._yields.random() < _SHARE_OF_YIELDS:
+            self._worked += 1.0
+        return self._worked
 
 
 def _drives_task(handle: asyncio.Handle) -> bool:
@@ -89,6 +107,6 @@ def run_seeded(make: Callable[[random.Random], Coroutine[Any, Any, Any]], seed: 
         return result
 
     with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
-        with use_source(VirtualSource(runner.get_loop(), seed, found.ticks)):
+        with use_source(_SeededSource(runner.get_loop(), seed, found.ticks)):
             found.result = runner.run(watched(), context=copy_context())
     return found

@@ -99,6 +99,8 @@ class VirtualSource(SeededSource):
         self._loop = loop
         self.tick_log = ticks
         self.now = lambda: START + loop.time()
+        # Real time would let equal seeds yield to the loop at different places.
+        self.stopwatch = loop.time
 
     def monotonic(self) -> float:
         return self._loop.time()
