@@ -72,8 +72,9 @@ class Broker:
 
     def decide(self, tick: Tick) -> list[Command]:
         """Take one tick and say what is to be done, in order."""
-        self._commands = commands = []
+        commands = self._commands
         _RULES[type(tick)](self, tick)
+        self._commands = []
         return commands
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -290,6 +291,11 @@ class Broker:
                 problem = _result_problem(item.spec, result)
                 if problem is not None:
                     self._on_failed(StepFailed(item, WorkflowRuntimeError(problem), tick.now))
+                    return
+                if any(issubclass(cls, StopEvent) for cls in set(map(type, result))):
+                    stop = next(event for event in result if isinstance(event, StopEvent))
+                    self._count_produced(item, stop)
+                    self._end(stop, None)
                     return
                 self._open_stream(item, cast("list[Event]", result))
         self._close(item)
