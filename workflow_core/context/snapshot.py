@@ -93,13 +93,14 @@ def _dump_children(run: "Run", serializer: BaseSerializer) -> dict[str, Any]:
     family = run.family
     assert family is not None
     runs = list(family.saved)
-    for child in [*family.finished, *family.children] if run.state.running else []:
+    for child in dict.fromkeys((*family.finished, *family.children)) if run.state.running else ():
         inner = child.run
         payload = dump_run(inner.state, inner.cell, inner.workflow.serializer, run=inner)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
             payload["result"] = serializer.serialize(inner.ending.event)
         call = list(child.call) if child.call is not None else None
-        runs.append({"name": child.name, "path": inner.path, "call": call, "payload": payload})
+        entry = {"name": child.name, "path": inner.path, "call": call, "by_event": child.by_event}
+        runs.append({**entry, "payload": payload})
     return {"counts": dict(family.counts), "runs": runs}
 
 
@@ -133,6 +134,10 @@ class _Writer:
             "in_progress": [{**self.item(item), "worker_id": item.worker} for item in [*executing, *answered]],
             "collected_events": {
                 buffer_id: [self.event(event) for events in buffer.have.values() for event in events]
+                for buffer_id, buffer in step.buffers.items()
+            },
+            "collect_needs": {
+                buffer_id: {f"{cls.__module__}.{cls.__qualname__}": count for cls, count in buffer.needs.items()}
                 for buffer_id, buffer in step.buffers.items()
             },
             "static_collect_events": [
@@ -329,6 +334,9 @@ class _Reader:
             buffer = step.buffers[buffer_id] = Buffer()
             for event in map(self._event, events):
                 buffer.have.setdefault(type(event), deque()).append(event)
+            needs = (worker.get("collect_needs") or {}).get(buffer_id) or {}
+            # Until the step collects again, only for saying what is lacking.
+            buffer.needs = {self._event_type(name): count for name, count in needs.items()}
         joins: dict[str, Any] = worker.get("joins") or {}
         if not joins and worker.get("static_collect_events"):
             events = [self._event(event) for event in worker["static_collect_events"]]
