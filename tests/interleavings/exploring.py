@@ -121,6 +121,8 @@ class _Exploration:
         if key in self.answered:
             return
         await asyncio.sleep(self.dice.choice((0, 0, 1, 2, 3, 5)))
+        if handler.get_stop_event() is not None:
+            return  # broken off meanwhile; the restored run is told
         if isinstance(event, Question):
             handler.ctx.send_event(Answer(who=event.who, turn=7, text="to nobody"))
             handler.ctx.send_event(Answer(who=event.who, turn=event.turn, text=key))

@@ -210,6 +210,17 @@ class Ending:
         if run.family is not None:
             run.family.ended()
 
+    def restore(self, event: StopEvent) -> None:
+        """The run was over when the snapshot was taken; its result is all that is left of it."""
+        self.over = self.done = self.resolved = True
+        self.event = event
+        if isinstance(event, WorkflowFailedEvent):
+            self.error = event.exception
+        elif isinstance(event, WorkflowTimedOutEvent):
+            self.error = WorkflowTimeoutError(f"Operation timed out after {event.timeout} seconds")
+        self._run.stream.end()
+        self._run.workflow.run_ended(self._run)
+
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""
         if self.resolved:

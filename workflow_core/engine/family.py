@@ -25,7 +25,7 @@ class Child:
         name: Under which the workflow is attached.
         run: The child's run.
         by_event: Whether an event started it; else a step called ``run()`` and awaits it.
-        call: For a called one: the delivery that called and the number of the call.
+        call: For a called one, while the attempt that called goes on: its delivery and the number of the call.
     """
 
     name: str
@@ -161,9 +161,22 @@ class Family:
         else:
             run = workflow.prepare_run(path=self._path(name), parent=self)
         progress.called[progress.calls] = run
-        self.children.append(Child(name, run, by_event=False, call=(item.id, progress.calls)))
+        child = Child(name, run, by_event=False, call=(item.id, progress.calls))
+        if saved is not None and "result" in saved["payload"]:
+            run.ending.restore(self.run.workflow.serializer.deserialize(saved["payload"]["result"]))
+            self.finished.append(child)
+            return run
+        self.children.append(child)
         run.begin(None if saved is not None else event)
         return run
+
+    def attempt_over(self, item: WorkItem) -> None:
+        """Nobody asks for the results of an attempt's calls any more; the next attempt calls anew."""
+        for child in self.children:
+            if child.call is not None and child.call[0] == item.id:
+                child.call = None
+        self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
+        self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
 
     def _take_saved(self, item_id: int, call: int) -> dict[str, Any] | None:
         for saved in self.saved:
@@ -173,12 +186,12 @@ class Family:
         return None
 
     def restart(self) -> None:
-        """Take up the children that events had started; called ones are taken up by the step that calls again."""
+        """Take up the children that events had started; called ones are taken up by the step that calls again, if it will."""
         attached = self.attached()
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
             run = attached[saved["name"]].prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
-            self.children.append(Child(saved["name"], run, by_event=True))
+            self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
             run.begin(None)
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
@@ -232,7 +245,7 @@ class Family:
             return
         self.children.remove(child)
         self.run.state.count_child(child.name, run.state)
-        if not child.by_event and not self._resumable:
+        if child.call is not None and not self._resumable:
             self.finished.append(child)
         error = run.ending.error
         if child.by_event and error is not None and not isinstance(run.ending.event, WorkflowCancelledEvent):

@@ -43,7 +43,7 @@ from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, WorkflowRuntimeError
-from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
@@ -310,6 +310,8 @@ class Run:
         if self.ending.over:
             return None
         returned = isinstance(tick, StepReturned)
+        if self.family is not None and item.progress is not None and item.progress.calls:
+            self.family.attempt_over(item)
         if item.spec.timeout is not None:
             self.waiting.stop_step_timer(item)
         if self.recorder is not None:
@@ -409,7 +411,7 @@ class Run:
             return
         cls = type(event)
         # The sender's own end, which waits behind its sends, is no work any more.
-        ending = [tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and tick.result is None]
+        ending = [tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)]
         idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
         qualified = f"{cls.__module__}.{cls.__qualname__}"
         self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
@@ -439,6 +441,10 @@ class Run:
     def observer(self) -> Observer | None:
         """Who hears this run, if anybody."""
         return self._observer
+
+
+def _starts_nothing(result: Any) -> bool:
+    return result is None or isinstance(result, InputRequiredEvent)
 
 
 def _changed(before: ContextVars) -> bool:
