@@ -1,9 +1,10 @@
-"""Runs a program under one seed and checks what has to hold in every order; some seeds break it off and go on elsewhere."""
+"""Runs a program under a seed and checks what has to hold in every order; some seeds break it off and restore it."""
 
 import asyncio
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 
 from batonflow.workflow_core import Context, Event, WorkflowCancelledByUser, WorkflowHandler
 from batonflow.workflow_core.testing import SeededRun, run_seeded
@@ -22,8 +23,12 @@ def explore(program: Program, seed: int) -> SeededRun:
 
     ``result`` of the returned run is the number of restores that took place.
     """
-    found = run_seeded(lambda dice: _Exploration(program, dice, interrupts(seed)).run(), seed)
-    assert found.tasks_left == []
+    try:
+        found = run_seeded(lambda dice: _Exploration(program, dice, interrupts(seed)).run(), seed)
+        assert found.tasks_left == []
+    except BaseException as error:
+        error.add_note(f"{program.make.__name__} under seed {seed}")
+        raise
     return found
 
 
@@ -60,7 +65,7 @@ class _Exploration:
         return self.restores
 
     async def _break_off(self, handler: WorkflowHandler) -> dict[str, object] | None:
-        """Save the run at a moment that the dice choose, cancel it, and give the snapshot; None when it was over before."""
+        """Save the run at a moment that the dice choose and cancel it; None when it was over before."""
         caller = asyncio.create_task(self._answer(handler))
         if self.dice.random() < 0.6:
             await asyncio.sleep(self.dice.random() * self.program.seconds)
@@ -74,10 +79,8 @@ class _Exploration:
         payload = json.loads(json.dumps(handler.ctx.to_dict()))
         await handler.cancel_run()
         await asyncio.wait([caller])
-        try:
+        with suppress(WorkflowCancelledByUser):
             await handler
-        except WorkflowCancelledByUser:
-            pass
         self.streamed += [item.event async for item in handler.subscribe()][:-1]
         return payload
 
@@ -107,7 +110,7 @@ class _Exploration:
             assert not any(worker.values()), f"step {name} still holds {worker}"
 
     async def _answer(self, handler: WorkflowHandler) -> None:
-        """Answer questions, those asked before a restore among them, in an order of the dice, and send what fits nobody."""
+        """Answer the questions, also those asked before a restore, in an order of the dice; send misfits too."""
         open_questions = [event for event in self.streamed if isinstance(event, Question | Approval)]
         async with asyncio.TaskGroup() as group:
             for event in open_questions:

@@ -1,13 +1,12 @@
 """Six workflows whose steps pause at places drawn from a seed, each with what has to come out whatever the order.
 
-Every delivery is counted twice: in the state (``handled``) and on the stream (``Seen``). Pauses come from ``dice``; what the
-steps do does not depend on them.
+Every delivery is counted twice: in the state (``handled``) and on the stream (``Seen``). Pauses come from ``dice``;
+what the steps do does not depend on them.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -101,7 +100,7 @@ class Program:
         limits: Step -> how many executions may work at a time.
     """
 
-    make: Callable[[random.Random], Explored]
+    make: type[Explored]
     result: object
     handled: set[str]
     seconds: float
@@ -113,7 +112,7 @@ class Program:
         return self.handled | self.seen_besides
 
 
-# --- chain: one event at a time, with side events that are counted in at the end -----------------------------------------
+# --- chain: one event at a time, with side events that are counted in at the end
 
 
 class Hop(Event):
@@ -177,7 +176,7 @@ CHAIN = Program(
     limits={"aside": 1},
 )
 
-# --- fan-out and fan-in: events sent by hand, taken by two steps, collected in two buffers, joined ------------------------
+# --- fan-out and fan-in: events sent by hand, taken by two steps, collected in two buffers, joined
 
 
 class Work(Event):
@@ -257,7 +256,7 @@ FAN_OUT = Program(
     limits={"build": 3, "audit": 2},
 )
 
-# --- streams of lists: nested, with an empty one, members that leave, a retry inside and a second collector ---------------
+# --- streams of lists: nested, with an empty one, members that leave, a retry inside and a second collector
 
 
 class Page(Event):
@@ -333,7 +332,7 @@ LISTS = Program(
     limits={"read": 2},
 )
 
-# --- waits: two questions in one step, told apart by requirements, one that nobody answers, one answered by a step --------
+# --- waits: two questions in one step, told apart by requirements, one that nobody answers, one answered by a step
 
 
 class Patient(Event):
@@ -413,7 +412,7 @@ WAITS = Program(
     limits={"ask": 2},
 )
 
-# --- retries with timers, and what remains after them handed to @catch_error ----------------------------------------------
+# --- retries with timers, and what remains after them handed to @catch_error
 
 
 class Job(Event):
@@ -473,7 +472,7 @@ RETRIES = Program(
     limits={"job": 2},
 )
 
-# --- parent and children: one kind that a step runs, one kind that events start -------------------------------------------
+# --- parent and children: one kind that a step runs, one kind that events start
 
 
 class Order(Event):

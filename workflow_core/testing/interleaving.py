@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from batonflow.workflow_core.clock import use_source
 from batonflow.workflow_core.testing.virtual_time import VirtualClockLoop, VirtualSource
@@ -31,10 +31,11 @@ class SeededLoop(VirtualClockLoop):
         self._random = random.Random(seed)  # noqa: S311 - repeatability is the point
 
     def _run_once(self) -> None:
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # pyright: ignore
+        # asyncio has no public way to order what is ready; the tests of this module notice when it changes.
+        ready = cast("deque[asyncio.Handle]", getattr(self, "_ready"))  # noqa: B009
         if len(ready) > 1:
             self._shuffle(ready)
-        super()._run_once()  # type: ignore[misc]  # pyright: ignore
+        super()._run_once()  # type: ignore[misc]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
 
     def _shuffle(self, ready: "deque[asyncio.Handle]") -> None:
         handles = list(ready)
@@ -106,7 +107,9 @@ def run_seeded(make: Callable[[random.Random], Coroutine[Any, Any, Any]], seed: 
         found.tasks_left = sorted(task.get_name() for task in asyncio.all_tasks() if task is not here)
         return result
 
-    with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
-        with use_source(_SeededSource(runner.get_loop(), seed, found.ticks)):
-            found.result = runner.run(watched(), context=copy_context())
+    with (
+        asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner,
+        use_source(_SeededSource(runner.get_loop(), seed, found.ticks)),
+    ):
+        found.result = runner.run(watched(), context=copy_context())
     return found

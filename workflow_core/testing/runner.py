@@ -63,8 +63,7 @@ class WorkflowTestRunner:
         """
         left_out = set(exclude_events or ())
         handler = self._workflow.run(ctx=ctx, start_event=start_event or StartEvent())
-        collected = [
-            event async for event in handler.stream_events(expose_internal=expose_internal) if type(event) not in left_out
-        ]
+        streamed = handler.stream_events(expose_internal=expose_internal)
+        collected = [event async for event in streamed if type(event) not in left_out]
         result = await handler
         return WorkflowTestResult(collected, dict(Counter(type(event) for event in collected)), result, handler.ctx)

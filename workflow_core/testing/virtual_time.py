@@ -103,6 +103,7 @@ class VirtualSource(SeededSource):
         self.stopwatch = loop.time
 
     def monotonic(self) -> float:
+        """Virtual seconds since the loop was made."""
         return self._loop.time()
 
 
