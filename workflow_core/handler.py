@@ -14,6 +14,7 @@ from batonflow.workflow_core.stream import StreamItem, StreamReader
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["WorkflowHandler"]
 
@@ -93,6 +94,11 @@ class WorkflowHandler(EarlierHandler):
     def get_stop_event(self) -> StopEvent | None:
         """The event that ended the run, None while it goes on."""
         return self._run.ending.event if self._run.ending.done else None
+
+    @property
+    def workflow(self) -> "Workflow":
+        """The workflow that runs."""
+        return self._run.workflow
 
     @property
     def execution_counts(self) -> ExecutionCounts:

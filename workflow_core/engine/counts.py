@@ -20,12 +20,15 @@ class ExecutionCounts:
     """Numbers of one run, or of all runs of an attached workflow within one run.
 
     Attributes:
-        received: Step name -> event class -> deliveries; a step that takes a list is given one CollectionReleaseEvent.
+        executions: Step name -> deliveries that the step was given.
+        received: Step name -> event class -> how many of them; to a step that takes a list comes one
+            CollectionReleaseEvent, to one that joins several events one of each.
         produced: Step name -> event class -> how often the step returned or sent one.
         children: Name of an attached workflow -> the numbers of its runs.
         runs: How many runs were added up.
     """
 
+    executions: dict[str, int] = field(default_factory=dict[str, int])
     received: dict[str, Counts] = field(default_factory=dict[str, Counts])
     produced: dict[str, Counts] = field(default_factory=dict[str, Counts])
     children: "dict[str, ExecutionCounts]" = field(default_factory=dict[str, "ExecutionCounts"])
@@ -40,8 +43,14 @@ class ExecutionCounts:
         """
         self.runs += 1
         for step in state.steps.values():
-            _add(self.received.setdefault(step.spec.name, {}), step.received)
-            _add(self.produced.setdefault(step.spec.name, {}), step.produced)
+            name = step.spec.name
+            count = sum(step.received.values())
+            self.executions[name] = self.executions.get(name, 0) + count
+            received = step.received
+            if len(step.spec.slots) > 1:  # a join's delivery is counted under the event that came last
+                received = {slot.types[0]: count for slot in step.spec.slots}
+            _add(self.received.setdefault(name, {}), received)
+            _add(self.produced.setdefault(name, {}), step.produced)
         for name, ended in (state.child_counts or {}).items():
             self._child(name).merge(ended)
         for name, run in live:
@@ -55,6 +64,8 @@ class ExecutionCounts:
     def merge(self, other: "ExecutionCounts") -> None:
         """Add all runs of another record."""
         self.runs += other.runs
+        for name, count in other.executions.items():
+            self.executions[name] = self.executions.get(name, 0) + count
         for name, counts in other.received.items():
             _add(self.received.setdefault(name, {}), counts)
         for name, counts in other.produced.items():

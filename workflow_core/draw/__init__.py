@@ -1,0 +1,185 @@
+"""Drawings of workflows: what runs can do, and what a run did. As one self-contained HTML or SVG file, or Mermaid text.
+
+Nothing is fetched and no script runs in the files; colours follow the reader's light or dark setting.
+"""
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from batonflow.workflow_core.draw.mermaid import mermaid
+from batonflow.workflow_core.draw.scene import Scene, scene_of
+from batonflow.workflow_core.draw.svg import html_page, svg
+from batonflow.workflow_core.engine.counts import ExecutionCounts
+from batonflow.workflow_core.representation.build import get_workflow_representation
+from batonflow.workflow_core.workflow import Workflow
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.handler import WorkflowHandler
+
+__all__ = [
+    "Drawing",
+    "draw_all_possible_flows",
+    "draw_all_possible_flows_mermaid",
+    "draw_most_recent_execution",
+    "draw_most_recent_execution_mermaid",
+    "execution_svg",
+    "workflow_svg",
+]
+
+
+class Drawing:
+    """A drawing as SVG text, which a notebook shows as a picture."""
+
+    def __init__(self, svg_text: str) -> None:
+        self.svg = svg_text
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow:auto">{self.svg}</div>'
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw_all_possible_flows(
+    workflow: Workflow | type[Workflow],
+    filename: str | PathLike[str] = "workflow_all_flows.html",
+    notebook: bool = False,
+    max_label_length: int | None = None,
+    include_child_workflows: bool = True,
+) -> Drawing | None:
+    """Draw every way that events can take through a workflow into a file.
+
+    Args:
+        workflow: A workflow, with those attached to it, or a class.
+        filename: Where to write; with the ending ``.svg`` the picture alone, else an HTML page around it.
+        notebook: Also return the drawing, so that a notebook shows it.
+        max_label_length: Cut names to this many characters; the last is then ``*``.
+        include_child_workflows: Draw attached workflows as boxes inside the drawing.
+
+    Raises:
+        OSError: The file cannot be written.
+
+    Example:
+        >>> draw_all_possible_flows(MyWorkflow, filename="flow.html")
+    """
+    scene = _flows(workflow, max_label_length, include_child_workflows)
+    return _written(scene, svg(scene), filename, notebook=notebook)
+
+
+def draw_all_possible_flows_mermaid(
+    workflow: Workflow | type[Workflow],
+    filename: str | PathLike[str] | None = "workflow_all_flows.mermaid",
+    max_label_length: int | None = None,
+    include_child_workflows: bool = True,
+) -> str:
+    """Return every way that events can take through a workflow as Mermaid text.
+
+    Args:
+        workflow: As for ``draw_all_possible_flows``.
+        filename: Where to write the text as well; empty or None for nowhere.
+        max_label_length: As for ``draw_all_possible_flows``.
+        include_child_workflows: As for ``draw_all_possible_flows``.
+
+    Raises:
+        OSError: The file cannot be written.
+
+    Example:
+        >>> print(draw_all_possible_flows_mermaid(MyWorkflow, filename=None))
+    """
+    return _written_text(mermaid(_flows(workflow, max_label_length, include_child_workflows)), filename)
+
+
+def draw_most_recent_execution(
+    handler: "WorkflowHandler | Workflow",
+    filename: str | PathLike[str] = "workflow_recent_execution.html",
+    notebook: bool = False,
+    max_label_length: int | None = None,
+) -> Drawing | None:
+    """Draw what a run did into a file: the numbers say how often; what did not happen is pale.
+
+    Args:
+        handler: A run, finished or not, or a workflow, whose run started last is drawn.
+        filename: As for ``draw_all_possible_flows``.
+        notebook: As for ``draw_all_possible_flows``.
+        max_label_length: As for ``draw_all_possible_flows``.
+
+    Raises:
+        ValueError: The workflow has not run yet.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> handler = workflow.run()
+        >>> await handler
+        >>> draw_most_recent_execution(handler, filename="run.html")
+    """
+    scene, subtitle = _execution(handler, max_label_length)
+    return _written(scene, svg(scene, subtitle), filename, notebook=notebook)
+
+
+def draw_most_recent_execution_mermaid(
+    handler: "WorkflowHandler | Workflow",
+    filename: str | PathLike[str] | None = "workflow_recent_execution.mermaid",
+    max_label_length: int | None = None,
+) -> str:
+    """Return what a run did as Mermaid text, with the numbers on the arrows; dotted ones were not taken.
+
+    Args:
+        handler: As for ``draw_most_recent_execution``.
+        filename: Where to write the text as well; empty or None for nowhere.
+        max_label_length: As for ``draw_all_possible_flows``.
+
+    Raises:
+        ValueError: The workflow has not run yet.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> print(draw_most_recent_execution_mermaid(handler, filename=None))
+    """
+    return _written_text(mermaid(_execution(handler, max_label_length)[0]), filename)
+
+
+def workflow_svg(workflow: Workflow | type[Workflow]) -> str:
+    """Return the drawing of every way through a workflow as SVG text."""
+    return svg(_flows(workflow, None, with_children=True))
+
+
+def execution_svg(handler: "WorkflowHandler | Workflow") -> str:
+    """Return the drawing of what a run did as SVG text.
+
+    Raises:
+        ValueError: A workflow was given that has not run yet.
+    """
+    return svg(*_execution(handler, None))
+
+
+def _flows(workflow: Workflow | type[Workflow], max_label_length: int | None, with_children: bool) -> Scene:
+    graph = get_workflow_representation(workflow)
+    if not with_children:
+        graph.children, graph.links = {}, []
+    return scene_of(graph, max_label_length=max_label_length)
+
+
+def _execution(source: "WorkflowHandler | Workflow", max_label_length: int | None) -> tuple[Scene, str]:
+    if isinstance(source, Workflow):
+        workflow, state = source, source.last_state
+        if state is None:
+            raise ValueError(f"{type(source).__name__} has not run yet: draw its execution after workflow.run(...)")
+        counts, run_id = ExecutionCounts(), state.run_id
+        counts.add(state)
+    else:
+        workflow, counts, run_id = source.workflow, source.execution_counts, source.run_id
+    scene = scene_of(get_workflow_representation(workflow), counts, max_label_length=max_label_length)
+    return scene, f"What run {run_id} did: numbers say how often, pale parts did not take place"
+
+
+def _written(scene: Scene, drawing: str, filename: str | PathLike[str], *, notebook: bool) -> Drawing | None:
+    path = Path(filename)
+    path.write_text(drawing if path.suffix.lower() == ".svg" else html_page(scene.title, drawing), encoding="utf-8")
+    return Drawing(drawing) if notebook else None
+
+
+def _written_text(text: str, filename: str | PathLike[str] | None) -> str:
+    if filename:
+        Path(filename).write_text(text, encoding="utf-8")
+    return text
