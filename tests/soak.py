@@ -96,11 +96,11 @@ def _page(tallies: dict[str, Tally], seeds: int, seconds: float, commit: str) ->
     )
     return f"""# Seeded interleavings
 
-Written by `make soak`: each workflow of `tests/interleavings/workflows.py` runs under {seeds} seeds, each of them twice.
-A seed decides the order of concurrent steps, their pauses, and for two of five seeds the moments at which the run
-is saved, broken off and restored. In every order each delivery is handled exactly once (counted in the state and on the
-stream), the result is the same, no more steps work at a time than there are workers, and no task, timer, queue or wait
-is left; the second run of a seed makes the same ticks as the first.
+Written by `make soak`: each workflow of `tests/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
+decides the order of concurrent steps, their pauses, and for two of five seeds the moments at which the run is saved,
+broken off and restored. In every order each delivery is handled exactly once (counted in the state and on the stream),
+the result is the same, no more steps work at a time than there are workers, and no task, timer, queue or wait is left;
+the second run of a seed makes the same ticks as the first.
 
 | workflow | seeds | different orders | restores | ticks | failures |
 |---|---|---|---|---|---|
