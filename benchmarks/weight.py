@@ -1,7 +1,5 @@
 """What a process weighs after it has run one workflow (`weight.py workflow`) or one agent (`weight.py agent`); prints JSON."""
 
-import json
-import resource
 import sys
 
 HEAVY = ("openai", "anthropic", "httpx", "httpx2", "tiktoken", "transformers", "requests", "aiohttp")
@@ -25,5 +23,10 @@ def run_agent() -> None:
 
 
 {"workflow": run_workflow, "agent": run_agent}[sys.argv[1]]()
+modules, heavy = len(sys.modules), [name for name in HEAVY if name in sys.modules]
+
+import json  # noqa: E402 - what the measuring needs must not be counted
+import resource  # noqa: E402 - the same
+
 mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"modules": len(sys.modules), "mib": mib, "heavy": [name for name in HEAVY if name in sys.modules]}))
+print(json.dumps({"modules": modules, "mib": mib, "heavy": heavy}))

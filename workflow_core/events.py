@@ -10,7 +10,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    WithJsonSchema,
+    model_serializer,
+)
 from pydantic.functional_serializers import SerializerFunctionWrapHandler
 
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
@@ -45,6 +54,7 @@ SerializableException = Annotated[
     Exception,
     BeforeValidator(load_exception),
     PlainSerializer(dump_exception, when_used="json"),
+    WithJsonSchema({"type": "object", "properties": {"exception_type": {}, "exception_message": {}}}),
 ]
 """An exception field that is written as type name and message, and read back without calling anything else."""
 

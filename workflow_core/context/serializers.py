@@ -94,10 +94,9 @@ class JsonSerializer:
             return value
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(type(value))}
-        try:
+        if isinstance(value, str | int | float):  # enums and other kinds of plain values
             return from_json(to_json(value, inf_nan_mode="constants"))
-        except (PydanticSerializationError, ValueError) as error:
-            raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON") from error
+        raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON")
 
     def _encode_model(self, model: BaseModel) -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
