@@ -5,7 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from batonflow.workflow_core.errors import RunInputMismatchError, StoreError
 from batonflow.workflow_core.events import Event, StopEvent
@@ -39,7 +39,11 @@ class MemoryStore:
         for record in records:
             if record.kind == "started" and not record.path and record.consumed is not None:
                 self._inputs[record.run_id] = _input(record.consumed)
-        self._transactions.append(to_json([_plain(record) for record in records], fallback=_encode, inf_nan_mode="constants"))
+        try:
+            written = to_json([_plain(record) for record in records], fallback=_encode, inf_nan_mode="constants")
+        except PydanticSerializationError as error:
+            raise _unwritable(records, error) from error
+        self._transactions.append(written)
 
     def history(self, run_id: str) -> list[dict[str, Any]]:
         """The records of a run in the order of their commits; each says with ``transaction`` which belong together."""
@@ -118,6 +122,22 @@ def _encode(value: Any) -> Any:
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be recorded: keep it out of events and state, or make it "
         "a pydantic model, a dataclass or plain data"
     )
+
+
+def _unwritable(records: Sequence[Record], error: PydanticSerializationError) -> StoreError:
+    """What to say of records that cannot be encoded: the first state key, event or result at fault."""
+    for record in records:
+        named = [(f"State key {path!r}", value) for _, path, value in record.writes]
+        named += [(f"Sent event {type(event).__name__}", event) for _, event, _ in record.sends]
+        named += [(f"Streamed event {type(event).__name__}", event) for _, event in record.streamed]
+        named += [("The start event", record.consumed), ("The result", record.outcome[1])]
+        for name, value in named:
+            try:
+                to_json(_value(value), fallback=_encode)
+            except PydanticSerializationError as inner:
+                where = f" of step {record.step}" if record.step else ""
+                return StoreError(f"{name}{where}: {str(inner).partition('StoreError: ')[2] or inner}")
+    return StoreError(str(error))
 
 
 def open_store(store: "str | PathLike[str] | MemoryStore | None") -> MemoryStore | None:
