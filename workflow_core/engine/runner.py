@@ -42,7 +42,7 @@ from batonflow.workflow_core.stream import StreamLog, StreamReader
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
-from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, WorkflowRuntimeError
+from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 
 if TYPE_CHECKING:
@@ -120,7 +120,11 @@ class Run:
             self._observer.run_started(self, event)
         if event is not None:
             if self.recorder is not None:
-                self.recorder.started(event)
+                try:
+                    self.recorder.started(event)
+                except StoreError as error:
+                    self.ending.fail("", error)
+                    return
             self.feed(EventArrived(event))
         else:
             self._restart()

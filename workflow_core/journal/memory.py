@@ -36,13 +36,13 @@ class MemoryStore:
 
     def commit(self, records: Sequence[Record]) -> None:
         """Keep records that belong together."""
-        for record in records:
-            if record.kind == "started" and not record.path and record.consumed is not None:
-                self._inputs[record.run_id] = _input(record.consumed)
         try:
             written = to_json([_plain(record) for record in records], fallback=_encode, inf_nan_mode="constants")
         except PydanticSerializationError as error:
             raise _unwritable(records, error) from error
+        for record in records:
+            if record.kind == "started" and not record.path and record.consumed is not None:
+                self._inputs[record.run_id] = _input(record.consumed)
         self._transactions.append(written)
 
     def history(self, run_id: str) -> list[dict[str, Any]]:
@@ -66,9 +66,9 @@ class MemoryStore:
             RunInputMismatchError: It was started with other input.
         """
         run = self._runs.get(run_id)
-        if run is None:
-            return None
         known = self._inputs.get(run_id)
+        if run is None or (known is None and run.ending.done):
+            return None  # never begun, as its start could not be recorded
         if known is not None and known != _input(event):
             raise RunInputMismatchError(
                 f"Run {run_id!r} was started with other input: {known.decode()[:200]}. Use the same input, or another run_id"

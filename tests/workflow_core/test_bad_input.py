@@ -1,0 +1,290 @@
+"""What users do wrong: every message says what was wrong, and the next run is unharmed."""
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+from batonflow.workflow_core import (
+    Context,
+    ContextSerdeError,
+    Event,
+    HumanResponseEvent,
+    StartEvent,
+    StepCancelledError,
+    StopEvent,
+    Workflow,
+    WorkflowRuntimeError,
+    WorkflowValidationError,
+    step,
+)
+from batonflow.workflow_core.errors import NoRunningLoopError
+from batonflow.workflow_core.events import UnhandledEvent
+from tests.workflow_core.flows import streamed, until
+
+
+class Start(StartEvent):
+    n: int = 0
+
+
+class Item(Event):
+    n: int = 0
+
+
+class Stray(Event):
+    pass
+
+
+class Opaque:
+    pass
+
+
+class Flow(Workflow):
+    """Does what its start event says, right or wrong."""
+
+    @step
+    async def go(self, ctx: Context, ev: Start) -> Item | list[Item] | StopEvent | None:
+        what = ev.get("what")
+        if what == "cancel":
+            raise asyncio.CancelledError
+        if what == "exit":
+            raise SystemExit("told to")
+        if what == "list":
+            return [Item(n=1), 7]  # type: ignore[list-item]
+        if what == "text":
+            return "text"  # type: ignore[return-value]
+        if what == "unknown":
+            ctx.send_event(Stray())
+            await asyncio.sleep(0)
+        if what == "opaque":
+            await ctx.store.set("thing", Opaque())
+        if what == "stop by hand":
+            ctx.send_event(StopEvent(result="by hand"))
+            await asyncio.sleep(0)
+        if what == "wait":
+            await ctx.wait_for_event(HumanResponseEvent)
+        return StopEvent(result=ev.n)
+
+    @step
+    async def take(self, ev: Item) -> None: ...
+
+
+async def unharmed(flow: Workflow) -> None:
+    """A run that follows a bad one is as good as ever."""
+    assert await flow.run(n=5) == 5
+
+
+async def test_a_wrong_signature():
+    with pytest.raises(WorkflowValidationError, match=r"at least one parameter annotated as type Event: .*Bad.go has none"):
+
+        class Bad(Workflow):
+            @step
+            async def go(self, ev: int) -> StopEvent: ...
+
+    await unharmed(Flow())
+
+
+async def test_an_unknown_event_is_told_and_ignored():
+    flow = Flow()
+    shown = await streamed(flow.run(what="unknown"), internal=True)
+    assert [event.event_type for event in shown if isinstance(event, UnhandledEvent)] == ["Stray"]
+    await unharmed(flow)
+
+
+async def test_wrong_types_in_the_arguments_of_run():
+    flow = Flow(num_concurrent_runs=1)
+    with pytest.raises(WorkflowRuntimeError, match=r"(?s)Failed creating a start event of type Start.*n.*integer"):
+        flow.run(n="many")
+    await unharmed(flow)
+
+
+async def test_state_that_is_no_json():
+    flow = Flow()
+    handler = flow.run(what="opaque")
+    await handler
+    with pytest.raises(ValueError, match=r"State key 'thing' holds a Opaque.*pydantic model, or use PickleSerializer"):
+        handler.ctx.to_dict()
+    await unharmed(flow)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        [],
+        "text",
+        {"a": 1},
+        {"version": "two"},
+        {"version": True},
+        {"version": 2, "is_running": True, "workers": "none"},
+        {"version": 2, "is_running": True, "workers": {"go": {"queue": [{"event": "no json"}]}}},
+        {"version": 2, "is_running": True, "workers": {"go": {"queue": [{"event": "3"}]}}},
+        {"version": 2, "is_running": True, "workers": {"go": {"queue": [{}]}}},
+        {"version": 2, "is_running": True, "workers": {"go": {"collected_waiters": [{"waiting_for_event": "x.Y"}]}}},
+        {"version": 2, "workers": {}, "state": {"state_data": 3}},
+        {"version": 2, "workers": {}, "state": {"state_data": {"_data": {"k": "{"}}}},
+        {"version": 2, "workers": {}, "state": {"state_data": '{"__is_pydantic": true, "value": {}, "qualified_name": "os.x"}'}},
+        {"version": 1, "workers": [1, 2]},
+        {"version": 0, "queues": {"go": "not json"}, "is_running": True},
+        {"version": 2, "workers": {"go": 3}},
+        {"version": 2, "workers": {}, "streams": {"1": {"source_step": "go"}}},
+        {"version": 2, "workers": {"go": {"in_progress": [{"event": None, "progress": {}}]}}},
+    ],
+)
+async def test_a_corrupt_or_foreign_snapshot(payload: Any):
+    flow = Flow()
+    with pytest.raises(ContextSerdeError):
+        Context.from_dict(flow, payload)
+    await unharmed(flow)
+
+
+async def test_a_snapshot_of_a_newer_version():
+    with pytest.raises(ContextSerdeError, match=r"version 3, this library reads up to 2.*newer version"):
+        Context.from_dict(Flow(), {"version": 3, "workers": {}})
+
+
+async def test_a_step_that_raises_cancelled_error():
+    flow = Flow()
+    with pytest.raises(StepCancelledError, match="Step go raised CancelledError by itself"):
+        await flow.run(what="cancel")
+    await unharmed(flow)
+
+
+async def test_a_step_that_raises_system_exit():
+    flow = Flow(num_concurrent_runs=1)
+    with pytest.raises(SystemExit, match="told to"):
+        await flow.run(what="exit")
+    await unharmed(flow)
+
+
+async def test_a_list_with_something_that_is_no_event():
+    flow = Flow()
+    with pytest.raises(WorkflowRuntimeError, match="Step function go returned a list whose member 1 is int"):
+        await flow.run(what="list")
+    await unharmed(flow)
+
+
+async def test_a_result_that_is_no_event():
+    flow = Flow()
+    with pytest.raises(WorkflowRuntimeError, match="Step function go returned str instead of an Event instance."):
+        await flow.run(what="text")
+    await unharmed(flow)
+
+
+async def test_two_children_of_one_name():
+    flow = Flow(workflows={"child": Flow()})
+    with pytest.raises(WorkflowValidationError, match="A workflow named 'child' is already attached to Flow"):
+        flow.add_workflows(child=Flow())
+    await unharmed(flow)
+
+
+async def test_a_stop_event_sent_by_hand():
+    flow = Flow()
+    shown = await streamed(flow.run(what="stop by hand", n=3), internal=True)
+    assert [event.event_type for event in shown if isinstance(event, UnhandledEvent)] == ["StopEvent"]
+    await unharmed(flow)
+
+
+async def test_sending_to_a_finished_run():
+    flow = Flow()
+    handler = flow.run(n=1)
+    await handler
+    with pytest.raises(WorkflowRuntimeError, match=r"Run .* is over, .*Item was not delivered. Start a new run"):
+        await handler.send_event(Item())
+    await unharmed(flow)
+
+
+def test_awaiting_from_another_loop_or_thread():
+    flow = Flow()
+    here = asyncio.new_event_loop()
+    errors: list[BaseException] = []
+
+    async def start() -> Any:
+        return flow.run(what="wait", n=4)
+
+    async def wait(handler: Any) -> None:
+        try:
+            await handler
+        except WorkflowRuntimeError as error:
+            errors.append(error)
+
+    handler = here.run_until_complete(start())
+    thread = threading.Thread(target=lambda: asyncio.run(wait(handler)))
+    thread.start()
+    thread.join()
+    asyncio.run(wait(handler))
+    assert len(errors) == 2
+    assert all("belongs to another event loop" in str(error) and "run_sync()" in str(error) for error in errors)
+
+    async def finish() -> Any:
+        await until(lambda: handler.ctx.to_dict()["workers"]["go"]["collected_waiters"])
+        handler.ctx.send_event(HumanResponseEvent())
+        return await handler
+
+    assert here.run_until_complete(finish()) == 4
+    here.close()
+
+
+async def test_sending_from_another_thread_works():
+    flow = Flow()
+    handler = flow.run(what="wait", n=4)
+    await until(lambda: handler.ctx.to_dict()["workers"]["go"]["collected_waiters"])
+    await asyncio.to_thread(handler.ctx.send_event, HumanResponseEvent())
+    assert await handler == 4
+
+
+def test_run_without_a_loop():
+    flow = Flow()
+    with pytest.raises(NoRunningLoopError, match=r"Flow.run\(\) needs a running event loop: .*run_sync\(\)"):
+        flow.run()
+    assert flow.run_sync(n=5) == 5
+
+
+async def test_a_handler_dropped_while_its_run_goes_on():
+    done = asyncio.Event()
+
+    class Slow(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            await asyncio.sleep(0.005)
+            done.set()
+            return StopEvent(result=ev.get("n"))
+
+    flow = Slow()
+    flow.run()
+    gc.collect()
+    await asyncio.wait_for(done.wait(), 5)
+    await unharmed(flow)
+
+
+def test_a_loop_that_is_closed_during_a_run_leaves_the_id_free():
+    flow = Flow()
+
+    async def start() -> None:
+        flow.run(run_id="left behind", what="wait")
+        await asyncio.sleep(0.001)
+
+    asyncio.run(start())
+    asyncio.run(start())
+    assert flow.run_sync(n=5) == 5
+
+
+async def test_a_start_event_of_another_class():
+    with pytest.raises(ValueError, match="must be an instance of 'StartEvent', got Item"):
+        Flow().run(start_event=Item())  # type: ignore[arg-type]
+
+
+async def test_run_step_without_stepwise():
+    handler = Flow().run(n=1)
+    with pytest.raises(WorkflowRuntimeError, match=r"run\(stepwise=True\)"):
+        await handler.run_step()
+    assert await handler == 1
+
+
+async def test_a_start_event_that_cannot_be_recorded():
+    flow = Flow(store="memory:")
+    with pytest.raises(Exception, match="Opaque cannot be recorded"):
+        await flow.run(run_id="bad", thing=Opaque())
+    await unharmed(flow)
+    assert await flow.run(run_id="bad", n=6) == 6
