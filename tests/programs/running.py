@@ -1,0 +1,24 @@
+"""Running a program as its reader would: in a process of its own, in an empty folder."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["ROOT", "run_program"]
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY")
+
+
+async def run_program(program: Path, folder: Path, **environment: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program; warnings are errors, and no key of this machine is seen."""
+    inherited = {name: value for name, value in os.environ.items() if name not in KEYS}
+    search = f"{ROOT}{os.pathsep}{program.parent}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error", str(program),
+        cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**inherited, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    return process.returncode or 0, output.decode(), errors.decode()
