@@ -64,7 +64,7 @@ class Item:
 
 @dataclass(slots=True)
 class Line:
-    """An arrow; ``source_child`` and ``target_child`` name the scene inside the scene where an end lies, if any does."""
+    """An arrow; ``source_child`` and ``target_child`` name the scene inside this one where an end lies, if any does."""
 
     source: str
     target: str

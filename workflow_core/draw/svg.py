@@ -63,9 +63,10 @@ def svg(scene: Scene, subtitle: str = "") -> str:
     """
     frame = _frame(scene, [])
     first_line = scene.note.strip().split("\n", 1)[0]
-    head, head_height = _heading(scene.title, subtitle or first_line)
-    legend, legend_width, legend_height = _legend(scene, max(frame.width, 420.0))
-    width = max(frame.width, legend_width, _text_width(scene.title, 18.0)) + 2 * MARGIN
+    room = max(frame.width, 420.0)
+    head, head_height = _heading(scene.title, subtitle or first_line, room)
+    legend, legend_height = _legend(scene, room)
+    width = max(room, _text_width(_cut(scene.title), 18.0)) + 2 * MARGIN
     height = head_height + frame.height + legend_height + 2 * MARGIN
     body = [head, _moved(legend, MARGIN, head_height)]
     body.append(_moved(_drawn(frame), (width - frame.width) / 2, head_height + legend_height + MARGIN))
@@ -216,7 +217,7 @@ def _set_ports(lines: list[Line], arrows: list[Arrow], children: dict[str, _Fram
 
 
 def _child_title(name: str, child: Scene) -> str:
-    times = f"  {child.runs}\N{MULTIPLICATION SIGN}" if child.runs is not None else ""
+    times = f" ({child.runs}\N{MULTIPLICATION SIGN})" if child.runs is not None else ""
     return _cut(f"{name}: {child.title}") + times
 
 
@@ -238,12 +239,19 @@ def _drawn(frame: _Frame) -> str:
         line = frame.scene.lines[number] if number < len(frame.scene.lines) else _port_line(frame, arrow)
         back.append(_drawn_arrow(arrow, route, line))
         if route.label is not None:
-            x, y = route.label
-            labels.append(f'<text class="bf-label" x="{_n(x)}" y="{_n(y + 4)}">{escape(_line_text(line))}</text>')
+            labels.append(_backed_text("bf-label", _line_text(line), arrow.label_width, *route.label))
     for item in frame.scene.items:
         x, y = frame.placement.boxes[_end(item.id, None)]
         front.append(_drawn_item(item, x, y))
     return "".join([*back, *front, *labels])
+
+
+def _backed_text(css: str, text: str, width: float, x: float, y: float) -> str:
+    """A text in front of a plain ground, so that arrows below do not cross it out."""
+    return (
+        f'<g class="{css}" transform="translate({_n(x)} {_n(y)})">'
+        f'<rect x="{_n(-width / 2)}" y="-7" width="{_n(width)}" height="14"/><text y="4">{escape(text)}</text></g>'
+    )
 
 
 def _port_line(frame: _Frame, arrow: Arrow) -> Line:
@@ -256,7 +264,8 @@ def _port_line(frame: _Frame, arrow: Arrow) -> Line:
 def _drawn_child(frame: _Frame, name: str, child: _Frame) -> str:
     x, y = frame.placement.boxes[_end("", name)]
     title = _child_title(name, child.scene)
-    width = max(child.width, _text_width(title, 12.0)) + 2 * CHILD_PADDING
+    title_width = _text_width(title, 12.0)
+    width = max(child.width, title_width) + 2 * CHILD_PADDING
     height = child.height + CHILD_HEADER + CHILD_PADDING
     left = (width - child.width) / 2
     stems: list[str] = []
@@ -270,9 +279,10 @@ def _drawn_child(frame: _Frame, name: str, child: _Frame) -> str:
             f'd="M{_n(left + port)} {_n(ends[0])}V{_n(ends[1])}"/>'
         )
     return _moved(
+        '<g class="bf-inside">'
         f'<rect class="bf-child" width="{_n(width)}" height="{_n(height)}" rx="10"/>{"".join(stems)}'
-        f'<text class="bf-child-title" x="14" y="21">{escape(title)}</text>'
-        f"{_moved(_drawn(child), left, CHILD_HEADER)}",
+        f"{_backed_text('bf-child-title', title, title_width, 14.0 + title_width / 2, 17.0)}"
+        f"{_moved(_drawn(child), left, CHILD_HEADER)}</g>",
         x,
         y,
     )
@@ -343,19 +353,31 @@ def _shape(kind: str, width: float, height: float) -> str:
     return f'<rect class="bf-shape" width="{w}" height="{h}" rx="{radius}"/>'
 
 
-def _heading(title: str, subtitle: str) -> tuple[str, float]:
+def _heading(title: str, subtitle: str, room: float) -> tuple[str, float]:
     parts = [f'<text class="bf-title" x="{_n(MARGIN)}" y="{_n(MARGIN + 15)}">{escape(_cut(title))}</text>']
-    if subtitle:
-        parts.append(
-            f'<text class="bf-subtitle" x="{_n(MARGIN)}" y="{_n(MARGIN + 35)}">{escape(_cut(subtitle, 110))}</text>'
-        )
-    return "".join(parts), MARGIN + (50.0 if subtitle else 30.0)
+    y = MARGIN + 18.0
+    for line in _wrapped(subtitle, room):
+        y += 17.0
+        parts.append(f'<text class="bf-subtitle" x="{_n(MARGIN)}" y="{_n(y)}">{escape(line)}</text>')
+    return "".join(parts), y + 15.0
 
 
-def _legend(scene: Scene, room: float) -> tuple[str, float, float]:
+def _wrapped(text: str, room: float) -> list[str]:
+    """At most three lines of a text."""
+    lines = [""]
+    for word in _cut(text, 240).split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and _text_width(longer, 12.0) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return [_cut(line, int(room / 6)) for line in lines[:3] if line]
+
+
+def _legend(scene: Scene, room: float) -> tuple[str, float]:
     """Swatches for the kinds that occur, in as many rows as the room asks for."""
     present = {item.kind for part in scene.everything() for item in part.items}
-    x = y = widest = 0.0
+    x = y = 0.0
     parts: list[str] = []
     for kind, name in KINDS.items():
         if kind not in present:
@@ -366,8 +388,7 @@ def _legend(scene: Scene, room: float) -> tuple[str, float, float]:
         swatch = f'<g class="bf-box bf-{kind}"><g class="bf-swatch">{_shape(kind, 22.0, 12.0)}</g></g>'
         parts.append(_moved(f'{swatch}<text class="bf-legend" x="28" y="10">{name}</text>', x, y))
         x += width
-        widest = max(widest, x)
-    return "".join(parts), widest, y + 14.0
+    return "".join(parts), y + 14.0
 
 
 def _style() -> str:
@@ -377,9 +398,9 @@ def _style() -> str:
         ".bf-flow .bf-shape{stroke-width:1.4}.bf-flow .bf-external .bf-shape{stroke-dasharray:5 3}",
         ".bf-flow .bf-line{fill:none;stroke-width:1.5}.bf-flow .bf-needs,.bf-flow .bf-call{stroke-dasharray:4 3}",
         ".bf-flow .bf-head{stroke:none}.bf-flow .bf-child{stroke-width:1.2;stroke-dasharray:6 4}",
-        ".bf-flow .bf-label{font-size:11px;text-anchor:middle;stroke-width:4px;paint-order:stroke}",
+        ".bf-flow .bf-label text{font-size:11px;text-anchor:middle}",
         ".bf-flow .bf-title{font-size:18px;font-weight:700}.bf-flow .bf-subtitle{font-size:12px}",
-        ".bf-flow .bf-child-title{font-size:12px;font-weight:600;stroke-width:4px;paint-order:stroke}",
+        ".bf-flow .bf-child-title text{font-size:12px;font-weight:600;text-anchor:middle}",
         ".bf-flow .bf-legend{font-size:11px}.bf-flow .bf-badge text{font-size:10px;font-weight:700}",
         ".bf-run .bf-line{stroke-width:2}.bf-run .bf-line.bf-idle{stroke-width:1.2;stroke-dasharray:3 4}",
         ".bf-run .bf-idle{opacity:.42}",
@@ -400,8 +421,8 @@ def _colour_rules(page: tuple[str, ...], offset: int) -> list[str]:
         f".bf-flow .bf-head.bf-link,.bf-flow .bf-head.bf-call{{fill:{accent}}}",
         f".bf-flow .bf-line.bf-needs{{stroke:{needs}}}.bf-flow .bf-head.bf-needs{{fill:{needs}}}",
         f".bf-flow .bf-child{{fill:{child};stroke:{child_line}}}",
-        f".bf-flow .bf-label{{fill:{muted};stroke:{background}}}.bf-flow .bf-child .bf-label{{stroke:{child}}}",
-        f".bf-flow .bf-child-title{{stroke:{child}}}",
+        f".bf-flow .bf-label text{{fill:{muted}}}.bf-flow .bf-label rect{{fill:{background}}}",
+        f".bf-flow .bf-inside .bf-label rect,.bf-flow .bf-child-title rect{{fill:{child}}}",
         f".bf-flow .bf-badge rect{{fill:{accent}}}.bf-flow .bf-badge text{{fill:{background}}}",
     ]
     for kind, colours in COLOURS.items():
