@@ -44,7 +44,7 @@ _WORKFLOW_OPTIONS = (
 )  # fmt: skip
 
 
-class BaseWorkflowAgent(Workflow, BaseModel):
+class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
     """An agent: a model that is shown a conversation and tools, again and again, until it answers.
 
     Subclasses say how one step goes by ``take_step``, ``handle_tool_call_results`` and ``finalize``.
@@ -187,7 +187,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):
             >>> print(await handler)
         """
         if isinstance(user_msg, Context):
-            ctx, user_msg = cast("Context[Any]", user_msg), None
+            ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
         if start_event is None and not (ctx is not None and ctx.is_resumable):
@@ -285,11 +285,9 @@ class BaseWorkflowAgent(Workflow, BaseModel):
             return AgentInput(input=[*await memory.aget(), *ev.retry_messages], current_agent_name=ev.current_agent_name)
         await ctx.store.set("num_tool_calls", len(ev.tool_calls))
         for position, call in enumerate(ev.tool_calls):
-            ctx.send_event(
-                ToolCall(
-                    tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id, position=position
-                )
-            )
+            request = ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
+            request["position"] = position
+            ctx.send_event(request)
         return None
 
     async def _answer(self, ctx: Context[Any], ev: AgentOutput, memory: BaseMemory) -> StopEvent:
@@ -343,8 +341,8 @@ class BaseWorkflowAgent(Workflow, BaseModel):
             tool_id=ev.tool_id,
             tool_output=output,
             return_direct=tool.metadata.return_direct if tool is not None else False,
-            position=ev.get("position", 0),
         )
+        result["position"] = ev.get("position", 0)
         ctx.write_event_to_stream(result)
         return result
 
@@ -375,7 +373,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):
     ) -> StopEvent:
         """The output of a tool is the answer."""
         message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
-        calls = [
+        calls: list[ToolSelection | ToolCallResult] = [
             ToolSelection(tool_id=call.tool_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs)
             for call in so_far
         ]

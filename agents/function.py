@@ -50,7 +50,7 @@ class FunctionAgent(BaseWorkflowAgent):
         calls = self._calls(response)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         return AgentOutput(
-            response=response.message, tool_calls=calls, raw=_raw(response), current_agent_name=self.name
+            response=response.message, tool_calls=list(calls), raw=_raw(response), current_agent_name=self.name
         )
 
     def _calls(self, response: ChatResponse) -> list[ToolSelection]:

@@ -32,11 +32,16 @@ async def structured_response(
     return None
 
 
+def _keep(**fields: Any) -> dict[str, Any]:
+    """What the model's tool does: its arguments are the answer."""
+    return fields
+
+
 async def _ask(llm: Any, messages: Sequence[ChatMessage], output_cls: type[BaseModel]) -> BaseModel:
     """Have the model call a tool whose arguments are the answer."""
     name = str(output_cls.model_json_schema().get("title", output_cls.__name__))
     metadata = ToolMetadata(name=name, description=output_cls.__doc__ or f"The answer as {name}.", fn_schema=output_cls)
-    tool = FunctionTool(fn=lambda **fields: fields, metadata=metadata)
+    tool = FunctionTool(fn=_keep, metadata=metadata)
     request = [*messages, ChatMessage(STRUCTURED_OUTPUT.format(name=name))]
     response = await llm.achat_with_tools(tools=[tool], chat_history=request, tool_required=True)
     calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)

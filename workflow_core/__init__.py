@@ -1,6 +1,6 @@
 """The workflow engine: events, steps, context, runs. Import from here, or from the modules of each concept."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core import context as _context
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
@@ -37,6 +37,9 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
 from batonflow.workflow_core.stream import StreamItem
 from batonflow.workflow_core.workflow import Workflow
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
 
 __all__ = [
     "All",

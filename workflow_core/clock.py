@@ -8,7 +8,7 @@ import os
 import random
 import string
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -77,7 +77,7 @@ def current_source() -> Source:
 
 
 @contextmanager
-def use_source(source: Source) -> Iterator[Source]:
+def use_source(source: Source) -> Generator[Source]:
     """Let every run that starts inside the block use ``source``."""
     token = _source.set(source)
     try:

@@ -4,7 +4,6 @@ What was read is a :class:`StepConfig`, put on the very function that was decora
 """
 
 import inspect
-import sys
 import types
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -159,7 +158,7 @@ def step(
         raise WorkflowValidationError(f"num_workers must be an integer greater than 0, got {num_workers!r}")
     if timeout is not None and timeout <= 0:
         raise WorkflowValidationError(f"timeout of a step must be greater than 0 seconds, got {timeout!r}")
-    caller_locals = _enclosing_locals(sys._getframe(1))
+    caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         config = _read_signature(
@@ -203,7 +202,7 @@ def catch_error(
         ...     async def give_up(self, ev: StepFailedEvent) -> StopEvent:
         ...         return StopEvent(result=f"gave up: {ev.exception}")
     """
-    caller_locals = _enclosing_locals(sys._getframe(1))
+    caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         handled = CatchErrorConfig(None if for_steps is None else tuple(for_steps), max_recoveries)
@@ -233,6 +232,7 @@ def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> 
 def _enclosing_locals(frame: types.FrameType | None) -> dict[str, Any]:
     """Names that annotations may use besides the module's globals: those of the frames around the decorated function."""
     found: dict[str, Any] = {}
+    frame = frame.f_back if frame is not None else None
     module_globals = frame.f_globals if frame else None
     while frame is not None and frame.f_globals is module_globals and frame.f_locals is not module_globals:
         for name, value in frame.f_locals.items():

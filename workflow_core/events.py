@@ -17,10 +17,10 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
 )
-from pydantic.functional_serializers import SerializerFunctionWrapHandler
 
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
 

@@ -11,7 +11,6 @@ Example::
     async def fetch(self, ev: StartEvent) -> StopEvent: ...
 """
 
-import inspect
 import math
 import random
 import re
@@ -19,9 +18,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from hashlib import sha256
 from typing import Protocol, TypeAlias, cast, runtime_checkable
-from weakref import WeakKeyDictionary
 
 import tenacity
 from tenacity.retry import retry_base

@@ -162,7 +162,7 @@ class Workflow:
         object.__setattr__(self, "_options", options)
         self._check_start_and_stop()
         if workflows:
-            self.add_workflows(**workflows)
+            self.add_workflows(on_parent_stop="finish", **workflows)
 
     _options: _Options
 

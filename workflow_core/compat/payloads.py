@@ -6,9 +6,19 @@ from pydantic_core import from_json
 
 from batonflow.workflow_core.errors import ContextSerdeError
 
-__all__ = ["CURRENT_VERSION", "upgrade"]
+__all__ = ["CURRENT_VERSION", "entries", "mapping", "upgrade"]
 
 CURRENT_VERSION = 2
+
+
+def entries(data: dict[str, Any], key: str) -> list[Any]:
+    """The list under a key of a payload, empty when it is absent or null."""
+    return data.get(key) or []
+
+
+def mapping(data: dict[str, Any], key: str) -> dict[str, Any]:
+    """The dict under a key of a payload, empty when it is absent or null."""
+    return data.get(key) or {}
 
 
 def upgrade(payload: Any) -> dict[str, Any]:
@@ -29,8 +39,8 @@ def upgrade(payload: Any) -> dict[str, Any]:
             "it was probably written by a newer version"
         )
     if not data or (version and "workers" not in data and "state" in data):
-        data = {**data, "version": CURRENT_VERSION, "workers": {}}  # nothing was under way
-        return data
+        nothing: dict[str, Any] = {}
+        return {**data, "version": CURRENT_VERSION, "workers": nothing}
     if version == CURRENT_VERSION:
         _check_shape(data)
         return data
@@ -53,14 +63,14 @@ def _from_v1(data: dict[str, Any]) -> dict[str, Any]:
     workers: dict[str, Any] = {}
     for name, worker in data["workers"].items():
         waiters: list[dict[str, Any]] = []
-        for entry in worker.get("collected_waiters") or []:
+        for entry in entries(worker, "collected_waiters"):
             waiter = {key: value for key, value in entry.items() if key != "requirements"}
             waiter["has_requirements"] = bool(entry.get("requirements") or entry.get("has_requirements"))
             waiters.append(waiter)
         workers[name] = {
             **worker,
-            "queue": [_attempt(entry) for entry in worker.get("queue") or []],
-            "in_progress": [_attempt(entry) for entry in worker.get("in_progress") or []],
+            "queue": [_attempt(entry) for entry in entries(worker, "queue")],
+            "in_progress": [_attempt(entry) for entry in entries(worker, "in_progress")],
             "collected_waiters": waiters,
         }
     return {**data, "version": CURRENT_VERSION, "workers": workers}

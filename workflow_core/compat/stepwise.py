@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
@@ -42,7 +42,7 @@ class StepwiseRun(Run):
         """Keep what a step returns for the caller, except the end of the run."""
         if isinstance(tick, StepReturned) and not isinstance(tick.result, StopEvent):
             result = tick.result
-            produced: list[Event] = result if isinstance(result, list) else [] if result is None else [result]
+            produced = cast("list[Event]", result if isinstance(result, list) else [] if result is None else [result])
             if all(isinstance(event, Event) for event in produced):  # pyright: ignore[reportUnnecessaryIsInstance]
                 self._produced.extend(produced)
                 tick = StepReturned(item, None, tick.now)

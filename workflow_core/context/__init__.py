@@ -1,11 +1,14 @@
 """What a step sees: the context, its key-value state, and how both are written down."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.context import serializers as _serializers
 from batonflow.workflow_core.context.context import Context, RetryInfo
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateStore
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.serializers import JsonPickleSerializer, PickleSerializer
 
 __all__ = [
     "BaseSerializer",

@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import ref
 
+from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.workflow_core.compat.context import EarlierContext
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Context", "RetryInfo"]
 
-StateT = DefaultTypeVar("StateT", default=DictState)
+StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.state import WorkItem
 
@@ -20,11 +20,11 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
         progress.once = {}
     records = progress.once
     while key in records:
-        known = records[key]
+        known: Any = records[key]
         if not isinstance(known, asyncio.Future):
             return known
         # Another branch of the step is calling; when it fails, this one tries for itself.
-        await asyncio.wait([known])
+        await asyncio.wait([cast("asyncio.Future[None]", known)])
     pending: asyncio.Future[None] = run.loop.create_future()
     records[key] = pending
     try:

@@ -6,13 +6,18 @@ called because a payload says so.
 
 import importlib
 from collections.abc import Iterable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from batonflow.workflow_core.events import DictLikeModel, StopEvent
 from batonflow.workflow_core.types import loaded_class
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.pickle_serializer import PickleSerializer
+
+    JsonPickleSerializer = PickleSerializer
 
 __all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer"]
 
@@ -93,10 +98,10 @@ class JsonSerializer:
         if type(value) in _SCALARS:
             return value
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
-            return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(type(value))}
+            return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(cast("Any", type(value)))}
         if isinstance(value, str | int | float):  # enums and other kinds of plain values
-            return from_json(to_json(value, inf_nan_mode="constants"))
-        raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be written as JSON")
+            return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
+        raise ValueError(f"{_qualified(cast("Any", type(value)))} cannot be written as JSON")
 
     def _encode_model(self, model: BaseModel) -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
@@ -156,7 +161,7 @@ def _key(key: Any) -> str:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value is plain JSON data, without a look at anything but exact types."""
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return True
     if kind is dict:

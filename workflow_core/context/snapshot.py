@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from batonflow.workflow_core.compat.payloads import upgrade
+from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.context.state_data import dump_state, load_state
 from batonflow.workflow_core.context.state_store import StateCell
@@ -272,18 +272,18 @@ class _Reader:
         state.running = bool(data.get("is_running"))
         state.elapsed = float(data.get("elapsed_alive") or 0.0)
         state.waiter_seq = int(data.get("waiter_seq") or 0)
-        self._read_streams(data.get("streams") or {}, data.get("collection_release_states") or {})
+        self._read_streams(mapping(data, "streams"), mapping(data, "collection_release_states"))
         workers = {name: worker for name, worker in data["workers"].items() if name in state.table.steps}
         for name, worker in workers.items():
             self._read_step(state.step(state.table.steps[name]), worker)
         for name, worker in workers.items():
             self._read_waiters(state.step(state.table.steps[name]), worker)
         self._start_what_was_executing(workers)
-        for delivery in data.get("deliveries") or []:
+        for delivery in entries(data, "deliveries"):
             state.restored_deliveries.append(
                 EventArrived(self._event(delivery["event"]), delivery.get("step_id"), _counts(delivery))
             )
-        return LoadedRun(state, self._cell(data.get("state") or {}), data.get("children") or {})
+        return LoadedRun(state, self._cell(mapping(data, "state")), mapping(data, "children"))
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
         state_type = self._workflow.state_type
@@ -305,13 +305,13 @@ class _Reader:
 
     def _read_streams(self, streams: dict[str, Any], releases: dict[str, Any]) -> None:
         state = self._state
-        pending = sorted(streams.values(), key=lambda entry: len(entry.get("scope_path") or []))
+        pending = sorted(streams.values(), key=lambda entry: len(entries(entry, "scope_path")))
         for entry in pending:
             state.stream_seq += 1
             parent = self._stream(entry.get("scope_path"))
             stream = Stream(state.stream_seq, entry["source_step"], parent, _counts(entry))
-            stream.released = set(entry.get("released") or [])
-            for name, events in (entry.get("collected") or {}).items():
+            stream.released = set(entries(entry, "released"))
+            for name, events in mapping(entry, "collected").items():
                 stream.collected[name] = [self._event(event) for event in events]
             self._streams[str(entry["stream_id"])] = state.streams[stream.id] = stream
             if parent is not None:
@@ -322,22 +322,22 @@ class _Reader:
             if stream is not None and release.get("released"):
                 stream.released.add(name)
             elif stream is not None:
-                stream.collected[name] = [self._event(event) for event in release.get("buffer") or []]
+                stream.collected[name] = [self._event(event) for event in entries(release, "buffer")]
 
     def _stream(self, scope: list[str] | None) -> Stream | None:
         return self._streams.get(str(scope[-1])) if scope else None
 
     def _read_step(self, step: StepState, worker: dict[str, Any]) -> None:
-        for entry in [*worker.get("in_progress", []), *worker.get("queue", [])]:
+        for entry in [*entries(worker, "in_progress"), *entries(worker, "queue")]:
             self._item(step, entry)
-        for buffer_id, events in (worker.get("collected_events") or {}).items():
+        for buffer_id, events in mapping(worker, "collected_events").items():
             buffer = step.buffers[buffer_id] = Buffer()
             for event in map(self._event, events):
                 buffer.have.setdefault(type(event), deque()).append(event)
-            needs = (worker.get("collect_needs") or {}).get(buffer_id) or {}
+            needs = mapping(mapping(worker, "collect_needs"), buffer_id)
             # Until the step collects again, only for saying what is lacking.
             buffer.needs = {self._event_type(name): count for name, count in needs.items()}
-        joins: dict[str, Any] = worker.get("joins") or {}
+        joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
             events = [self._event(event) for event in worker["static_collect_events"]]
             step.joins[0] = [deque(e for e in events if type(e) in slot.types) for slot in step.spec.slots]
@@ -393,7 +393,7 @@ class _Reader:
 
     def _read_waiters(self, step: StepState, worker: dict[str, Any]) -> None:
         ordinals: dict[int, int] = {}
-        for entry in worker.get("collected_waiters") or []:
+        for entry in entries(worker, "collected_waiters"):
             item = self._items.get(str(entry.get("work_item_id"))) or self._item(step, entry)
             self._items.setdefault(str(entry.get("work_item_id")), item)
             ordinals[item.id] = ordinals.get(item.id, 0) + 1
@@ -407,7 +407,7 @@ class _Reader:
                 item.done().answers[key] = self._event(entry["resolved_event"])
                 continue
             written = entry.get("requirements")
-            requirements = self._serializer.deserialize(written) if isinstance(written, str) else {}
+            requirements: dict[str, Any] = self._serializer.deserialize(written) if isinstance(written, str) else {}
             waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
             waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
             self._state.waiters.append(waiter)

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
@@ -202,7 +202,7 @@ class InMemoryStateStore(Generic[StateT]):
             self._note_write("", self._cell.state)
 
     @asynccontextmanager
-    async def edit_state(self) -> AsyncIterator[StateT]:
+    async def edit_state(self) -> AsyncGenerator[StateT]:
         """Edit a copy of the state alone; it is committed when the block ends without an exception.
 
         Reads never wait and see the committed state, also inside the block.
@@ -277,7 +277,7 @@ class InMemoryStateStore(Generic[StateT]):
     @classmethod
     def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
         """A store from the data that ``to_dict`` gave."""
-        return cls(load_state(payload, serializer, DictState))
+        return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
 
 
 def _segments(path: str) -> list[str]:
@@ -353,7 +353,7 @@ def _draft(state: BaseModel) -> BaseModel:
         except Exception:  # noqa: BLE001 - user objects may refuse to be copied in any way
             continue
         if name in fields:
-            draft.__dict__[name] = copied
+            vars(draft)[name] = copied
         else:
             _write(draft, name, copied)
     return draft

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.calling import call_step
 from batonflow.workflow_core.engine.commands import (
-    Command,
     Enqueued,
     Finish,
     Idle,
@@ -42,7 +41,7 @@ from batonflow.workflow_core.stream import StreamLog, StreamReader
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
-from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
+from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 
 if TYPE_CHECKING:
@@ -202,8 +201,8 @@ class Run:
         """The injected arguments of a step."""
         found = await self.workflow.resource_manager.resolve(spec.resources)
         for name, value in found.items():
-            if getattr(type(value), "__batonflow_workflow__", False):
-                self.adopt(name, value)
+            if getattr(value, "__batonflow_workflow__", False):
+                self.adopt(name, cast("Workflow", value))
         return found
 
     def adopt(self, name: str, workflow: "Workflow") -> None:
@@ -318,12 +317,12 @@ class Run:
             self.family.attempt_over(item)
         if item.spec.timeout is not None:
             self.waiting.stop_step_timer(item)
+        result: Any = tick.result if isinstance(tick, StepReturned) else None
+        error = tick.error if isinstance(tick, StepFailed) else None
         if self.recorder is not None:
-            outcome = ("returned", tick.result) if isinstance(tick, StepReturned) else ("failed", tick.error)
-            self.recorder.close(item, *outcome)
-        self.note_stopped(item, tick.now, type(tick.result) if isinstance(tick, StepReturned) else None)
+            self.recorder.close(item, *(("returned", result) if error is None else ("failed", error)))
+        self.note_stopped(item, tick.now, cast("type", type(result)) if error is None else None)
         if self._observer is not None:
-            result, error = (tick.result, None) if isinstance(tick, StepReturned) else (None, tick.error)
             self._observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
             self._post(tick, None)

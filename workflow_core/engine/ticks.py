@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.workflow_core.journal.segments import Causes
-from batonflow.workflow_core.engine.state import Recoveries, Stream, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
 
 __all__ = [

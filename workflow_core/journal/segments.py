@@ -56,7 +56,7 @@ class Segment:
     def group(self) -> "list[Segment] | Segment":
         """All that must be committed with this one, oldest first; or an open segment that it has to wait for."""
         found: dict[int, Segment] = {}
-        stack = [self]
+        stack: list[Segment] = [self]
         while stack:
             segment = stack.pop()
             if segment.committed or id(segment) in found:
