@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState, WorkItem

@@ -101,7 +101,8 @@ class JsonSerializer:
             return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(cast("Any", type(value)))}
         if isinstance(value, str | int | float):  # enums and other kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
-        raise ValueError(f"{_qualified(cast("Any", type(value)))} cannot be written as JSON")
+        kind = cast("Any", type(value))
+        raise ValueError(f"{_qualified(kind)} cannot be written as JSON")
 
     def _encode_model(self, model: BaseModel) -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""

@@ -321,7 +321,7 @@ class Run:
         error = tick.error if isinstance(tick, StepFailed) else None
         if self.recorder is not None:
             self.recorder.close(item, *(("returned", result) if error is None else ("failed", error)))
-        self.note_stopped(item, tick.now, cast("type", type(result)) if error is None else None)
+        self.note_stopped(item, tick.now, type(cast("object", result)) if error is None else None)
         if self._observer is not None:
             self._observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
