@@ -142,13 +142,15 @@ class _Spans:
                 step=item.spec.name,
                 path=run.path,
                 input_event=type(item.event).__name__,
-                status="completed" if error is None else "failed",
-                output="" if error is not None else summarize(result),
+                status="failed" if error is not None else "waiting" if item.away else "completed",
+                output="" if error is not None or item.away else summarize(result),
                 error=None if error is None else f"{type(error).__name__}: {error}",
                 attempt=item.failures.count if item.failures is not None else 0,
             )
         )
-        if error is None:
+        if item.away:
+            dispatcher.close_span(span, instance=run.workflow)
+        elif error is None:
             dispatcher.event(WorkflowStepOutputEvent(span_id=span, output=summarize(result)))
             dispatcher.close_span(span, result=result, instance=run.workflow)
         else:

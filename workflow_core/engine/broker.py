@@ -341,6 +341,7 @@ class Broker:
         if item.progress is not None:
             item.progress.next_attempt()
         self._drop_waits(step, item)
+        item.away = False
         if item.suspended:
             item.suspended = False
             self._state.busy += 1

@@ -89,6 +89,7 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
+        "away",
         "answered",
         "causes",
         "context",
@@ -133,6 +134,8 @@ class WorkItem:
         self.undelivered = 0
         self.started_at = 0.0
         self.suspended = False
+        # Whether the running attempt has said that it stopped because of a wait.
+        self.away = False
         self.causes: Causes = ()
         self.segment: Segment | None = None
         # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.

@@ -90,11 +90,7 @@ class Waiting:
                 waiter.futures.remove(answered)
                 if waiter.timer is not None:
                     waiter.timer.cancel()
-                if isinstance(item.timer, StepTimer) and not run.ending.over:
-                    item.timer.go(run.loop)
-            run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
-            if run.recorder is not None:
-                run.recorder.open(item, None)
+                self._back(item)
         answer = progress.answers[key]
         if answer is None:
             raise TimeoutError(f"Step {item.spec.name} waited for {event_type.__name__} longer than its timeout")
@@ -105,10 +101,14 @@ class Waiting:
         run = self._run
         if run.recorder is not None:
             run.recorder.close(item, "waiting", waiter.id)
-        if isinstance(item.timer, StepTimer):
-            item.timer.pause(run.loop)
-        if not item.suspended:
+            run.recorder.open(item, None)  # for what other branches of the step do meanwhile, and for what follows
+        if not item.away:
+            item.away = True
+            if isinstance(item.timer, StepTimer):
+                item.timer.pause(run.loop)
             run.note_stopped(item, run.now(), None)
+            if run.observer is not None:
+                run.observer.step_ended(run, item, None, None)
         answered: asyncio.Future[None] = run.loop.create_future()
         waiter.futures.append(answered)
         run.start_all(WaitOpened(waiter))
@@ -116,6 +116,20 @@ class Waiting:
             run.publish(question, item.spec.name, item.id)
         run.settle()
         return answered
+
+    def _back(self, item: WorkItem) -> None:
+        """A wait is over; if the step was away, it runs again."""
+        run = self._run
+        if item.segment is not None:
+            item.segment.follows(item.causes)
+        if not item.away or run.ending.over:
+            return
+        item.away = False
+        if isinstance(item.timer, StepTimer):
+            item.timer.go(run.loop)
+        run.stream.note(run.now(), "running", item.spec.name, item.worker, type(item.event), None)
+        if run.observer is not None:
+            run.observer.step_started(run, item)
 
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
         """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""

@@ -15,6 +15,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.events import StepState, StepStateChanged
+from batonflow.workflow_core.journal.memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.contract import contract
 from tests.workflow_core.flows import names, resume, saved, streamed, until
@@ -661,3 +662,69 @@ async def test_waits_of_several_executions_survive_together():
     again.ctx.send_event(Reply(n=2, text="x"))
     again.ctx.send_event(Reply(n=0, text=""))
     assert await again == [0, 12, 21]
+
+
+# --- several branches in one step -------------------------------------------------------------------------------------
+
+
+class Branches(Workflow):
+    """One branch waits, the other works and writes meanwhile; later a second wait is answered while the step runs."""
+
+    @step(timeout=5)
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        async def writes() -> None:
+            await asyncio.sleep(0.002)
+            await ctx.store.set("meanwhile", 1)
+
+        async def waits(side: str) -> str:
+            reply = await ctx.wait_for_event(Reply, waiter_id=side, requirements={"side": side})
+            await ctx.store.set(side, reply.text)
+            return reply.text
+
+        left, right, _ = await asyncio.gather(waits("l"), waits("r"), writes())
+        return StopEvent(result=left + right)
+
+
+async def branches_answered(**options: object):
+    handler = Branches(**options).run(run_id="branches")
+    await waiting(handler, 2)
+    await asyncio.sleep(0.005)
+    handler.ctx.send_event(Reply(side="l", text="left "))
+    await waiting(handler, 1)
+    handler.ctx.send_event(Reply(side="r", text="right"))
+    assert await handler == "left right"
+    return handler
+
+
+async def test_a_step_with_two_waits_says_once_that_it_stopped_and_that_it_goes_on():
+    handler = await branches_answered()
+    states = [e.step_state for e in await streamed(handler, internal=True) if isinstance(e, StepStateChanged)]
+    assert states == [StepState.RUNNING, StepState.NOT_RUNNING] * 2
+
+
+async def test_what_a_branch_writes_while_another_waits_is_recorded():
+    store = MemoryStore()
+    await branches_answered(store=store)
+    segments = [record for record in store.history("branches") if record["kind"] == "segment"]
+    assert [path for record in segments for _, path, _ in record["writes"]] == ["meanwhile", "l", "r"]
+    assert [record["outcome"][0] for record in segments] == ["waiting", "waiting", "returned"]
+
+
+async def test_a_second_answer_does_not_set_the_step_timer_twice():
+    class Flow(Workflow):
+        @step(timeout=0.03)
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await asyncio.gather(ctx.wait_for_event(Reply), ctx.wait_for_event(Other))
+            return Item(n=1)
+
+        @step
+        async def end(self, ev: Item) -> StopEvent:
+            await asyncio.sleep(0.06)  # runs on in the task of the step before, past the time that step had left
+            return StopEvent(result="not cancelled")
+
+    handler = Flow().run()
+    await waiting(handler, 2)
+    handler.ctx.send_event(Reply())
+    await waiting(handler, 1)
+    handler.ctx.send_event(Other())
+    assert await handler == "not cancelled"
