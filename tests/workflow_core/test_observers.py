@@ -1,0 +1,316 @@
+"""Spans and events of runs: what tracing sees of a workflow."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import PrivateAttr
+
+from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.instrumentation import (
+    BaseEvent,
+    BaseEventHandler,
+    BaseSpan,
+    BaseSpanHandler,
+    active_span_id,
+    get_dispatcher,
+)
+from batonflow.workflow_core.instrumentation.events import SpanDropEvent
+from batonflow.workflow_core.instrumentation.events.run import (
+    RunEndEvent,
+    RunStartEvent,
+    StepEndEvent,
+    WorkflowRunOutputEvent,
+    WorkflowStepOutputEvent,
+)
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
+from tests.contract import contract
+from tests.workflow_core.flows import resume, saved, until
+
+
+class Item(Event):
+    n: int = 0
+
+
+class Spans(BaseSpanHandler[BaseSpan]):
+    """Writes down what becomes of each span, by the name that its id begins with."""
+
+    _log: list[tuple[str, str]] = PrivateAttr(default_factory=list)
+    _made: list[BaseSpan] = PrivateAttr(default_factory=list)
+
+    @property
+    def log(self) -> list[tuple[str, str]]:
+        return self._log
+
+    @property
+    def made(self) -> list[BaseSpan]:
+        return self._made
+
+    def named(self, name: str) -> list[BaseSpan]:
+        return [span for span in self._made if short(span.id_) == name]
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> BaseSpan:
+        self._log.append(("open", short(id_)))
+        span = BaseSpan(id_=id_, parent_id=parent_span_id, tags=tags or {})
+        self._made.append(span)
+        return span
+
+    def prepare_to_exit_span(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any):
+        self._log.append(("close", short(id_)))
+        return self.open_spans.get(id_)
+
+    def prepare_to_drop_span(self, id_: str, bound_args: Any, instance: Any = None, err: Any = None, **kwargs: Any):
+        self._log.append(("drop", short(id_)))
+        return self.open_spans.get(id_)
+
+
+class Listener(BaseEventHandler):
+    _heard: list[BaseEvent] = PrivateAttr(default_factory=list)
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+        self._heard.append(event)
+
+    def of(self, cls: type[BaseEvent]) -> list[Any]:
+        return [event for event in self._heard if isinstance(event, cls)]
+
+
+def short(span_id: str) -> str:
+    """``Flow.go`` of ``Flow.go-<token>``."""
+    return span_id.rpartition("-")[0]
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    handler, root = Spans(), get_dispatcher()
+    root.add_span_handler(handler)
+    yield handler
+    root.span_handlers.remove(handler)
+
+
+@pytest.fixture
+def heard() -> Iterator[Listener]:
+    handler, root = Listener(), get_dispatcher()
+    root.add_event_handler(handler)
+    yield handler
+    root.event_handlers.remove(handler)
+
+
+class Flow(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> Item:
+        return Item(n=ev.n)
+
+    @step
+    async def end(self, ev: Item) -> StopEvent:
+        return StopEvent(result=ev.n)
+
+
+class Waits(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.wait_for_event(HumanResponseEvent)
+        return StopEvent()
+
+
+class Fails(Workflow):
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def go(self, ev: StartEvent) -> StopEvent:
+        raise ValueError("boom")
+
+
+@contract("14.1")
+async def test_a_span_for_the_run_and_one_for_each_execution_below_it(spans: Spans):
+    await Flow().run(n=1)
+    assert spans.log == [
+        ("open", "Flow.run"), ("open", "Flow.go"), ("close", "Flow.go"),
+        ("open", "Flow.end"), ("close", "Flow.end"), ("close", "Flow.run"),
+    ]  # fmt: skip
+    [run] = spans.named("Flow.run")
+    assert run.parent_id is None
+    assert [span.parent_id for span in spans.made[1:]] == [run.id_, run.id_]
+    assert spans.open_spans == {}
+
+
+@contract("14.1")
+async def test_spans_inside_a_step_lie_below_its_span(spans: Spans):
+    dispatcher = get_dispatcher("batonflow.tests")
+
+    @dispatcher.span
+    async def inner() -> int:
+        return 1
+
+    class Calls(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            await asyncio.gather(inner(), inner())
+            return StopEvent()
+
+    await Calls().run()
+    [go] = spans.named("Calls.go")
+    inners = [span for span in spans.made if "inner" in span.id_]
+    assert [span.parent_id for span in inners] == [go.id_, go.id_]
+
+
+@contract("14.1", "14.4")
+async def test_a_run_lies_below_the_span_that_started_it(spans: Spans):
+    dispatcher = get_dispatcher("batonflow.tests")
+
+    @dispatcher.span
+    async def outer() -> None:
+        await Flow().run(n=1)
+
+    await outer()
+    [parent] = [span for span in spans.made if "outer" in span.id_]
+    [run] = spans.named("Flow.run")
+    assert run.parent_id == parent.id_
+
+
+@contract("14.1")
+async def test_a_child_workflow_lies_below_the_step_that_called_it(spans: Spans):
+    class Parent(Workflow):
+        @step
+        async def call(self, ev: StartEvent, flow: Flow) -> StopEvent:
+            return StopEvent(result=await flow.run(n=1))
+
+    await Parent(workflows={"flow": Flow()}).run()
+    [call] = spans.named("Parent.call")
+    [child] = spans.named("Flow.run")
+    assert child.parent_id == call.id_
+
+
+@contract("14.1")
+async def test_each_attempt_is_a_span(spans: Spans):
+    with pytest.raises(ValueError, match="boom"):
+        await Fails().run()
+    assert len(spans.named("Fails.go")) == 2
+
+
+@contract("14.2")
+async def test_spans_carry_tags(spans: Spans):
+    await Flow().run(run_id="traced", n=1)
+    [run] = spans.named("Flow.run")
+    assert run.tags["llamaindex.run_id"] == "traced"
+    assert run.tags["llamaindex.start_event"] == "StartEvent(n=1)"
+    [end] = spans.named("Flow.end")
+    assert end.tags["llamaindex.run_id"] == "traced"
+    assert end.tags["llamaindex.step.input_event"] == "Item"
+    assert end.tags["llamaindex.step.input_summary"] == "Item(n=1)"
+
+
+@contract("14.2")
+async def test_two_output_events_with_short_summaries(heard: Listener):
+    class Long(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=[f"{n}" * 100 for n in range(3)], **{f"k{n}": "v" * 100 for n in range(9)})
+
+    await Long().run()
+    [step_output] = heard.of(WorkflowStepOutputEvent)
+    [run_output] = heard.of(WorkflowRunOutputEvent)
+    assert (step_output.class_name(), run_output.class_name()) == ("step.output", "workflow.output")
+    for event in (step_output, run_output):
+        assert event.output.startswith("StopEvent(")
+        assert len(event.output) <= 200
+
+
+@contract("14.3")
+async def test_waiting_closes_the_span_and_going_on_opens_another(spans: Spans, heard: Listener):
+    handler = Waits().run()
+    await until(lambda: ("close", "Waits.go") in spans.log)
+    assert len(spans.open_spans) == 1, "the run's own"
+    handler.ctx.send_event(HumanResponseEvent())
+    await handler
+    assert spans.log == [
+        ("open", "Waits.run"), ("open", "Waits.go"), ("close", "Waits.go"),
+        ("open", "Waits.go"), ("close", "Waits.go"), ("close", "Waits.run"),
+    ]  # fmt: skip
+    assert [event.status for event in heard.of(StepEndEvent)] == ["waiting", "completed"]
+
+
+@contract("14.3")
+async def test_cancelling_closes_spans_normally(spans: Spans, heard: Listener):
+    class Sleeps(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            await asyncio.sleep(100)
+            return StopEvent()
+
+    handler = Sleeps().run()
+    await asyncio.sleep(0)
+    await handler.cancel_run()
+    assert [what for what, _ in spans.log] == ["open", "open", "close", "close"]
+    assert [event.status for event in heard.of(RunEndEvent)] == ["cancelled"]
+    assert heard.of(SpanDropEvent) == []
+
+
+@contract("14.3")
+async def test_failures_drop_spans(spans: Spans, heard: Listener):
+    with pytest.raises(ValueError, match="boom"):
+        await Fails().run()
+    assert [what for what, name in spans.log if name == "Fails.go"] == ["open", "drop"] * 2
+    assert spans.log[-1] == ("drop", "Fails.run")
+    assert {event.err_str for event in heard.of(SpanDropEvent)} == {"boom"}
+    assert heard.of(RunEndEvent)[0].status == "failed"
+    assert spans.open_spans == {}
+
+
+@contract("14.3")
+async def test_a_stop_event_closes_the_spans_of_other_running_steps(spans: Spans):
+    class Two(Workflow):
+        @step
+        async def long(self, ev: StartEvent) -> None:
+            await asyncio.sleep(100)
+
+        @step
+        async def quick(self, ev: StartEvent) -> StopEvent:
+            await asyncio.sleep(0.001)
+            return StopEvent()
+
+    await Two().run()
+    assert ("close", "Two.long") in spans.log
+    assert spans.open_spans == {}
+
+
+@contract("14.4")
+async def test_a_restored_run_is_traced_again(spans: Spans, heard: Listener):
+    flow = Waits()
+    handler = flow.run()
+    await asyncio.sleep(0.001)
+    payload = saved(handler)
+    await handler.cancel_run()
+    again = resume(flow, payload)
+    again.ctx.send_event(HumanResponseEvent())
+    await again
+    assert len(spans.named("Waits.run")) == 2
+    assert heard.of(RunStartEvent)[1].input_event is None
+    assert spans.open_spans == {}
+
+
+async def test_a_failing_handler_never_breaks_a_run(caplog: pytest.LogCaptureFixture):
+    class Broken(BaseEventHandler):
+        def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+            raise RuntimeError("handler broken")
+
+    broken, root = Broken(), get_dispatcher()
+    root.add_event_handler(broken)
+    try:
+        assert await Flow().run(n=3) == 3
+    finally:
+        root.event_handlers.remove(broken)
+    assert "handler broken" in caplog.text
+
+
+async def test_the_active_span_outside_is_untouched(spans: Spans):
+    before = active_span_id.get()
+    await Flow().run(n=1)
+    assert active_span_id.get() == before
