@@ -513,3 +513,86 @@ def test_a_run_stopped_and_resumed_at_any_moment_loses_and_doubles_nothing(
         assert sorted(await handler.ctx.store.get("entered")) == NODES
 
     asyncio.run(scenario())
+
+
+class Leaf(Event):
+    n: int
+
+
+class Inner(Event):
+    n: int
+
+
+class Nested(Workflow):
+    """Nested fan-outs with retries, waits, ``once`` and a targeted send; everything is joined in the end."""
+
+    @step
+    async def outer(self, ctx: Context, ev: StartEvent) -> list[Part]:
+        await ctx.store.set("plan", ev.plan)
+        return [Part(n=n) for n in range(len(ev.plan))]
+
+    @step(num_workers=2)
+    async def inner(self, ctx: Context, ev: Part) -> list[Leaf]:
+        count, _, _ = (await ctx.store.get("plan"))[ev.n]
+        await asyncio.sleep(0)
+        return [Leaf(n=ev.n * 10 + i) for i in range(count)]
+
+    @step(num_workers=2, retry_policy=retry_policy(wait=wait_fixed(0.0), stop=stop_after_attempt(9)))
+    async def leaf(self, ctx: Context, ev: Leaf) -> Sum:
+        _, failures, waits = (await ctx.store.get("plan"))[ev.n // 10]
+        value = await ctx.once("value", lambda: ev.n + 1)
+        ctx.send_event(Finished(id=str(ev.n)), step="note")
+        await asyncio.sleep(0)
+        if ctx.retry_info().retry_number < failures:
+            raise ValueError("again")
+        if waits:
+            await ctx.wait_for_event(HumanResponseEvent)
+        return Sum(n=value)
+
+    @step
+    async def note(self, ctx: Context, ev: Finished) -> None:
+        async with ctx.store.edit_state() as state:
+            state["notes"] = [*state.get("notes", []), ev.id]
+
+    @step
+    async def join_inner(self, sums: list[Sum]) -> Inner:
+        await asyncio.sleep(0)
+        return Inner(n=sum(one.n for one in sums))
+
+    @step
+    async def join_outer(self, ctx: Context, inners: list[Inner]) -> StopEvent:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return StopEvent(result=sorted(one.n for one in inners))
+
+
+plans = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), min_size=0, max_size=3)
+
+
+@contract("5.2.1", "5.2.2", "16.3", "3.1.3")
+@settings(max_examples=60)
+@given(plans, st.lists(st.integers(0, 20), min_size=1, max_size=5))
+def test_streams_retries_and_waits_survive_a_stop_at_any_moment(plan: list[tuple[int, int, bool]], turns: list[int]):
+    async def scenario() -> None:
+        flow = Nested(disable_validation=True, timeout=20)
+        handler = flow.run(plan=plan)
+        for count in turns:
+            for _ in range(count):
+                await asyncio.sleep(0)
+            if handler.is_done():
+                break
+            payload = saved(handler)
+            await handler.cancel_run()
+            handler = resume(flow, payload)
+        while not handler.is_done():
+            handler.ctx.send_event(HumanResponseEvent())
+            for _ in range(3):
+                await asyncio.sleep(0)
+        expected = sorted(sum(n * 10 + i + 1 for i in range(count)) for n, (count, _, _) in enumerate(plan))
+        assert await handler == expected
+        notes = sorted(await handler.ctx.store.get("notes", default=[]))
+        leaves = [str(n * 10 + i) for n, (count, failures, _) in enumerate(plan) for i in range(count) for _ in range(failures + 1)]
+        # The run may end before a last note is taken, but none is taken twice.
+        assert all(notes.count(one) <= leaves.count(one) for one in notes)
+
+    asyncio.run(scenario())
