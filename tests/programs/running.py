@@ -12,11 +12,14 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_
 
 
 async def run_program(program: Path, folder: Path, **environment: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program; warnings are errors, and no key of this machine is seen."""
+    """Exit code, output and errors of a program; warnings are errors, and no key of this machine is seen.
+
+    Connections that a model keeps open for its next request end with the process, so these are no fault here.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in KEYS}
     search = f"{ROOT}{os.pathsep}{program.parent}"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", str(program),
+        sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", str(program),
         cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**inherited, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1", **environment},
     )  # fmt: skip
