@@ -317,6 +317,8 @@ class Run:
             self.family.attempt_over(item)
         if item.spec.timeout is not None:
             self.waiting.stop_step_timer(item)
+        if item.open_waits:
+            self.waiting.abandon(item)
         result: Any = tick.result if isinstance(tick, StepReturned) else None
         error = tick.error if isinstance(tick, StepFailed) else None
         if self.recorder is not None:

@@ -83,14 +83,15 @@ class Waiting:
             try:
                 await answered
             except asyncio.CancelledError:
-                if not run.ending.over:
+                if not run.ending.over and waiter.futures == [answered]:  # other branches may share the wait
                     run.start_all(WaitClosed(waiter))
                 raise
             finally:
-                waiter.futures.remove(answered)
-                if waiter.timer is not None:
+                if waiter.timer is not None and waiter.futures in ([], [answered]):
                     waiter.timer.cancel()
-                self._back(item)
+                if answered in waiter.futures:  # else the attempt is over, and this a branch that it left behind
+                    waiter.futures.remove(answered)
+                    self._back(item)
         answer = progress.answers[key]
         if answer is None:
             raise TimeoutError(f"Step {item.spec.name} waited for {event_type.__name__} longer than its timeout")
@@ -134,6 +135,14 @@ class Waiting:
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
         """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
         return next((w for w in self._run.state.waiters if w.item is item and w.key == key), None)
+
+    def abandon(self, item: WorkItem) -> None:
+        """An attempt is over while branches of it still wait: they end."""
+        for waiter in self._run.state.waiters:
+            if waiter.item is item:
+                left, waiter.futures = waiter.futures, []
+                for future in left:
+                    future.cancel()
 
     def resume(self, waiter: Waiter) -> None:
         """Let the waiting step go on; the answer is kept with its delivery."""

@@ -728,3 +728,45 @@ async def test_a_second_answer_does_not_set_the_step_timer_twice():
     await waiting(handler, 1)
     handler.ctx.send_event(Other())
     assert await handler == "not cancelled"
+
+
+async def test_a_wait_whose_sibling_branch_failed_leaves_no_task_behind():
+    class Flow(Workflow):
+        @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            async def fails() -> None:
+                await asyncio.sleep(0.001)
+                raise ValueError("sibling")
+
+            await asyncio.gather(ctx.wait_for_event(Reply), fails())
+            return StopEvent()
+
+    before = asyncio.all_tasks()
+    with pytest.raises(ValueError, match="sibling"):
+        await Flow().run()
+    await asyncio.sleep(0.002)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_branch_that_gives_up_a_shared_wait_leaves_it_to_the_others():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            async def impatient() -> str:
+                try:
+                    async with asyncio.timeout(0.002):
+                        await ctx.wait_for_event(Reply, waiter_id="shared")
+                except TimeoutError:
+                    return "gave up"
+                return "stayed"
+
+            async def patient() -> str:
+                return (await ctx.wait_for_event(Reply, waiter_id="shared")).text
+
+            return StopEvent(result=await asyncio.gather(impatient(), patient()))
+
+    handler = Flow().run()
+    await asyncio.sleep(0.01)
+    handler.ctx.send_event(Reply(text="answered"))
+    assert await asyncio.wait_for(handler.stop_event_result(), 5)
+    assert await handler == ["gave up", "answered"]
