@@ -1,0 +1,137 @@
+"""BaseWorkflowAgent: what a subclass may do, and what is refused."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from batonflow.agents import (
+    AgentInput,
+    AgentOutput,
+    AgentSetup,
+    AgentWorkflowStartEvent,
+    BaseWorkflowAgent,
+    FunctionAgent,
+    ToolCallResult,
+)
+from batonflow.agents.events import PydanticConversionWarning
+from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
+from batonflow.tools import AsyncBaseTool
+from batonflow.workflow_core import Context, StopEvent, step
+from batonflow.workflow_core.errors import WorkflowTimeoutError
+
+
+class Echo(BaseWorkflowAgent):
+    """Answers with what it was shown, after as many retries as it is told to."""
+
+    prefix: str = "echo"
+    retries: int = 0
+
+    async def take_step(
+        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: Any
+    ) -> AgentOutput:
+        said = ChatMessage(f"{self.prefix}: {llm_input[-1].content}", role=MessageRole.ASSISTANT)
+        tried = await ctx.store.get("tried", default=0)
+        await ctx.store.set("tried", tried + 1)
+        again = [ChatMessage("once more")] if tried < self.retries else []
+        return AgentOutput(response=said, retry_messages=again, current_agent_name=self.name)
+
+    async def handle_tool_call_results(self, ctx: Context[Any], results: list[ToolCallResult], memory: Any) -> None:
+        """Has no tools."""
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: Any) -> AgentOutput:
+        await memory.aput(output.response)
+        return output
+
+
+class TestSubclasses:
+    async def test_three_methods_make_an_agent(self) -> None:
+        assert str(await Echo(prefix="you said").run("hello")) == "you said: hello"
+
+    async def test_retry_messages_are_shown_to_the_model(self) -> None:
+        assert str(await Echo(retries=2).run("hello")) == "echo: once more"
+
+    async def test_a_step_of_its_own(self) -> None:
+        class Polite(Echo):
+            @step(replaces="setup_agent")
+            async def greet(self, ev: AgentInput) -> AgentSetup:
+                return AgentSetup(input=[ChatMessage("good day")], current_agent_name=ev.current_agent_name)
+
+        assert str(await Polite().run("hello")) == "echo: good day"
+
+    async def test_an_agent_is_a_workflow_with_its_options(self) -> None:
+        agent = Echo(timeout=5, verbose=False, workflow_name="parrot")
+        assert agent.workflow_name == "parrot"
+        assert len({agent, Echo()}) == 2
+        assert agent == agent  # noqa: PLR0124 - an agent is itself
+        assert agent != Echo(timeout=5)
+
+    async def test_no_timeout_unless_given(self) -> None:
+        class Sleeper(Echo):
+            async def take_step(self, ctx: Context[Any], *args: Any) -> AgentOutput:
+                await ctx.wait_for_event(StopEvent)
+                raise AssertionError
+
+        with pytest.raises(WorkflowTimeoutError):
+            await Sleeper(timeout=0.01).run("hello")
+
+    def test_an_unknown_field_is_refused(self) -> None:
+        with pytest.raises(ValidationError, match="temperament"):
+            Echo(temperament="calm")
+
+    def test_what_is_no_tool_is_refused(self) -> None:
+        with pytest.raises(ValidationError, match="tools takes tools and functions, got int"):
+            Echo(tools=[3])
+
+
+class TestStartEvent:
+    async def test_a_start_event_may_be_given(self) -> None:
+        assert str(await Echo().run(start_event=AgentWorkflowStartEvent(user_msg="hi"))) == "echo: hi"
+
+    async def test_positional_context_and_start_event(self) -> None:
+        agent = Echo()
+        assert str(await agent.run(Context(agent), AgentWorkflowStartEvent(user_msg="hi"))) == "echo: hi"
+
+    def test_messages_may_be_dicts_and_the_memory_is_not_written(self) -> None:
+        event = AgentWorkflowStartEvent(chat_history=[{"role": "user", "blocks": []}], memory=object(), extra=1)
+        assert isinstance(event.chat_history[0], ChatMessage)
+        assert set(event.model_dump()) <= {"user_msg", "chat_history", "max_iterations", "early_stopping_method"}
+
+
+class TestStructuredOutput:
+    class Tide(BaseModel):
+        """When the water is high."""
+
+        hour: int
+        metres: float
+
+    async def test_the_answer_as_a_model(self) -> None:
+        llm = ScriptedLLM(["At six, 5.4 metres.", tool_call("Tide", hour=6, metres=5.4)])
+        output = await FunctionAgent(llm=llm, output_cls=self.Tide).run("When?")
+        assert output.structured_response == {"hour": 6, "metres": 5.4}
+        assert output.get_pydantic_model(self.Tide) == self.Tide(hour=6, metres=5.4)
+
+    async def test_a_function_of_your_own(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["six"]), structured_output_fn=lambda messages: {"count": len(messages)})
+        assert (await agent.run("When?")).structured_response == {"count": 2}
+
+    async def test_an_answer_that_does_not_fit_is_a_warning_not_a_lost_answer(self) -> None:
+        llm = ScriptedLLM(["At six.", "I would rather not."])
+        with pytest.warns(UserWarning, match="There was a problem with the generation of the structured output"):
+            output = await FunctionAgent(llm=llm, output_cls=self.Tide).run("When?")
+        assert (str(output), output.structured_response) == ("At six.", None)
+
+    def test_conversion_warns(self) -> None:
+        output = AgentOutput(response=ChatMessage("x"), structured_response={"hour": "?"}, current_agent_name="a")
+        with pytest.warns(PydanticConversionWarning):
+            assert output.get_pydantic_model(self.Tide) is None
+        with warnings.catch_warnings():
+            assert AgentOutput(response=ChatMessage("x"), current_agent_name="a").get_pydantic_model(self.Tide) is None
+
+
+def test_raw_answers_are_never_written() -> None:
+    output = AgentOutput(response=ChatMessage("x"), raw=object(), current_agent_name="a")
+    assert "raw" not in json.loads(output.model_dump_json())

@@ -1,0 +1,262 @@
+"""FunctionAgent: the loop, its events, its tools and what it remembers."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from batonflow.agents import AgentInput, AgentOutput, AgentStream, FunctionAgent, ToolCall, ToolCallResult
+from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
+from batonflow.tools import FunctionTool
+from batonflow.workflow_core import (
+    Context,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StopEvent,
+    WorkflowRuntimeError,
+)
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def slow(seconds: float) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"slept {seconds}"
+
+
+def fail(reason: str) -> str:
+    """Fail."""
+    raise ValueError(reason)
+
+
+async def events_of(agent: FunctionAgent, message: str, **options: Any) -> tuple[list[Any], AgentOutput]:
+    handler = agent.run(message, **options)
+    events = [event async for event in handler.stream_events()]
+    return events, await handler
+
+
+def roles(messages: list[ChatMessage]) -> list[str]:
+    return [message.role.value for message in messages]
+
+
+class TestTheLoop:
+    async def test_events_of_a_run_with_one_tool_come_in_the_documented_order(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=2, b=40), "42"]), tools=[add], streaming=True)
+        events, output = await events_of(agent, "What is 2 + 40?")
+        kinds = [type(event).__name__ for event in events if not isinstance(event, AgentStream)]
+        assert kinds == [
+            "AgentInput", "AgentOutput", "ToolCall", "ToolCallResult", "AgentInput", "AgentOutput", "StopEvent",
+        ]  # fmt: skip
+        assert str(output) == "42"
+        assert isinstance(events[-1], StopEvent)
+
+    async def test_text_is_streamed_in_pieces_that_add_up(self) -> None:
+        events, output = await events_of(FunctionAgent(llm=ScriptedLLM(["Twice a day."])), "tides?")
+        pieces = [event for event in events if isinstance(event, AgentStream)]
+        assert len(pieces) > 2
+        assert "".join(piece.delta for piece in pieces) == pieces[-1].response == str(output) == "Twice a day."
+
+    async def test_without_streaming_there_are_no_pieces(self) -> None:
+        events, output = await events_of(FunctionAgent(llm=ScriptedLLM(["hello"]), streaming=False), "hi")
+        assert not [event for event in events if isinstance(event, AgentStream)]
+        assert str(output) == "hello"
+
+    async def test_the_model_sees_system_prompt_history_and_message(self) -> None:
+        llm = ScriptedLLM(["fine"])
+        agent = FunctionAgent(llm=llm, system_prompt="Be brief.")
+        await agent.run("How are you?", chat_history=[ChatMessage("hello"), ChatMessage("hi", role=MessageRole.ASSISTANT)])
+        assert [str(message) for message in llm.requests[0].messages] == [
+            "system: Be brief.", "user: hello", "assistant: hi", "user: How are you?",
+        ]  # fmt: skip
+
+    async def test_an_answer_on_the_last_allowed_step_is_an_answer(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=1, b=1), "2"]), tools=[add])
+        assert str(await agent.run("1 + 1?", max_iterations=2)) == "2"
+
+    async def test_too_many_steps_are_an_error_that_says_what_to_do(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=1, b=1)] * 3), tools=[add])
+        with pytest.raises(WorkflowRuntimeError, match="Max iterations of 2 reached.*early_stopping_method='generate'"):
+            await agent.run("1 + 1?", max_iterations=2)
+
+    async def test_generate_answers_from_what_was_gathered(self) -> None:
+        llm = ScriptedLLM([tool_call("add", a=1, b=1), tool_call("add", a=2, b=2), "I found 2."])
+        agent = FunctionAgent(llm=llm, tools=[add])
+        output = await agent.run("1 + 1?", max_iterations=2, early_stopping_method="generate")
+        assert str(output) == "I found 2."
+        shown = [str(message) for message in llm.requests[-1].messages]
+        assert "tool: 2" in shown
+        assert not llm.requests[-1].tools
+
+    async def test_state_is_shown_to_the_model_and_never_written_into_the_memory(self) -> None:
+        llm = ScriptedLLM(["ok"])
+        handler = FunctionAgent(llm=llm, initial_state={"mood": "calm"}).run("hello")
+        await handler
+        assert "calm" in (llm.requests[0].messages[-1].content or "")
+        memory = await handler.ctx.store.get("memory")
+        assert [message.content for message in memory.get_all()] == ["hello", "ok"]
+
+    async def test_nothing_to_answer_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="Must provide either user_msg or chat_history"):
+            await FunctionAgent(llm=ScriptedLLM(["ok"])).run()
+
+    async def test_without_a_model_the_error_says_how_to_give_one(self) -> None:
+        with pytest.raises(WorkflowRuntimeError, match=r"Agent solo has no model: pass llm="):
+            await FunctionAgent(name="solo").run("hello")
+
+    def test_synchronously(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=2, b=40), "42"]), tools=[add])
+        assert str(agent.run_sync("What is 2 + 40?")) == "42"
+
+
+class TestTools:
+    async def test_every_call_gets_one_result_shown_in_the_order_of_the_calls(self) -> None:
+        turn = [tool_call("slow", seconds=0.02), tool_call("nope"), tool_call("fail", reason="no"), tool_call("add", a=1, b="x")]
+        llm = ScriptedLLM([turn, "done"])
+        events, output = await events_of(FunctionAgent(llm=llm, tools=[slow, fail, add]), "go")
+        asked = [call.tool_id for call in next(event for event in events if isinstance(event, AgentOutput)).tool_calls]
+        answers = [message for message in llm.requests[1].messages if message.role == MessageRole.TOOL]
+        assert [message.additional_kwargs["tool_call_id"] for message in answers] == asked
+        texts = [message.content or "" for message in answers]
+        assert texts[0] == "slept 0.02"
+        assert texts[1].startswith("Tool nope not found. Please select a tool that is available.")
+        assert texts[2] == "no"
+        assert "valid integer" in texts[3]
+        assert [result.tool_output.is_error for result in output.tool_calls] == [False, True, True, True]
+
+    async def test_calls_of_one_answer_run_at_the_same_time(self) -> None:
+        llm = ScriptedLLM([[tool_call("slow", seconds=0.05), tool_call("slow", seconds=0.01)], "done"])
+        events, _ = await events_of(FunctionAgent(llm=llm, tools=[slow]), "go")
+        ended = [event.tool_kwargs["seconds"] for event in events if isinstance(event, ToolCallResult)]
+        assert ended == [0.01, 0.05]
+
+    async def test_arguments_are_validated_and_converted_before_the_body_runs(self) -> None:
+        llm = ScriptedLLM([tool_call("add", a="2", b=40), "42"])
+        events, _ = await events_of(FunctionAgent(llm=llm, tools=[add]), "go")
+        result = next(event for event in events if isinstance(event, ToolCallResult))
+        assert result.tool_output.raw_output == 42
+
+    async def test_a_direct_tool_ends_the_run_with_its_output(self) -> None:
+        llm = ScriptedLLM([tool_call("add", a=2, b=40)])
+        output = await FunctionAgent(llm=llm, tools=[FunctionTool.from_defaults(add, return_direct=True)]).run("go")
+        assert (str(output), output.raw) == ("42", 42)
+
+    async def test_a_direct_tool_that_fails_does_not_end_the_run(self) -> None:
+        llm = ScriptedLLM([tool_call("fail", reason="no"), "It failed."])
+        output = await FunctionAgent(llm=llm, tools=[FunctionTool.from_defaults(fail, return_direct=True)]).run("go")
+        assert str(output) == "It failed."
+
+    async def test_a_tool_shares_state_through_the_context(self) -> None:
+        async def note(ctx: Context, text: str) -> str:
+            """Note something."""
+            await ctx.store.set("state.notes", [*await ctx.store.get("state.notes"), text])
+            return "noted"
+
+        llm = ScriptedLLM([tool_call("note", text="tides"), "ok"])
+        handler = FunctionAgent(llm=llm, tools=[note], initial_state={"notes": []}).run("go")
+        await handler
+        assert await handler.ctx.store.get("state") == {"notes": ["tides"]}
+        assert "ctx" not in llm.requests[0].tools[0].parameters["properties"]
+
+    def test_a_tool_called_handoff_is_refused(self) -> None:
+        def handoff(to: str) -> str:
+            """Hand over."""
+            return to
+
+        with pytest.raises(ValueError, match="'handoff' is reserved"):
+            FunctionAgent(tools=[handoff])
+
+    async def test_a_model_that_cannot_call_tools_is_refused(self) -> None:
+        from batonflow.llms import MockLLM
+
+        with pytest.raises(ValueError, match="must be a FunctionCallingLLM"):
+            await FunctionAgent(llm=MockLLM(), tools=[add]).run("go")
+
+
+class TestPeople:
+    async def test_a_waiting_tool_runs_once_and_its_siblings_too(self) -> None:
+        entered: list[str] = []
+
+        async def ask(ctx: Context) -> str:
+            """Ask."""
+            entered.append("ask")
+            answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="sure?"))
+            return str(answer.response)
+
+        def other() -> str:
+            """Something else."""
+            entered.append("other")
+            return "x"
+
+        llm = ScriptedLLM([[tool_call("ask"), tool_call("other")], "done"])
+        handler = FunctionAgent(llm=llm, tools=[ask, other]).run("go")
+        calls = 0
+        async for event in handler.stream_events():
+            calls += isinstance(event, ToolCall)
+            if isinstance(event, InputRequiredEvent):
+                handler.ctx.send_event(HumanResponseEvent(response="yes"))
+        output = await handler
+        assert sorted(entered) == ["ask", "other"]
+        assert calls == 2
+        assert [result.tool_output.content for result in output.tool_calls] == ["yes", "x"]
+
+    async def test_a_run_goes_on_in_another_process_from_json(self) -> None:
+        async def ask(ctx: Context) -> str:
+            """Ask."""
+            answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="sure?"))
+            return str(answer.response)
+
+        first = FunctionAgent(llm=ScriptedLLM([tool_call("ask")]), tools=[ask])
+        handler = first.run("go")
+        async for event in handler.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                break
+        snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
+        await handler.cancel_run()
+        second = FunctionAgent(llm=ScriptedLLM(["Understood."]), tools=[ask])
+        restored = second.run(ctx=Context.from_dict(second, snapshot))
+        restored.ctx.send_event(HumanResponseEvent(response="yes"))
+        output = await restored
+        assert str(output) == "Understood."
+        assert [result.tool_output.content for result in output.tool_calls] == ["yes"]
+
+
+class TestMemory:
+    async def test_a_second_run_with_one_context_continues_the_conversation(self) -> None:
+        llm = ScriptedLLM([tool_call("add", a=1, b=1), "2", "You asked for 1 + 1."])
+        agent = FunctionAgent(llm=llm, tools=[add])
+        ctx: Context[Any] = Context(agent)
+        await agent.run("1 + 1?", ctx=ctx)
+        await agent.run("What did I ask?", ctx=ctx)
+        assert roles(llm.requests[-1].messages) == ["user", "assistant", "tool", "assistant", "user"]
+
+    async def test_the_conversation_survives_json(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["hello", "still here"]))
+        handler = agent.run("hi")
+        await handler
+        ctx: Context[Any] = Context.from_dict(agent, json.loads(json.dumps(handler.ctx.to_dict())))
+        again = agent.run("there?", ctx=ctx)
+        await again
+        memory = await again.ctx.store.get("memory")
+        assert [message.content for message in memory.get_all()] == ["hi", "hello", "there?", "still here"]
+
+    async def test_a_memory_given_to_run_wins(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["a", "b"]))
+        ctx: Context[Any] = Context(agent)
+        await agent.run("first", ctx=ctx)
+        memory = ChatMemoryBuffer.from_defaults(chat_history=[ChatMessage("from elsewhere")])
+        await agent.run("second", ctx=ctx, memory=memory)
+        assert [message.content for message in memory.get_all()] == ["from elsewhere", "second", "b"]
+
+
+class TestInputEvents:
+    async def test_the_agent_says_what_it_shows_to_the_model(self) -> None:
+        llm = ScriptedLLM(["ok"])
+        events, _ = await events_of(FunctionAgent(llm=llm, system_prompt="Be kind."), "hello")
+        shown = next(event for event in events if isinstance(event, AgentInput))
+        assert shown.input == llm.requests[0].messages
