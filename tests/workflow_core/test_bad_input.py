@@ -77,7 +77,9 @@ async def unharmed(flow: Workflow) -> None:
 
 
 async def test_a_wrong_signature():
-    with pytest.raises(WorkflowValidationError, match=r"at least one parameter annotated as type Event: .*Bad.go has none"):
+    with pytest.raises(
+        WorkflowValidationError, match=r"at least one parameter annotated as type Event: .*Bad.go has none"
+    ):
 
         class Bad(Workflow):
             @step
@@ -124,7 +126,11 @@ async def test_state_that_is_no_json():
         {"version": 2, "is_running": True, "workers": {"go": {"collected_waiters": [{"waiting_for_event": "x.Y"}]}}},
         {"version": 2, "workers": {}, "state": {"state_data": 3}},
         {"version": 2, "workers": {}, "state": {"state_data": {"_data": {"k": "{"}}}},
-        {"version": 2, "workers": {}, "state": {"state_data": '{"__is_pydantic": true, "value": {}, "qualified_name": "os.x"}'}},
+        {
+            "version": 2,
+            "workers": {},
+            "state": {"state_data": '{"__is_pydantic": true, "value": {}, "qualified_name": "os.x"}'},
+        },
         {"version": 1, "workers": [1, 2]},
         {"version": 0, "queues": {"go": "not json"}, "is_running": True},
         {"version": 2, "workers": {"go": 3}},
@@ -167,7 +173,7 @@ async def test_a_list_with_something_that_is_no_event():
 
 async def test_a_result_that_is_no_event():
     flow = Flow()
-    with pytest.raises(WorkflowRuntimeError, match="Step function go returned str instead of an Event instance."):
+    with pytest.raises(WorkflowRuntimeError, match="Step function go returned str instead of an Event instance"):
         await flow.run(what="text")
     await unharmed(flow)
 

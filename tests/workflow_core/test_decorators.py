@@ -260,7 +260,13 @@ async def test_older_spellings_of_unions_are_read_too():
 @contract("3.4")
 @pytest.mark.parametrize(
     "annotation",
-    [list[A], list[A] | None, Annotated[list[A], Collect()], Annotated[list[A], Collect(All())], Annotated[list[A], Collect]],
+    [
+        list[A],
+        list[A] | None,
+        Annotated[list[A], Collect()],
+        Annotated[list[A], Collect(All())],
+        Annotated[list[A], Collect],
+    ],
 )
 async def test_a_list_parameter_collects_a_fan_out(annotation: Any):
     class Flow(Workflow):

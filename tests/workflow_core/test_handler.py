@@ -60,7 +60,9 @@ async def test_a_handler_can_be_awaited_repeatedly():
     handler = Ticks().run()
     assert await handler == "done"
     assert await handler == "done"
-    assert await asyncio.gather(handler.stop_event_result(), handler.stop_event_result()) == [handler.get_stop_event()] * 2
+    assert (
+        await asyncio.gather(handler.stop_event_result(), handler.stop_event_result()) == [handler.get_stop_event()] * 2
+    )
     assert not isinstance(handler, asyncio.Future)
 
 
@@ -148,9 +150,9 @@ async def test_the_hard_cancel_ends_the_run(monkeypatch: pytest.MonkeyPatch):
         handler.cancel()
     with pytest.raises(WorkflowCancelledByUser):
         await handler
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="cancelled"):
         assert handler.cancelled()
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="exception"):
         assert isinstance(handler.exception(), WorkflowCancelledByUser)
 
 

@@ -18,8 +18,8 @@ MODULES = {
     ".events": "Event StartEvent StopEvent InputRequiredEvent HumanResponseEvent InternalDispatchEvent StepStateChanged"
     " StepState UnhandledEvent WorkflowIdleEvent StepFailedEvent WorkflowFailedEvent WorkflowCancelledEvent"
     " WorkflowTimedOutEvent IdleReleasedEvent CollectionReleaseEvent DictLikeModel EventType UnreconstructedException",
-    ".errors": "WorkflowValidationError WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError WorkflowDone"
-    " WorkflowCancelledByUser WorkflowStepDoesNotExistError ContextSerdeError ContextStateError",
+    ".errors": "WorkflowValidationError WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError"
+    " WorkflowDone WorkflowCancelledByUser WorkflowStepDoesNotExistError ContextSerdeError ContextStateError",
     ".handler": "WorkflowHandler",
     ".resource": "Resource ResourceConfig ResourceManager ResourceDefinition ResourceDescriptor",
     ".retry_policy": "RetryPolicy retry_policy ConstantDelayRetryPolicy ExponentialBackoffRetryPolicy",

@@ -87,7 +87,10 @@ async def test_internal_notes_stand_between_the_events_in_order():
     handler = Ticks().run()
     shown = await items(handler, internal=True)
     assert [item.seq for item in shown] == sorted(item.seq for item in shown)
-    assert names([item.event for item in shown]) == ["StepStateChanged"] + ["Tick"] * 4 + ["StepStateChanged", "StopEvent"]
+    assert names([item.event for item in shown]) == ["StepStateChanged"] + ["Tick"] * 4 + [
+        "StepStateChanged",
+        "StopEvent",
+    ]
     assert shown[0].step == "go"
     assert [item for item in shown if not isinstance(item.event, InternalDispatchEvent)] == await items(handler)
 

@@ -102,7 +102,9 @@ def test_a_workflow_without_a_start_step_cannot_be_built():
         @step
         async def end(self, ev: Found) -> StopEvent: ...
 
-    with pytest.raises(WorkflowConfigurationError, match="At least one Event of type StartEvent must be received by any step."):
+    with pytest.raises(
+        WorkflowConfigurationError, match="At least one Event of type StartEvent must be received by any step"
+    ):
         NoStart()
     with pytest.raises(WorkflowConfigurationError, match="NoStart"):
         NoStart(disable_validation=True)
@@ -114,7 +116,9 @@ def test_a_workflow_without_an_end_cannot_be_built():
         @step
         async def go(self, ev: StartEvent) -> None: ...
 
-    with pytest.raises(WorkflowConfigurationError, match="At least one Event of type StopEvent must be returned by any step."):
+    with pytest.raises(
+        WorkflowConfigurationError, match="At least one Event of type StopEvent must be returned by any step"
+    ):
         NoStop()
 
 
@@ -140,7 +144,9 @@ def test_one_class_of_start_and_one_of_stop():
         @step
         async def one(self, ev: StartEvent) -> StopEvent | Report: ...
 
-    with pytest.raises(WorkflowConfigurationError, match="Only one type of StartEvent is allowed per workflow, found 2: Ask, Other"):
+    with pytest.raises(
+        WorkflowConfigurationError, match="Only one type of StartEvent is allowed per workflow, found 2: Ask, Other"
+    ):
         TwoStarts()
     with pytest.raises(WorkflowConfigurationError, match="Only one type of StopEvent is allowed per workflow, found 2"):
         TwoStops(disable_validation=True)
@@ -229,6 +235,7 @@ async def test_a_workflow_lives_in_a_runtime():
     assert flow.runtime is own
     assert isinstance(own, BasicRuntime)
     assert await flow.run(name="Ann") == "hello Ann"
+
     # a run id is taken within one runtime only
     class Held(Slow):
         pass
@@ -387,7 +394,7 @@ async def test_a_workflow_is_freed_however_its_run_ended(how: str):
     if how == "cancelled":
         await asyncio.sleep(0)
         await handler.cancel_run()
-    with pytest.raises(Exception, match="purpose|timed out|cancelled"):
+    with pytest.raises(Exception, match=r"purpose|timed out|cancelled"):
         await handler
     reference = weakref.ref(flow)
     del flow, handler
@@ -740,7 +747,9 @@ async def test_the_timeout_is_told_in_seconds_with_the_active_steps():
         async def aaa(self, ev: Found) -> None:
             await asyncio.sleep(100)
 
-    with pytest.raises(WorkflowTimeoutError, match=r"Operation timed out after 0.02 seconds. Currently active steps: aaa, zzz"):
+    with pytest.raises(
+        WorkflowTimeoutError, match=r"Operation timed out after 0.02 seconds. Currently active steps: aaa, zzz"
+    ):
         await Hangs(timeout=0.02).run()
 
 

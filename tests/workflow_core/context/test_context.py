@@ -817,7 +817,7 @@ async def test_repr_says_which_face_it_is():
 async def test_warnings_of_old_forms_come_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(EarlierContext, "_warned", set())
     flow = in_step(lambda ctx: ctx.is_running)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="is_running"):
         await flow.run()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -180,7 +180,8 @@ def test_nothing_is_imported_because_a_payload_says_so():
         "from batonflow.workflow_core.context.serializers import JsonSerializer\n"
         "for marker in ('__is_pydantic', '__is_component'):\n"
         "    try:\n"
-        "        JsonSerializer().deserialize(json.dumps({marker: True, 'value': {}, 'qualified_name': 'antigravity.x'}))\n"
+        "        payload = {marker: True, 'value': {}, 'qualified_name': 'antigravity.x'}\n"
+        "        JsonSerializer().deserialize(json.dumps(payload))\n"
         "    except ValueError as error:\n"
         "        print('refused')\n"
         "print('antigravity' in sys.modules, 'batonflow.workflow_core.context.pickle_serializer' in sys.modules)\n"
@@ -206,7 +207,7 @@ def test_pickle_is_the_fallback_of_json():
 @contract("5.2.6")
 def test_the_plain_serializer_reads_no_pickle():
     text = base64.b64encode(pickle.dumps(Opaque("w"))).decode()
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"expected|invalid"):
         JsonSerializer().deserialize(text)
 
 

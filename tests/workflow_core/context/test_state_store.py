@@ -309,10 +309,14 @@ async def test_an_edit_counts_only_when_the_block_ends_well():
         state.tags.append("b")
         assert await store.get("tags") == ["a"], "readers see what is committed, also inside the block"
     assert await store.get("tags") == ["a", "b"]
-    with pytest.raises(RuntimeError, match="on purpose"):
+
+    async def fail() -> None:
         async with store.edit_state() as state:
             state.tags.append("c")
             raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await fail()
     assert await store.get("tags") == ["a", "b"]
 
 

@@ -115,7 +115,9 @@ def play(count: int, choices: list[int]) -> tuple[list[str], dict[str, Any]]:
         elif name == "work":
             handled.append(item.event.n)
             # every third member goes round once more before it is done
-            result = A(n=item.event.n + 1000) if item.event.n % 3 == 0 and item.event.n < 1000 else B(n=item.event.n % 1000)
+            result = (
+                A(n=item.event.n + 1000) if item.event.n % 3 == 0 and item.event.n < 1000 else B(n=item.event.n % 1000)
+            )
         else:
             joined = sorted(member.n for member in item.inputs or ())
             result = StopEvent()
@@ -142,7 +144,7 @@ def test_in_any_order_each_delivery_is_handled_once_and_the_join_gets_all(count:
 
 
 def test_the_price_of_a_tick_does_not_grow_with_the_queue():
-    """Counted in commands and queue moves, not in seconds: a tick on a long queue gives as few commands as on a short one."""
+    """Counted in commands, not in seconds: a tick on a long queue gives as few as on a short one."""
     for length in (10, 5000):
         broker, _ = new_broker()
         [start] = started(broker.decide(EventArrived(StartEvent())))

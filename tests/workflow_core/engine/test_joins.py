@@ -597,7 +597,9 @@ async def test_a_stream_that_can_never_close_fails_the_run():
         async def join(self, found: list[C]) -> StopEvent:
             return StopEvent(result=len(found))
 
-    with pytest.raises(WorkflowRuntimeError, match=r"stream 1 of step fan never ended: step pair \(join\) lacks B for 'b'"):
+    with pytest.raises(
+        WorkflowRuntimeError, match=r"stream 1 of step fan never ended: step pair \(join\) lacks B for 'b'"
+    ):
         await Flow().run()
 
 

@@ -124,7 +124,9 @@ async def test_a_delay_survives_a_snapshot_with_its_due_time():
             info = ctx.retry_info()
             if info.retry_number == 0:
                 raise ValueError("the first")
-            return StopEvent(result=(info.retry_number, str(info.last_exception), type(info.last_exception), time.time()))
+            return StopEvent(
+                result=(info.retry_number, str(info.last_exception), type(info.last_exception), time.time())
+            )
 
     flow = Flow()
     handler = flow.run()
@@ -276,7 +278,7 @@ async def test_an_attempt_that_takes_too_long_is_a_failure():
             await asyncio.sleep(100)
             return StopEvent()
 
-    with pytest.raises(StepTimeoutError, match="Step go took longer than its timeout of 0.01 seconds") as raised:
+    with pytest.raises(StepTimeoutError, match=r"Step go took longer than its timeout of 0\.01 seconds") as raised:
         await Flow().run()
     assert isinstance(raised.value, TimeoutError)
 
@@ -510,7 +512,10 @@ async def test_resources_are_made_before_each_execution():
 
         @step(num_workers=1)
         async def work(
-            self, ev: Item, fresh: Annotated[int, Resource(connect, cache=False)], kept: Annotated[int, Resource(connect_once)]
+            self,
+            ev: Item,
+            fresh: Annotated[int, Resource(connect, cache=False)],
+            kept: Annotated[int, Resource(connect_once)],
         ) -> Done:
             return Done(n=fresh, kept=kept)
 

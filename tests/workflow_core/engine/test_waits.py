@@ -70,7 +70,7 @@ async def test_locals_survive_the_wait_as_it_really_suspends():
             again = thing
             try:
                 await ctx.wait_for_event(Reply)
-            except Exception:  # control flow is no Exception, so nothing is swallowed here
+            except Exception:  # noqa: BLE001 - control flow is no Exception, so nothing is swallowed here
                 return StopEvent(result="swallowed")
             return StopEvent(result=again is thing)
 
@@ -93,7 +93,9 @@ async def test_the_question_is_streamed_once_when_the_wait_begins():
     handler = Flow().run()
     seen: list[str] = []
     async for event in handler.stream_events(expose_internal=True):
-        seen.append(f"{event.name} {event.step_state.value}" if isinstance(event, StepStateChanged) else names([event])[0])
+        seen.append(
+            f"{event.name} {event.step_state.value}" if isinstance(event, StepStateChanged) else names([event])[0]
+        )
         if isinstance(event, InputRequiredEvent):
             await handler.send_event(Reply(text="yes"))
     assert seen == [
@@ -235,7 +237,7 @@ async def test_a_wait_ends_with_its_timeout():
             runs.append(1)
             try:
                 await ctx.wait_for_event(Reply, timeout=0.01)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return StopEvent(result="nobody there")
             return StopEvent()
 

@@ -294,7 +294,7 @@ async def test_a_retry_is_a_segment_of_its_own():
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["k1", "k2"]), st.booleans()), min_size=1, max_size=7))
 def test_nothing_is_committed_before_what_it_read(work: list[tuple[int, str, bool]]):
-    """Each worker sleeps some turns, reads a key, perhaps writes to it, and sleeps again; who read whose write is noted."""
+    """Each worker pauses, reads a key, perhaps writes to it, and pauses again; who read whose write is noted."""
     wrote: dict[str, int] = {}
     read_from: dict[int, set[int]] = {}
 
