@@ -3,7 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -165,8 +165,31 @@ def boxes(node: ET.Element, x: float = 0.0, y: float = 0.0) -> Iterator[Placed]:
             yield from boxes(child, x, y)
 
 
-def shapes(drawing: str) -> list[tuple[float, float, float, float]]:
-    return [box[1:] for box in boxes(parsed(drawing)) if box[0] == "bf-shape"]
+def lines_of(node: ET.Element, x: float = 0.0, y: float = 0.0) -> Iterator[list[tuple[float, float]]]:
+    """Points along each line, in the coordinates of the whole."""
+    moved = re.match(r"translate\((\S+) (\S+)\)", node.get("transform", ""))
+    if moved:
+        x, y = x + float(moved[1]), y + float(moved[2])
+    for child in node:
+        if child.get("class", "").startswith("bf-line"):
+            yield [(x + across, y + down) for across, down in points_of(child.get("d", ""))]
+        else:
+            yield from lines_of(child, x, y)
+
+
+def points_of(path: str) -> Iterator[tuple[float, float]]:
+    here = (0.0, 0.0)
+    for command, rest in re.findall(r"([MLCV])([^MLCV]*)", path):
+        numbers = [float(number) for number in rest.split()]
+        if command == "V":
+            numbers = [here[0], *numbers]
+        stops = [here, *zip(numbers[::2], numbers[1::2], strict=True)] if command != "M" else [(numbers[0], numbers[1])]
+        for t in (part / 12 for part in range(13)):
+            between = stops
+            while len(between) > 1:
+                between = [(a[0] + (b[0] - a[0]) * t, a[1] + (b[1] - a[1]) * t) for a, b in pairwise(between)]
+            yield between[0]
+        here = stops[-1]
 
 
 # --- what runs can do -------------------------------------------------------------------------------------------------
@@ -481,6 +504,31 @@ def test_in_any_scene_no_boxes_overlap_and_nested_ones_lie_inside_theirs(scene: 
     for a, b in combinations(found, 2):
         apart = a[3] <= b[1] or b[3] <= a[1] or a[4] <= b[2] or b[4] <= a[2]
         assert apart or holds(a, b) or holds(b, a)
+
+
+@given(scenes())
+@settings(max_examples=60)
+def test_in_any_scene_no_arrow_crosses_a_box(scene: Scene) -> None:
+    whole = parsed(svg(scene))
+    areas = [box[1:] for box in boxes(whole) if box[0] == "bf-shape"]
+    for line in lines_of(whole):
+        for x, y in line:
+            for left, top, right, bottom in areas:
+                assert not (left + 1 < x < right - 1 and top + 1 < y < bottom - 1)
+
+
+@given(scenes())
+@settings(max_examples=60)
+def test_in_any_scene_every_line_ends_at_a_box_or_goes_on_in_another_line(scene: Scene) -> None:
+    whole = parsed(svg(scene))
+    areas = [box[1:] for box in boxes(whole) if box[0] == "bf-shape"]
+    lines = list(lines_of(whole))
+    for line in lines:
+        others = [end for other in lines if other is not line for end in (other[0], other[-1])]
+        for x, y in (line[0], line[-1]):
+            # A line ends where the head of its arrow begins, 7 before the box.
+            at_box = any(a - 8 <= x <= c + 8 and b - 8 <= y <= d + 8 for a, b, c, d in areas)
+            assert at_box or any(abs(x - across) < 0.4 and abs(y - down) < 0.4 for across, down in others)
 
 
 @given(scenes())

@@ -147,6 +147,24 @@ def test_a_list_join_may_take_what_follows_from_the_members_of_a_list() -> None:
 
 
 @contract("10.3")
+def test_a_start_event_that_a_step_returns_again_still_starts_everything() -> None:
+    class Flow(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> list[Ping]:
+            return []
+
+        @step
+        async def again(self, ev: Ping) -> StartEvent | None:
+            return StartEvent()
+
+        @step
+        async def gather(self, pings: list[Ping]) -> StopEvent:
+            return StopEvent()
+
+    assert Flow().validate() is False
+
+
+@contract("10.3")
 def test_an_event_returned_beside_a_list_is_not_in_the_list() -> None:
     class Flow(Workflow):
         @step
@@ -558,6 +576,25 @@ def test_steps_behind_an_answer_or_a_handler_can_be_reached() -> None:
     text = refusal(Flow())
     assert "[dead_end] Dead-end steps: rescue" in text
     assert "reachability" not in text
+
+
+@contract("10.9")
+def test_no_step_is_reached_through_a_stop_event_however_wide_it_accepts() -> None:
+    class Base(Event):
+        pass
+
+    class End(StopEvent, Base):
+        pass
+
+    class Flow(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> End:
+            return End()
+
+        @step(accept_event_subclasses=True)
+        async def after(self, ev: Base) -> None: ...
+
+    assert "[reachability] Unreachable steps: after" in refusal(Flow())
 
 
 @contract("10.9")
