@@ -34,7 +34,7 @@ def get_workflow_representation(workflow: "Workflow | type[Workflow]") -> Workfl
     """Return the event graph of a workflow, with those of the workflows attached to it.
 
     Args:
-        workflow: A workflow, or a class; workflows attached to an instance are known from the instance only.
+        workflow: A workflow, or a class; of a class only those attached workflows are known that its steps ask for.
 
     Example:
         >>> graph = get_workflow_representation(MyWorkflow)

@@ -25,7 +25,7 @@ class Member:
     Attributes:
         name: Under which name it is attached; empty for the root.
         workflow_class: Its class.
-        workflow: The instance; None where only the class is known, as a resource will make the instance.
+        workflow: The instance; None where only the class is known: one was asked for, or a resource will make it.
         table: Its steps.
         entry: Events that start a run of it when it is attached.
         parent: The workflow it is attached to.
@@ -133,7 +133,8 @@ def _read(
     for child_name, child in (workflow.attached_workflows if workflow is not None else {}).items():
         if child not in ancestors:
             member.children.append(_read(child_name, type(child), child, member, ancestors))
-    for child_name, child_class in _made_by_resources(table).items():
+    promised = _made_by_resources(table) if workflow is not None else {**_asked_for(table), **_made_by_resources(table)}
+    for child_name, child_class in promised.items():
         if child_class not in ancestors and all(child.name != child_name for child in member.children):
             member.children.append(_read(child_name, child_class, None, member, ancestors))
     return member
@@ -145,6 +146,12 @@ def _entry_of(workflow_class: "type[Workflow]", table: StepTable) -> tuple[type[
         return declared
     accepted = [cls for spec in table.steps.values() for cls in spec.config.accepted_events]
     return tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, StartEvent) and cls is not StartEvent))
+
+
+def _asked_for(table: StepTable) -> "dict[str, type[Workflow]]":
+    """Parameter name -> class, for attached workflows that steps ask for: all that a class can tell."""
+    slots = [slot for spec in table.steps.values() for slot in spec.children]
+    return {slot.name: cast("type[Workflow]", slot.workflow_class) for slot in slots}
 
 
 def _made_by_resources(table: StepTable) -> "dict[str, type[Workflow]]":

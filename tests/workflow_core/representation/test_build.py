@@ -335,6 +335,12 @@ def test_attached_workflows_are_graphs_inside_the_graph_with_links_between() -> 
     }
 
 
+def test_a_class_shows_the_attached_workflows_that_its_steps_ask_for() -> None:
+    graph = get_workflow_representation(Shop)
+    assert {name: child.name for name, child in graph.children.items()} == {"clerk": "Clerk"}
+    assert [(link.source, link.target) for link in graph.links] == [("begin", "clerk/StartEvent")]
+
+
 def test_a_workflow_that_a_resource_makes_is_a_graph_inside_the_graph_of_the_class() -> None:
     def make() -> Clerk:
         return Clerk()
