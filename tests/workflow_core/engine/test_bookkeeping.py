@@ -1,0 +1,315 @@
+"""What the engine must not lose count of when waits, joins, retries and targets meet in one step."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+    Workflow,
+    catch_error,
+    step,
+)
+from batonflow.workflow_core.events import StepState, StepStateChanged
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed, wait_none
+from batonflow.workflow_core.testing import run_virtual
+from tests.workflow_core.flows import streamed
+
+
+class A(Event):
+    n: int = 0
+
+
+class B(Event):
+    n: int = 0
+
+
+class Word(HumanResponseEvent):
+    n: int = 0
+
+
+def virtually(run: Coroutine[Any, Any, Any]) -> Any:
+    return run_virtual(run)
+
+
+# --- who gets an event
+
+
+class WaitingJoin(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | B | None:
+        for event in (A(n=1), B(n=1), A(n=2), B(n=2), A(n=3), A(n=4)):
+            ctx.send_event(event)
+            await asyncio.sleep(1)
+        return None
+
+    @step
+    async def both(self, ctx: Context, a: A, b: B) -> StopEvent | None:
+        third = await ctx.wait_for_event(A)
+        seen = [*await ctx.store.get("seen", []), (a.n, b.n, third.n)]
+        await ctx.store.set("seen", seen)
+        return StopEvent(result=seen) if len(seen) == 2 else None
+
+
+def test_an_event_that_answers_the_wait_of_a_join_does_not_fill_its_slot():
+    async def run() -> Any:
+        return await WaitingJoin().run()
+
+    assert virtually(run()) == [(1, 1, 2), (3, 2, 4)]
+
+
+class TwoTakers(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | B:
+        ctx.send_event(A(), step="right")
+        await asyncio.sleep(0.01)
+        return B()
+
+    @step
+    async def left(self, ctx: Context, ev: A) -> None:
+        await ctx.store.set("left", True)
+
+    @step
+    async def right(self, ctx: Context, ev: A) -> None:
+        await ctx.store.set("right", True)
+
+    @step
+    async def finish(self, ctx: Context, ev: B) -> StopEvent:
+        return StopEvent(result=(await ctx.store.get_state()).to_dict())
+
+
+async def test_an_event_sent_to_one_step_reaches_no_other_step():
+    assert await TwoTakers().run() == {"right": True}
+
+
+class TwoWaiters(Workflow):
+    async def _hear(self, ctx: Context, ev: StartEvent | Word, name: str) -> StopEvent | None:
+        if isinstance(ev, Word):
+            return None
+        word = await ctx.wait_for_event(Word)
+        heard = [*await ctx.store.get("heard", []), (name, word.n)]
+        await ctx.store.set("heard", heard)
+        return StopEvent(result=heard) if len(heard) == 2 else None
+
+    @step
+    async def left(self, ctx: Context, ev: StartEvent | Word) -> StopEvent | None:
+        return await self._hear(ctx, ev, "left")
+
+    @step
+    async def right(self, ctx: Context, ev: StartEvent | Word) -> StopEvent | None:
+        return await self._hear(ctx, ev, "right")
+
+
+async def test_an_answer_sent_to_one_step_leaves_the_waits_of_others_open():
+    handler = TwoWaiters().run()
+    await asyncio.sleep(0.01)
+    handler.ctx.send_event(Word(n=1), step="right")
+    handler.ctx.send_event(Word(n=2), step="left")
+    assert await handler == [("right", 1), ("left", 2)]
+
+
+class Loop(Workflow):
+    @step(num_workers=1)
+    async def turn(self, ev: StartEvent | A) -> A | StopEvent:
+        n = ev.n + 1 if isinstance(ev, A) else 0
+        return A(n=n) if n < 3 else StopEvent()
+
+
+async def test_a_step_that_feeds_itself_does_not_queue_behind_itself():
+    events = await streamed(Loop().run(), internal=True)
+    states = [event.step_state for event in events if isinstance(event, StepStateChanged)]
+    assert StepState.PREPARING not in states
+    assert states.count(StepState.RUNNING) == 4
+
+
+# --- retries
+
+
+class Asked:
+    """A retry policy that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, int, int | None]] = []
+
+    def next(self, elapsed_time: float, attempts: int, error: Exception, *, seed: int | None = None) -> float | None:
+        self.calls.append((elapsed_time, attempts, seed))
+        return 10.0 if attempts < 4 else None
+
+
+def _failing(policy: Any) -> Workflow:
+    class Failing(Workflow):
+        @step(retry_policy=policy)
+        async def fail(self, ev: StartEvent) -> StopEvent:
+            raise ConnectionError
+
+    return Failing(timeout=None)
+
+
+def test_a_policy_is_told_the_time_since_the_first_attempt_and_a_seed_of_its_own_for_each_failure():
+    async def run(run_id: str) -> Asked:
+        policy = Asked()
+        with pytest.raises(ConnectionError):
+            await _failing(policy).run(run_id=run_id)
+        return policy
+
+    first, again, other = (virtually(run(name)) for name in ("one", "one", "two"))
+    assert [(round(elapsed), attempts) for elapsed, attempts, _ in first.calls] == [(0, 1), (10, 2), (20, 3), (30, 4)]
+    seeds = [seed for _, _, seed in first.calls]
+    assert len(set(seeds)) == 4
+    assert seeds == [seed for _, _, seed in again.calls]
+    assert not set(seeds) & {seed for _, _, seed in other.calls}
+
+
+class WaitsBesides(Workflow):
+    @step(retry_policy=retry_policy(wait=wait_fixed(60), stop=stop_after_attempt(2)))
+    async def work(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        if ctx.retry_info().retry_number:
+            return StopEvent(result="second attempt")
+        waiting = asyncio.create_task(ctx.wait_for_event(Word))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        raise ConnectionError("while its other branch waits")
+
+
+def test_a_step_that_fails_while_a_branch_of_it_waits_is_still_to_be_retried():
+    async def run() -> Any:
+        return await WaitsBesides(timeout=None, on_stall="raise").run()
+
+    assert virtually(run()) == "second attempt"
+
+
+class QueuedAnswer(Workflow):
+    """The first delivery waits, its answer comes while the second holds the only worker, and then a branch of it fails."""
+
+    starts = 0
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | None:
+        ctx.send_event(A(n=1))
+        ctx.send_event(A(n=2))
+        return None
+
+    @step(num_workers=1, retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def work(self, ctx: Context, ev: A) -> B:
+        if ev.n == 2:
+            await asyncio.sleep(20)
+            return B()
+        self.starts += 1
+        async with asyncio.TaskGroup() as branches:
+            branches.create_task(ctx.wait_for_event(Word))
+            branches.create_task(self._fail_first(ctx))
+        return B()
+
+    async def _fail_first(self, ctx: Context) -> None:
+        await asyncio.sleep(5)
+        if not ctx.retry_info().retry_number:
+            raise ConnectionError
+
+    @step
+    async def finish(self, ctx: Context, ev: B) -> StopEvent | None:
+        found = ctx.collect_events(ev, [B, B])
+        await asyncio.sleep(30)
+        return StopEvent(result=self.starts) if found else None
+
+
+def test_an_attempt_that_fails_while_its_answer_queues_starts_again_once():
+    async def run() -> Any:
+        handler = QueuedAnswer(timeout=None).run()
+        await asyncio.sleep(3)
+        handler.ctx.send_event(Word())
+        return await handler
+
+    assert virtually(run()) == 2
+
+
+class GivesUp(Workflow):
+    @step(num_workers=1)
+    async def work(self, ctx: Context, ev: StartEvent | A) -> B:
+        if isinstance(ev, StartEvent):
+            try:
+                await asyncio.wait_for(ctx.wait_for_event(Word), 1)
+            except TimeoutError:
+                await asyncio.sleep(10)
+        begun = [*await ctx.store.get("done", []), round(asyncio.get_running_loop().time())]
+        await ctx.store.set("done", begun)
+        return B()
+
+    @step
+    async def finish(self, ctx: Context, ev: B) -> StopEvent | None:
+        done = await ctx.store.get("done")
+        return StopEvent(result=done) if len(done) == 2 else None
+
+    @step
+    async def never(self, ev: B) -> A | None:
+        return None
+
+
+def test_a_step_that_gives_a_wait_up_has_its_worker_again():
+    async def run() -> Any:
+        handler = GivesUp(timeout=None).run()
+        await asyncio.sleep(5)
+        handler.ctx.send_event(A())
+        return await handler
+
+    assert virtually(run()) == [11, 11]
+
+
+class ToAndFro(Workflow):
+    """Two steps that fail in turn, each with a handler of its own that may run once."""
+
+    @step
+    async def one(self, ctx: Context, ev: StartEvent | A) -> StopEvent:
+        await self._count(ctx, "one")
+
+    @step
+    async def two(self, ctx: Context, ev: B) -> StopEvent:
+        await self._count(ctx, "two")
+
+    async def _count(self, ctx: Context, name: str) -> None:
+        count = await ctx.store.get(name, 0) + 1
+        await ctx.store.set(name, count)
+        raise (ConnectionError if count < 5 else SystemExit)(f"{name} failed {count} times")
+
+    @catch_error(for_steps=["one"])
+    async def after_one(self, ev: StepFailedEvent) -> B:
+        return B()
+
+    @catch_error(for_steps=["two"])
+    async def after_two(self, ev: StepFailedEvent) -> A:
+        return A()
+
+
+async def test_a_recovery_by_one_handler_does_not_give_another_its_own_back():
+    with pytest.raises(ConnectionError, match="one failed 2 times"):
+        await ToAndFro().run()
+
+
+# --- collect_events
+
+
+class TwoBuffers(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | None:
+        for n in range(3):
+            ctx.send_event(A(n=n))
+        return None
+
+    @step(num_workers=1)
+    async def gather(self, ctx: Context, ev: A) -> StopEvent | None:
+        pair = ctx.collect_events(ev, [A, A], "pair")
+        triple = ctx.collect_events(ev, [A, A, A], "triple")
+        full = [[event.n for event in found] if found else None for found in (pair, triple)]
+        seen = [*await ctx.store.get("seen", []), full]
+        await ctx.store.set("seen", seen)
+        return StopEvent(result=seen) if ev.n == 2 else None
+
+
+async def test_two_collections_in_one_step_have_outcomes_of_their_own():
+    assert await TwoBuffers().run() == [[None, None], [[0, 1], None], [None, [0, 1, 2]]]
