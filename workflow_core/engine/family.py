@@ -95,7 +95,7 @@ class Family:
                 taken = True
                 continue
             for child in self.children:
-                if child.name == name and (child.run.state.table.route(type(event)).accepted or _wants(child.run, event)):
+                if child.name == name and _reaches(child.run, event):
                     child.run.send(event, None, None)
                     taken = True
         return taken
@@ -257,3 +257,10 @@ class Family:
 
 def _wants(run: "Run", event: Event) -> bool:
     return any(waiter.wants(event) for waiter in run.state.waiters)
+
+
+def _reaches(run: "Run", event: Event) -> bool:
+    """Whether a step of this run, or of one inside it, takes the event or waits for it."""
+    if run.state.table.route(type(event)).accepted or _wants(run, event):
+        return True
+    return run.family is not None and any(_reaches(child.run, event) for child in run.family.children)

@@ -186,7 +186,7 @@ def test_a_step_that_fails_while_a_branch_of_it_waits_is_still_to_be_retried():
 
 
 class QueuedAnswer(Workflow):
-    """The first delivery waits, its answer comes while the second holds the only worker, and then a branch of it fails."""
+    """The first delivery waits; its answer comes while the second has the only worker, then a branch of it fails."""
 
     starts = 0
 

@@ -593,6 +593,20 @@ async def test_a_child_waits_for_people_through_its_parent():
     assert await handler == ("lamp: yes", 1)
 
 
+async def test_a_grandchild_waits_for_people_through_both():
+    class Grandparent(Workflow):
+        @step
+        async def go(self, ev: StartEvent, counter: Counter) -> StopEvent:
+            return StopEvent(result=await counter.run())
+
+    handler = Grandparent(workflows={"counter": Counter(workflows={"asks": AsksInside()})}, on_stall="raise").run()
+    async for event in handler.stream_events():
+        if isinstance(event, InputRequiredEvent):
+            handler.ctx.send_event(HumanResponseEvent(text="yes"))
+    assert await asyncio.wait_for(handler.stop_event_result(), 5)
+    assert await handler == ("lamp: yes", 1)
+
+
 async def test_waiting_in_a_child_is_no_stall_of_the_parent():
     handler = Counter(workflows={"asks": AsksInside()}, on_stall="raise").run()
     await asyncio.sleep(0.005)
