@@ -505,6 +505,63 @@ def test_max_recoveries_must_be_a_positive_int(bound: Any) -> None:
         declare().validate()
 
 
+# --- the order of the checks ------------------------------------------------------------------------------------------
+
+
+def test_of_several_mistakes_the_one_that_comes_first_in_the_order_of_the_checks_is_told() -> None:
+    class Fine(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> StopEvent:
+            return StopEvent()
+
+    class WithIsland(Fine):
+        @step
+        async def island(self, ev: Extra) -> Extra:
+            return Extra()
+
+    class WithHandlers(WithIsland):
+        @catch_error(for_steps=["gone"])
+        async def rescue(self, ev: StepFailedEvent) -> StopEvent:
+            return StopEvent()
+
+    class WithLostEvent(WithHandlers):
+        @step
+        async def lost(self, ev: StartEvent) -> LoudPing | None: ...
+
+    class WithMissingEvent(WithLostEvent):
+        @step
+        async def missing(self, ev: Pong) -> None: ...
+
+    class WithStop(WithMissingEvent):
+        @step
+        async def after(self, ev: Done) -> None: ...
+
+    class WithJoin(WithStop):
+        @step
+        async def split(self, ev: StartEvent) -> list[Ping]:
+            return []
+
+        @step
+        async def join(self, ping: Ping, extra: Extra) -> None: ...
+
+    class WithListJoin(WithJoin):
+        @step
+        async def gather(self, pongs: list[Pong]) -> None: ...
+
+    told = [
+        (WithListJoin, "returned-list producer"),
+        (WithJoin, "common stream level"),
+        (WithStop, "cannot accept StopEvent"),
+        (WithMissingEvent, "consumed but never produced: Pong"),
+        (WithLostEvent, "produced but never consumed: LoudPing"),
+        (WithHandlers, "unknown step 'gone'"),
+        (WithIsland, "Graph validation failed"),
+    ]
+    for workflow_class, words in told:
+        assert words in refusal(workflow_class())
+    assert Fine().validate() is False
+
+
 # --- following the arrows ---------------------------------------------------------------------------------------------
 
 
