@@ -166,7 +166,7 @@ class StepTable:
         return self._facts[key]
 
     def _handler_of(self, step: str) -> str | None:
-        """The ``@catch_error`` handler that covers a step: one that names it, else the one for all; handlers have none."""
+        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; none for handlers."""
         if step in self.handlers:
             return None
         for name, config in self.handlers.items():
