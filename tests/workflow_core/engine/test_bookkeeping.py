@@ -20,7 +20,7 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.events import StepState, StepStateChanged
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed, wait_none
 from batonflow.workflow_core.testing import run_virtual
-from tests.workflow_core.flows import streamed
+from tests.workflow_core.flows import resume, saved, streamed
 
 
 class A(Event):
@@ -313,3 +313,228 @@ class TwoBuffers(Workflow):
 
 async def test_two_collections_in_one_step_have_outcomes_of_their_own():
     assert await TwoBuffers().run() == [[None, None], [[0, 1], None], [None, [0, 1, 2]]]
+
+
+# --- recoveries, waits and retries over a fan-in and a restore
+
+
+class RescuedFanIn(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> A:
+        raise ConnectionError("begin")
+
+    @step
+    async def split(self, ctx: Context, ev: A) -> list[B]:
+        rounds = await ctx.store.get("rounds", 0) + 1
+        await ctx.store.set("rounds", rounds)
+        if rounds == 5:
+            raise SystemExit
+        return [B(n=1), B(n=2)]
+
+    @step
+    async def join(self, parts: list[B]) -> StopEvent:
+        raise LookupError("join")
+
+    @catch_error
+    async def rescue(self, ev: StepFailedEvent) -> A:
+        return A()
+
+
+async def test_a_collection_belongs_to_the_lineage_of_its_fan_out():
+    with pytest.raises(LookupError, match="join"):
+        await RescuedFanIn().run()
+
+
+class LoudWord(Word):
+    pass
+
+
+class Listens(Workflow):
+    @step
+    async def listen(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=await ctx.wait_for_event(Word))
+
+
+async def test_a_wait_takes_no_subclass_of_what_it_wants():
+    handler = Listens().run()
+    await asyncio.sleep(0.01)
+    handler.ctx.send_event(LoudWord(n=1))
+    handler.ctx.send_event(Word(n=2))
+    assert (await handler).n == 2
+
+
+class AtLeast:
+    """A requirement that cannot be written into a snapshot."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other >= self.least
+
+    __hash__ = None
+
+
+class Choosy(Workflow):
+    @step
+    async def listen(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await asyncio.sleep(10)
+        word = await ctx.wait_for_event(Word, requirements={"n": AtLeast(5)})
+        return StopEvent(result=word.n)
+
+
+def test_a_restored_wait_whose_requirements_could_not_be_saved_takes_nothing_until_its_step_asks_again():
+    async def run() -> Any:
+        workflow = Choosy(timeout=None)
+        handler = workflow.run()
+        await asyncio.sleep(11)
+        payload = saved(handler)
+        await handler.cancel_run()
+        handler = resume(workflow, payload)
+        await asyncio.sleep(1)
+        handler.ctx.send_event(Word(n=1))
+        await asyncio.sleep(20)
+        handler.ctx.send_event(Word(n=7))
+        return await handler
+
+    assert virtually(run()) == 7
+
+
+class SendsAndFails(Workflow):
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def work(self, ctx: Context, ev: StartEvent) -> B | A:
+        attempt = ctx.retry_info().retry_number
+        ctx.send_event(A(n=attempt))
+        await ctx.store.set(f"wrote_{attempt}", True)
+        ctx.write_event_to_stream(A(n=attempt))
+        await asyncio.sleep(10)
+        if not attempt:
+            raise ConnectionError
+        return B()
+
+    @step
+    async def note(self, ctx: Context, ev: A) -> None:
+        await ctx.store.set(f"got_{ev.n}", await ctx.store.get(f"got_{ev.n}", 0) + 1)
+
+    @step
+    async def finish(self, ctx: Context, ev: B) -> StopEvent:
+        return StopEvent(result=(await ctx.store.get_state()).to_dict())
+
+
+def test_after_a_restore_only_the_repeated_attempt_skips_what_it_had_done_and_not_the_next():
+    async def run() -> Any:
+        workflow = SendsAndFails(timeout=None)
+        handler = workflow.run()
+        await asyncio.sleep(5)
+        payload = saved(handler)
+        await handler.cancel_run()
+        handler = resume(workflow, payload)
+        result = await handler
+        return result, [event.n for event in await streamed(handler) if isinstance(event, A)]
+
+    result, stream = virtually(run())
+    assert result == {"wrote_0": True, "wrote_1": True, "got_0": 1, "got_1": 1}
+    assert stream == [1]
+
+
+class Cost(StartEvent):
+    n: int
+
+
+class Pricing(Workflow):
+    @step
+    async def price(self, ev: Cost) -> StopEvent:
+        if ev.n < 0:
+            raise ValueError(f"no price for {ev.n}")
+        return StopEvent(result=10 * ev.n)
+
+
+class Shop(Workflow):
+    """Runs a child twice in one step, catches the failure of a third run, and pauses before it goes on."""
+
+    runs: int = 0
+
+    def __init__(self) -> None:
+        super().__init__(timeout=None)
+        self.add_workflows(pricing=Pricing(timeout=None))
+
+    @step(retry_policy=retry_policy(wait=wait_fixed(100), stop=stop_after_attempt(2)))
+    async def quote(self, ctx: Context, ev: StartEvent, pricing: Pricing) -> StopEvent:
+        attempt = ctx.retry_info().retry_number
+        prices = [await pricing.run(n=n + attempt) for n in (1, 2)]
+        try:
+            await pricing.run(n=-1)
+        except ValueError as error:
+            prices.append(str(error))
+        await asyncio.sleep(10)
+        if not attempt:
+            raise ConnectionError
+        return StopEvent(result=prices)
+
+
+def test_a_restored_step_is_given_the_results_of_the_runs_that_it_had_awaited():
+    async def run() -> Any:
+        handler = Shop().run()
+        await asyncio.sleep(5)
+        payload = saved(handler)
+        await handler.cancel_run()
+        assert [child["payload"].get("result") is not None for child in payload["children"]["runs"]] == [True] * 3
+        return await resume(Shop(), payload)
+
+    assert virtually(run()) == [20, 30, "no price for -1"]
+
+
+def test_a_retry_after_a_restore_runs_the_children_anew():
+    async def run() -> Any:
+        handler = Shop().run()
+        await asyncio.sleep(50)
+        payload = saved(handler)
+        await handler.cancel_run()
+        assert payload["children"]["runs"] == [], "nobody asks for the results of a failed attempt"
+        return await resume(Shop(), payload)
+
+    assert virtually(run()) == [20, 30, "no price for -1"]
+
+
+class SentOn(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> A:
+        raise ConnectionError("begin")
+
+    @step
+    async def relay(self, ctx: Context, ev: A) -> B | None:
+        rounds = await ctx.store.get("rounds", 0) + 1
+        await ctx.store.set("rounds", rounds)
+        if rounds == 5:
+            raise SystemExit
+        ctx.send_event(B())
+        return None
+
+    @step
+    async def last(self, ev: B) -> StopEvent:
+        raise LookupError("last")
+
+    @catch_error
+    async def rescue(self, ev: StepFailedEvent) -> A:
+        return A()
+
+
+async def test_a_sent_event_belongs_to_the_lineage_of_its_sender():
+    with pytest.raises(LookupError, match="last"):
+        await SentOn().run()
+
+
+class AskedInTime(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | B | None:
+        ctx.send_event(A())
+        ctx.send_event(B(n=5))
+        return None
+
+    @step
+    async def listen(self, ctx: Context, ev: A) -> StopEvent:
+        return StopEvent(result=(await ctx.wait_for_event(B, timeout=1)).n)
+
+
+async def test_a_started_step_reaches_its_first_pause_before_the_next_event_is_delivered():
+    assert await AskedInTime(disable_validation=True).run() == 5

@@ -1,0 +1,149 @@
+"""A record is not committed before the records of all that came together in it, not only of what came last."""
+
+import asyncio
+from collections.abc import Sequence
+
+from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core.journal.base import Record
+from batonflow.workflow_core.journal.memory import MemoryStore
+
+
+class A(Event):
+    n: int = 0
+
+
+class B(Event):
+    n: int = 0
+
+
+class Done(Event):
+    n: int = 0
+
+
+class Order(MemoryStore):
+    """Keeps the names of the steps in the order of their records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def commit(self, records: Sequence[Record]) -> None:
+        self.steps += [record.step for record in records if record.kind == "segment"]
+        super().commit(records)
+
+
+class Gated(Workflow):
+    """Its step ``slow`` stays open until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__(store=Order(), disable_validation=True)
+        self.gate = asyncio.Event()
+
+    async def pause(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def steps_before_and_after_the_gate(self) -> tuple[list[str], list[str]]:
+        handler: WorkflowHandler = self.run()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert await handler.ctx.store.get("came") == "together", "the steps behind have not run yet"
+        assert isinstance(self.store, Order)
+        before = list(self.store.steps)
+        self.gate.set()
+        await handler
+        return before, self.store.steps[len(before) :]
+
+
+class Collecting(Gated):
+    @step
+    async def slow(self, ctx: Context, ev: StartEvent) -> A | Done:
+        ctx.send_event(A(n=1))
+        await self.gate.wait()
+        return Done()
+
+    @step
+    async def quick(self, ev: StartEvent) -> A:
+        await self.pause()
+        return A(n=2)
+
+    @step
+    async def gather(self, ctx: Context, ev: A) -> None:
+        found = ctx.collect_events(ev, [A, A])
+        if found is not None:
+            assert [event.n for event in found] == [1, 2]
+            await ctx.store.set("came", "together")
+
+    @step
+    async def end(self, ev: Done) -> StopEvent:
+        await self.pause()
+        return StopEvent()
+
+
+async def test_a_collected_set_waits_for_the_sender_of_its_first_event():
+    before, after = await Collecting().steps_before_and_after_the_gate()
+    assert before == ["quick"]
+    assert sorted(after) == ["end", "gather", "gather", "slow"]
+
+
+class Joining(Gated):
+    @step
+    async def slow(self, ctx: Context, ev: StartEvent) -> A | Done:
+        ctx.send_event(A())
+        await self.gate.wait()
+        return Done()
+
+    @step
+    async def quick(self, ev: StartEvent) -> B:
+        await self.pause()
+        return B()
+
+    @step
+    async def join(self, ctx: Context, a: A, b: B) -> None:
+        await ctx.store.set("came", "together")
+
+    @step
+    async def end(self, ev: Done) -> StopEvent:
+        await self.pause()
+        return StopEvent()
+
+
+async def test_a_join_waits_for_the_sender_of_its_first_event():
+    before, after = await Joining().steps_before_and_after_the_gate()
+    assert before == ["quick"]
+    assert after.index("slow") < after.index("join")
+
+
+class Streaming(Gated):
+    @step
+    async def slow(self, ctx: Context, ev: StartEvent) -> Done:
+        await ctx.store.set("mark", 1)
+        await self.gate.wait()
+        return Done()
+
+    @step
+    async def split(self, ev: StartEvent) -> list[A]:
+        return [A(n=1), A(n=2)]
+
+    @step
+    async def work(self, ctx: Context, ev: A) -> B:
+        if ev.n == 1:
+            await ctx.store.get("mark")
+        else:
+            await self.pause()
+        return B()
+
+    @step
+    async def join(self, ctx: Context, parts: list[B]) -> None:
+        await ctx.store.set("came", "together")
+
+    @step
+    async def end(self, ev: Done) -> StopEvent:
+        await self.pause()
+        return StopEvent()
+
+
+async def test_a_collection_waits_for_the_makers_of_all_its_members():
+    before, after = await Streaming().steps_before_and_after_the_gate()
+    assert before == ["split", "work"]
+    assert after.index("slow") < after.index("work") < after.index("join")
