@@ -20,6 +20,7 @@ from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import EARLY_STOPPING, MAX_ITERATIONS_REACHED, STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock
+from batonflow.llms.registry import llm_from
 from batonflow.tools import (
     AsyncBaseTool,
     BaseTool,
@@ -32,7 +33,6 @@ from batonflow.tools import (
 from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
-from batonflow.llms.registry import llm_from
 
 __all__ = ["BaseWorkflowAgent"]
 
@@ -269,9 +269,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         return output
 
     @step
-    async def parse_agent_output(
-        self, ctx: Context, ev: AgentOutput
-    ) -> StopEvent | AgentInput | ToolCall | None:
+    async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
         """Decide how to go on: finish, try again, call tools, or stop early."""
         memory: BaseMemory = await ctx.store.get("memory")
         iterations: int = await ctx.store.get("num_iterations", default=0) + 1
@@ -282,7 +280,9 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         if iterations >= limit:
             return await self._stop_early(ctx, memory, limit)
         if ev.retry_messages:
-            return AgentInput(input=[*await memory.aget(), *ev.retry_messages], current_agent_name=ev.current_agent_name)
+            return AgentInput(
+                input=[*await memory.aget(), *ev.retry_messages], current_agent_name=ev.current_agent_name
+            )
         await ctx.store.set("num_tool_calls", len(ev.tool_calls))
         for position, call in enumerate(ev.tool_calls):
             request = ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
@@ -326,9 +326,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
         """Call one tool; whatever happens, there is one result."""
-        ctx.write_event_to_stream(
-            ToolCall(tool_name=ev.tool_name, tool_kwargs=ev.tool_kwargs, tool_id=ev.tool_id)
-        )
+        ctx.write_event_to_stream(ToolCall(tool_name=ev.tool_name, tool_kwargs=ev.tool_kwargs, tool_id=ev.tool_id))
         tools = {tool.metadata.get_name(): tool for tool in await self.get_tools(ev.tool_name)}
         tool = tools.get(ev.tool_name)
         if tool is None:
@@ -347,9 +345,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         return result
 
     @step
-    async def aggregate_tool_results(
-        self, ctx: Context, ev: ToolCallResult
-    ) -> AgentInput | StopEvent | None:
+    async def aggregate_tool_results(self, ctx: Context, ev: ToolCallResult) -> AgentInput | StopEvent | None:
         """Wait for all results of an answer, and show them to the model in the order of its calls."""
         expected: int = await ctx.store.get("num_tool_calls", default=0)
         if expected == 0:

@@ -114,7 +114,11 @@ def measure(rows: list[Row], repeats: int, peer: str | None) -> None:
             if peer is not None and row.peer_units:
                 engines.append(("llama-index", peer, row.peer_units))
             for engine, python, units in engines:
-                if engine == "floor" and row.name in ("list fan-out item", "memory over hops", "longest turn beside hops"):
+                if engine == "floor" and row.name in (
+                    "list fan-out item",
+                    "memory over hops",
+                    "longest turn beside hops",
+                ):
                     continue
                 row.found[engine] = better(row.found.get(engine), sample(python, engine, row.name, units, 3))
         print(f"round {turn + 1} of {repeats} done", flush=True)
@@ -126,7 +130,10 @@ def micro(seconds: float) -> str:
 
 def table(rows: list[Row], problems: list[str]) -> list[str]:
     """The figures as Markdown; bounds that do not hold are added to the problems."""
-    lines = ["| program | floor, µs | ours, µs | LlamaIndex, µs | ours / floor | ours / LlamaIndex |", "|---|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| program | floor, µs | ours, µs | LlamaIndex, µs | ours / floor | ours / LlamaIndex |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
     for row in rows:
         ours, floor, peer = (row.found.get(engine) for engine in ("batonflow", "floor", "llama-index"))
         assert ours is not None
@@ -164,7 +171,9 @@ def growth(problems: list[str], repeats: int) -> list[str]:
             best.append(found)
         ratio = best[high]["seconds"] / best[low]["seconds"]
         if ratio > bound:
-            problems.append(f"{name}: a unit at {sizes[high]:,} costs {ratio:.2f} times that at {sizes[low]:,}, the most is {bound}")
+            problems.append(
+                f"{name}: a unit at {sizes[high]:,} costs {ratio:.2f} times that at {sizes[low]:,}, the most is {bound}"
+            )
         cells = [f"{size:,}: {micro(each['seconds'])} µs" for size, each in zip(sizes, best, strict=True)]
         lines.append(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |")
     return lines
@@ -221,7 +230,9 @@ def main() -> int:
     title = heading(peer, dirty)
     problems: list[str] = []
     measure(ROWS, options.repeats, peer)
-    text = "\n".join([title, "", *table(ROWS, problems), "", *growth(problems, options.repeats), "", *weights(problems)])
+    text = "\n".join(
+        [title, "", *table(ROWS, problems), "", *growth(problems, options.repeats), "", *weights(problems)]
+    )
     print(f"\n{text}\n")
     if options.write:
         write(options.write, text)

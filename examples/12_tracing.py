@@ -4,7 +4,13 @@ import asyncio
 from typing import Any
 
 from batonflow import Event, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, get_dispatcher
+from batonflow.workflow_core.instrumentation import (
+    BaseEvent,
+    BaseEventHandler,
+    BaseSpan,
+    BaseSpanHandler,
+    get_dispatcher,
+)
 from batonflow.workflow_core.instrumentation.events.run import StepEndEvent
 
 
@@ -33,7 +39,9 @@ class Steps(BaseEventHandler):
 
 
 class Spans(BaseSpanHandler[BaseSpan]):
-    def new_span(self, id_: str, bound_args: Any, instance: Any = None, parent_span_id: str | None = None, **kwargs: Any) -> BaseSpan:
+    def new_span(
+        self, id_: str, bound_args: Any, instance: Any = None, parent_span_id: str | None = None, **kwargs: Any
+    ) -> BaseSpan:
         print(f"open  {id_.split('-')[0]}{' inside ' + parent_span_id.split('-')[0] if parent_span_id else ''}")
         return BaseSpan(id_=id_, parent_id=parent_span_id)
 

@@ -17,7 +17,9 @@ class Calculator(BaseWorkflowAgent):
     ) -> AgentOutput:
         numbers = [int(word) for word in (llm_input[-1].content or "").split() if word.isdigit()]
         if llm_input[-1].role == MessageRole.USER and len(numbers) == 2:
-            call = ToolSelection(tool_id="1", tool_name=tools[0].metadata.get_name(), tool_kwargs=dict(zip("ab", numbers, strict=True)))
+            call = ToolSelection(
+                tool_id="1", tool_name=tools[0].metadata.get_name(), tool_kwargs=dict(zip("ab", numbers, strict=True))
+            )
             message = ChatMessage("", role=MessageRole.ASSISTANT)
             return AgentOutput(response=message, tool_calls=[call], current_agent_name=self.name)
         answer = await self.the_llm().achat(llm_input)

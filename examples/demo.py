@@ -19,6 +19,7 @@ from batonflow.llms import LLM, ScriptedLLM, llm_from, tool_call
 TIDES = [("06:12", 5.4), ("12:27", 0.9), ("18:41", 5.7)]
 TASK = "Read tides.csv and tell me how much the water rises between noon and evening."
 
+
 def file_reader(folder: Path) -> Callable[[str], str]:
     """A tool that reads files of one folder and of no other."""
 
@@ -30,7 +31,9 @@ def file_reader(folder: Path) -> Callable[[str], str]:
         """
         path = folder / Path(name).name
         if not path.exists():
-            raise FileNotFoundError(f"there is no {name}; there is {', '.join(sorted(p.name for p in folder.iterdir()))}")
+            raise FileNotFoundError(
+                f"there is no {name}; there is {', '.join(sorted(p.name for p in folder.iterdir()))}"
+            )
         return path.read_text()
 
     return read_file

@@ -36,7 +36,9 @@ class SchemaBoundOpenAI(OpenAI):
         history = list(chat_history or ())
         if history and history[-1].role == MessageRole.TOOL:
             question = next(message for message in reversed(history) if message.role == MessageRole.USER)
-            told = ChatMessage(f"{question.content}\nThe tool says: {history[-1].content}\nAnswer in one short sentence.")
+            told = ChatMessage(
+                f"{question.content}\nThe tool says: {history[-1].content}\nAnswer in one short sentence."
+            )
             return await self.astream_chat([told], max_tokens=48)
         return self._call(tools, history)
 

@@ -42,7 +42,9 @@ def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
         RuntimeError: Called on the background loop's own thread, which would wait for itself.
     """
     if _background.is_here():
-        raise RuntimeError("run_sync() was called on the loop that runs it and would wait for ever: await run() instead")
+        raise RuntimeError(
+            "run_sync() was called on the loop that runs it and would wait for ever: await run() instead"
+        )
     loop = _background.loop()
     running: list[Any] = []
 

@@ -180,9 +180,7 @@ def step(
 @overload
 def catch_error(func: FuncT, /) -> FuncT: ...
 @overload
-def catch_error(
-    *, for_steps: list[str] | None = None, max_recoveries: int = 1
-) -> Callable[[FuncT], FuncT]: ...
+def catch_error(*, for_steps: list[str] | None = None, max_recoveries: int = 1) -> Callable[[FuncT], FuncT]: ...
 def catch_error(
     func: Callable[..., Any] | None = None, /, *, for_steps: list[str] | None = None, max_recoveries: int = 1
 ) -> Any:

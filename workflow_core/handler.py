@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.engine.counts import ExecutionCounts
+from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.lazy import at_first_use

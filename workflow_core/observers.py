@@ -74,7 +74,11 @@ class _Verbose:
         self._say(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")
 
     def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
-        what = f"failed with {error!r}" if error is not None else f"complete with {summarize(result)}"
+        what = (
+            f"failed with {error!r}"
+            if error is not None
+            else f"complete with {'no result' if result is None else summarize(result)}"
+        )
         self._say(f"[{item.spec.name}:{item.worker}] {what}")
 
     def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
@@ -178,4 +182,3 @@ class _Spans:
             dispatcher.close_span(self._run_span, result=event, instance=run.workflow)
         else:
             dispatcher.fail_span(self._run_span, error, instance=run.workflow)
-

@@ -34,7 +34,9 @@ class BasicRuntime:
         known = self._runs.get(run_id)
         if known is not None:
             if not known.loop.is_closed():
-                raise RuntimeError(f"A run with id {run_id!r} already exists; wait for its end or choose another run_id")
+                raise RuntimeError(
+                    f"A run with id {run_id!r} already exists; wait for its end or choose another run_id"
+                )
             self._drop_closed_loops()
         self._runs[run_id] = run
 

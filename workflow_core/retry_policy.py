@@ -30,10 +30,10 @@ from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
-    "RetryInfo",
     "ConstantDelayRetryPolicy",
     "ExponentialBackoffRetryPolicy",
     "RetryCondition",
+    "RetryInfo",
     "RetryPolicy",
     "StopCondition",
     "WaitStrategy",
@@ -553,5 +553,3 @@ def ExponentialBackoffRetryPolicy(  # noqa: N802
     _warn_of("ExponentialBackoffRetryPolicy", "wait_exponential(...)")
     wait = wait_random_exponential if jitter else wait_exponential
     return retry_policy(wait=wait(initial_delay, multiplier, max_delay), stop=stop_after_attempt(maximum_attempts))
-
-

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["RetryPolicy", "next_delay"]
 
+
 @runtime_checkable
 class RetryPolicy(Protocol):
     """Decides after each failure of a step whether and when it runs again."""

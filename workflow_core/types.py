@@ -4,7 +4,15 @@ import sys
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-__all__ = ["RetryInfo", "RunResultT", "StopEventT", "UnreconstructedException", "dump_exception", "load_exception", "loaded_class"]
+__all__ = [
+    "RetryInfo",
+    "RunResultT",
+    "StopEventT",
+    "UnreconstructedException",
+    "dump_exception",
+    "load_exception",
+    "loaded_class",
+]
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""

@@ -16,7 +16,6 @@ from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSeri
 from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import DictState, StateCell
 from batonflow.workflow_core.decorators import StepFunction, WorkflowGraphCheck
-from batonflow.workflow_core.engine.family import Family
 from batonflow.workflow_core.engine.runner import Observer, Run
 from batonflow.workflow_core.engine.state import RunState, current_item
 from batonflow.workflow_core.errors import (
@@ -27,6 +26,7 @@ from batonflow.workflow_core.errors import (
     WorkflowValidationError,
 )
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
+from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
@@ -136,7 +136,9 @@ class Workflow:
         version: str | None = None,
     ) -> None:
         if num_concurrent_runs is not None and (
-            isinstance(num_concurrent_runs, bool) or not isinstance(num_concurrent_runs, int) or num_concurrent_runs <= 0  # pyright: ignore[reportUnnecessaryIsInstance]
+            isinstance(num_concurrent_runs, bool)
+            or not isinstance(num_concurrent_runs, int)
+            or num_concurrent_runs <= 0  # pyright: ignore[reportUnnecessaryIsInstance]
         ):
             raise WorkflowValidationError(
                 f"num_concurrent_runs must be an integer greater than 0, got {num_concurrent_runs!r}"
@@ -179,7 +181,9 @@ class Workflow:
         if not hasattr(func, "_step_config"):
             raise WorkflowValidationError(f"Step function {name} is missing the `@step` decorator")
         if name in cls._step_functions():
-            raise WorkflowValidationError(f"A step {name} is already part of this workflow, {cls.__name__}: rename one of them")
+            raise WorkflowValidationError(
+                f"A step {name} is already part of this workflow, {cls.__name__}: rename one of them"
+            )
         cls._free_steps[name] = func
         cls._table_cache = None
 
@@ -350,7 +354,9 @@ class Workflow:
         """
         for name, workflow in workflows.items():
             if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {type(workflow).__name__}")
+                raise WorkflowValidationError(
+                    f"add_workflows({name}=...) takes a workflow, got {type(workflow).__name__}"
+                )
             known = self._options.children.get(name)
             if known is not None and known is not workflow:
                 raise WorkflowValidationError(

@@ -56,7 +56,9 @@ class ChatMemoryBuffer(BaseMemory):
             ValueError: ``token_limit`` is less than 1.
         """
         if token_limit is None:
-            token_limit = int(SHARE_OF_CONTEXT * llm.metadata.context_window) if llm is not None else DEFAULT_TOKEN_LIMIT
+            token_limit = (
+                int(SHARE_OF_CONTEXT * llm.metadata.context_window) if llm is not None else DEFAULT_TOKEN_LIMIT
+            )
         if token_limit < 1:
             raise ValueError(f"token_limit must be at least 1, got {token_limit}")
         memory = cls(token_limit=token_limit, messages=list(chat_history or ()), **kwargs)
@@ -89,7 +91,9 @@ class ChatMemoryBuffer(BaseMemory):
             ValueError: ``initial_token_count`` is over the limit.
         """
         if initial_token_count > self.token_limit:
-            raise ValueError(f"Initial token count {initial_token_count} exceeds the limit of {self.token_limit} tokens")
+            raise ValueError(
+                f"Initial token count {initial_token_count} exceeds the limit of {self.token_limit} tokens"
+            )
         room = self.token_limit - initial_token_count
         first = len(self.messages)
         while first > 0 and (room := room - self._tokens(self.messages[first - 1])) >= 0:

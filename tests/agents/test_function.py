@@ -70,7 +70,9 @@ class TestTheLoop:
     async def test_the_model_sees_system_prompt_history_and_message(self) -> None:
         llm = ScriptedLLM(["fine"])
         agent = FunctionAgent(llm=llm, system_prompt="Be brief.")
-        await agent.run("How are you?", chat_history=[ChatMessage("hello"), ChatMessage("hi", role=MessageRole.ASSISTANT)])
+        await agent.run(
+            "How are you?", chat_history=[ChatMessage("hello"), ChatMessage("hi", role=MessageRole.ASSISTANT)]
+        )
         assert [str(message) for message in llm.requests[0].messages] == [
             "system: Be brief.", "user: hello", "assistant: hi", "user: How are you?",
         ]  # fmt: skip
@@ -116,7 +118,12 @@ class TestTheLoop:
 
 class TestTools:
     async def test_every_call_gets_one_result_shown_in_the_order_of_the_calls(self) -> None:
-        turn = [tool_call("slow", seconds=0.02), tool_call("nope"), tool_call("fail", reason="no"), tool_call("add", a=1, b="x")]
+        turn = [
+            tool_call("slow", seconds=0.02),
+            tool_call("nope"),
+            tool_call("fail", reason="no"),
+            tool_call("add", a=1, b="x"),
+        ]
         llm = ScriptedLLM([turn, "done"])
         events, output = await events_of(FunctionAgent(llm=llm, tools=[slow, fail, add]), "go")
         asked = [call.tool_id for call in next(event for event in events if isinstance(event, AgentOutput)).tool_calls]

@@ -26,7 +26,9 @@ def test_the_oldest_are_left_out_but_kept() -> None:
 
 
 def test_what_is_shown_does_not_begin_with_an_answer_or_a_result() -> None:
-    history = [message(role, 40) for role in (MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL, MessageRole.USER)]
+    history = [
+        message(role, 40) for role in (MessageRole.USER, MessageRole.ASSISTANT, MessageRole.TOOL, MessageRole.USER)
+    ]
     memory = ChatMemoryBuffer.from_defaults(chat_history=history, token_limit=30)
     assert memory.get() == history[3:]
 
@@ -69,7 +71,11 @@ def test_what_is_shown_is_the_end_of_what_is_kept(history: list[tuple[MessageRol
 async def test_the_async_forms_do_the_same() -> None:
     memory = ChatMemoryBuffer()
     await memory.aput_messages([ChatMessage("a"), ChatMessage("b")])
-    assert [kept.content for kept in await memory.aget_all()] == ["a", "b"] == [kept.content for kept in await memory.aget()]
+    assert (
+        [kept.content for kept in await memory.aget_all()]
+        == ["a", "b"]
+        == [kept.content for kept in await memory.aget()]
+    )
     await memory.aset([ChatMessage("c")])
     assert [kept.content for kept in memory.get_all()] == ["c"]
     await memory.areset()

@@ -28,7 +28,9 @@ def upgrade(payload: Any) -> dict[str, Any]:
         ContextSerdeError: It is not a snapshot, or one of a newer version.
     """
     if not isinstance(payload, dict):
-        raise ContextSerdeError(f"Context dict specified in an invalid format: a snapshot is a dict, not {type(payload).__name__}")
+        raise ContextSerdeError(
+            f"Context dict specified in an invalid format: a snapshot is a dict, not {type(payload).__name__}"
+        )
     data = cast("dict[str, Any]", payload)
     version = data.get("version", 0)
     if isinstance(version, bool) or not isinstance(version, int):
@@ -50,7 +52,9 @@ def upgrade(payload: Any) -> dict[str, Any]:
 def _check_shape(data: dict[str, Any]) -> None:
     workers = data.get("workers")
     if not isinstance(workers, dict) or not all(isinstance(worker, dict) for worker in cast("Any", workers).values()):
-        raise ContextSerdeError("Context dict specified in an invalid format: it has no 'workers', so it is no snapshot of a run")
+        raise ContextSerdeError(
+            "Context dict specified in an invalid format: it has no 'workers', so it is no snapshot of a run"
+        )
 
 
 def _attempt(entry: Any) -> dict[str, Any]:

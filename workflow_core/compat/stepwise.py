@@ -66,4 +66,3 @@ class StepwiseRun(Run):
         await self._step_done.wait()
         await asyncio.sleep(0)
         return None if self.ending.over else self._produced
-

@@ -141,7 +141,9 @@ class Context(EarlierContext, Generic[StateT]):
     def _in_step(self, name: str) -> "tuple[Run, WorkItem]":
         run = self._run_ref()
         if self._item is None:
-            raise ContextStateError(f"{name} is {_IN_STEP}" if run is not None else f"{name} {_RUNNING} and is {_IN_STEP}")
+            raise ContextStateError(
+                f"{name} is {_IN_STEP}" if run is not None else f"{name} {_RUNNING} and is {_IN_STEP}"
+            )
         if run is None:
             raise ContextStateError(f"{name} is {_IN_STEP}; the run of this step is over")
         return run, self._item
@@ -303,7 +305,9 @@ class Context(EarlierContext, Generic[StateT]):
         workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
         serializer = serializer or self._serializer or workflow.serializer
         if run is not None:
-            return run.on_loop(lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state))
+            return run.on_loop(
+                lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state)
+            )
         state = self._restored or RunState("", workflow.step_table)
         return dump_run(state, self._cell, serializer, include_state=include_state)
 

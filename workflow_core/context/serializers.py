@@ -89,7 +89,11 @@ class JsonSerializer:
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, BaseModel):
-            return {"__is_pydantic": True, "value": self._encode_model(value), "qualified_name": _qualified(type(value))}
+            return {
+                "__is_pydantic": True,
+                "value": self._encode_model(value),
+                "qualified_name": _qualified(type(value)),
+            }
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value)
             return {key if isinstance(key, str) else _key(key): self._encode(inner) for key, inner in items.items()}
@@ -98,7 +102,11 @@ class JsonSerializer:
         if type(value) in _SCALARS:
             return value
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
-            return {"__is_component": True, "value": value.to_dict(), "qualified_name": _qualified(cast("Any", type(value)))}
+            return {
+                "__is_component": True,
+                "value": value.to_dict(),
+                "qualified_name": _qualified(cast("Any", type(value))),
+            }
         if isinstance(value, str | int | float):  # enums and other kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
         kind = cast("Any", type(value))

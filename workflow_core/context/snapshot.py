@@ -140,9 +140,7 @@ class _Writer:
                 buffer_id: {f"{cls.__module__}.{cls.__qualname__}": count for cls, count in buffer.needs.items()}
                 for buffer_id, buffer in step.buffers.items()
             },
-            "static_collect_events": [
-                self.event(event) for queue in step.joins.get(0, ()) for event in queue
-            ],
+            "static_collect_events": [self.event(event) for queue in step.joins.get(0, ()) for event in queue],
             "joins": {
                 str(key): [[self.event(event) for event in queue] for queue in queues]
                 for key, queues in step.joins.items()
@@ -253,7 +251,9 @@ def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> 
     except ContextSerdeError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
-        raise ContextSerdeError(f"Context dict specified in an invalid format: {type(error).__name__}: {error}") from error
+        raise ContextSerdeError(
+            f"Context dict specified in an invalid format: {type(error).__name__}: {error}"
+        ) from error
 
 
 class _Reader:
@@ -300,7 +300,9 @@ class _Reader:
     def _event(self, text: Any) -> Event:
         event = self._serializer.deserialize(text)
         if not isinstance(event, Event):
-            raise ContextSerdeError(f"The snapshot holds a {type(event).__name__} where an event belongs: {str(text)[:80]}")
+            raise ContextSerdeError(
+                f"The snapshot holds a {type(event).__name__} where an event belongs: {str(text)[:80]}"
+            )
         return event
 
     def _read_streams(self, streams: dict[str, Any], releases: dict[str, Any]) -> None:
@@ -416,7 +418,9 @@ class _Reader:
     def _event_type(self, name: str) -> type[Event]:
         wanted = name.rpartition(".")[2]
         for cls in [*self._workflow.events, *_known_events()]:
-            if f"{cls.__module__}.{cls.__qualname__}" == name or (cls.__name__ == wanted and name.startswith("workflows.")):
+            if f"{cls.__module__}.{cls.__qualname__}" == name or (
+                cls.__name__ == wanted and name.startswith("workflows.")
+            ):
                 return cls
         for cls in [*self._workflow.events, *_known_events()]:
             if cls.__name__ == wanted:

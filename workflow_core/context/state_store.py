@@ -9,11 +9,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from pydantic import BaseModel
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.context.state_data import dump_state, load_state
+from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
-from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning
 
 __all__ = ["DictState", "InMemoryStateStore", "StateCell", "StateStore", "UnserializableKeyWarning", "new_state"]
 
@@ -164,7 +163,9 @@ class InMemoryStateStore(Generic[StateT]):
         else:
             segments = _segments(path)
             head = segments[0]
-            _write(state, head, value if len(segments) == 1 else _rebuilt(_read(state, head), segments[1:], value, path))
+            _write(
+                state, head, value if len(segments) == 1 else _rebuilt(_read(state, head), segments[1:], value, path)
+            )
             self._note_write(path, value)
 
     async def set_state(self, state: StateT) -> None:
@@ -230,7 +231,9 @@ class InMemoryStateStore(Generic[StateT]):
     async def _wait_for_editor(self) -> None:
         cell = self._cell
         if cell.editor is not None and cell.editor is asyncio.current_task():
-            raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
+            raise RuntimeError(
+                "The store cannot be written inside an edit_state block: change the draft it gives instead"
+            )
         if cell.lock is not None and cell.lock.locked():
             async with cell.lock:
                 pass
@@ -328,7 +331,9 @@ def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
     try:
         _write(fresh, segments[0], inner)
     except (ValueError, IndexError, AttributeError, TypeError) as error:
-        raise ValueError(f"Path {path!r} cannot be written: {type(fresh).__name__} does not hold {segments[0]!r}") from error
+        raise ValueError(
+            f"Path {path!r} cannot be written: {type(fresh).__name__} does not hold {segments[0]!r}"
+        ) from error
     return fresh
 
 

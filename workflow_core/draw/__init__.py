@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.draw.mermaid import mermaid
 from batonflow.workflow_core.draw.scene import Scene, scene_of
 from batonflow.workflow_core.draw.svg import html_page, svg
-from batonflow.workflow_core.engine.counts import ExecutionCounts
 from batonflow.workflow_core.representation.build import get_workflow_representation
 from batonflow.workflow_core.workflow import Workflow
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from batonflow.workflow_core.engine.counts import ExecutionCounts
+from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,
     Event,

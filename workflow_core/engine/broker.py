@@ -5,7 +5,7 @@ the same however many steps, queued events or past ticks there are.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ from batonflow.workflow_core.engine.commands import (
     Unrouted,
     Warn,
 )
-from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.engine.state import (
     Buffer,
     Failures,
@@ -33,7 +32,6 @@ from batonflow.workflow_core.engine.state import (
     Waiter,
     WorkItem,
 )
-from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import (
     EventArrived,
     RetryDue,
@@ -47,8 +45,16 @@ from batonflow.workflow_core.engine.ticks import (
     WaitOpened,
 )
 from batonflow.workflow_core.errors import WorkflowRuntimeError
-from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StepFailedEvent, StopEvent, WorkflowFailedEvent
+from batonflow.workflow_core.events import (
+    CollectionReleaseEvent,
+    Event,
+    StepFailedEvent,
+    StopEvent,
+    WorkflowFailedEvent,
+)
+from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.retrying import next_delay
+from batonflow.workflow_core.steps import StepSpec
 
 __all__ = ["Broker"]
 
@@ -73,7 +79,25 @@ class Broker:
     def decide(self, tick: Tick) -> list[Command]:
         """Take one tick and say what is to be done, in order."""
         commands = self._commands
-        _RULES[type(tick)](self, tick)
+        match tick:
+            case StepReturned():
+                self._on_returned(tick)
+            case EventArrived():
+                self._on_event(tick)
+            case StepFailed():
+                self._on_failed(tick)
+            case WaitOpened():
+                self._on_wait_opened(tick)
+            case WaitAnswered():
+                self._on_wait_answered(tick)
+            case WaitClosed():
+                self._on_wait_closed(tick)
+            case RetryDue():
+                self._on_retry_due(tick)
+            case RunIdle():
+                self._on_idle(tick)
+            case RunEnded():
+                self._end(tick.event, tick.error, resumable=tick.resumable)
         self._commands = []
         return commands
 
@@ -531,9 +555,6 @@ class Broker:
                 texts.append(f"step {name} (join) lacks {lacking}")
         return texts
 
-    def _on_ended(self, tick: RunEnded) -> None:
-        self._end(tick.event, tick.error, resumable=tick.resumable)
-
     def _end(self, event: StopEvent, error: BaseException | None, *, resumable: bool = False) -> None:
         """End the run. Unless it is to be resumed, all that was queued, held back or waiting is dropped."""
         state = self._state
@@ -580,16 +601,3 @@ def _result_problem(spec: StepSpec, result: Any) -> str | None:
                 "instead of an Event instance."
             )
     return None
-
-
-_RULES: dict[type, Callable[[Broker, Any], None]] = {
-    EventArrived: Broker._on_event,  # pyright: ignore[reportPrivateUsage]
-    StepReturned: Broker._on_returned,  # pyright: ignore[reportPrivateUsage]
-    StepFailed: Broker._on_failed,  # pyright: ignore[reportPrivateUsage]
-    RetryDue: Broker._on_retry_due,  # pyright: ignore[reportPrivateUsage]
-    WaitOpened: Broker._on_wait_opened,  # pyright: ignore[reportPrivateUsage]
-    WaitAnswered: Broker._on_wait_answered,  # pyright: ignore[reportPrivateUsage]
-    WaitClosed: Broker._on_wait_closed,  # pyright: ignore[reportPrivateUsage]
-    RunIdle: Broker._on_idle,  # pyright: ignore[reportPrivateUsage]
-    RunEnded: Broker._on_ended,  # pyright: ignore[reportPrivateUsage]
-}

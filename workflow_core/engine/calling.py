@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.steps import StepSpec
-from batonflow.workflow_core.errors import WorkflowRuntimeError
+from batonflow.workflow_core.family import attached_arguments
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -48,7 +47,7 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
     if spec.context_name is not None:
         arguments[spec.context_name] = run.context_for(item)
     if spec.children:
-        arguments.update(_attached(run, spec))
+        arguments.update(attached_arguments(run.workflow, spec))
     if spec.resources:
         arguments.update(await run.resources(spec))
     function = spec.func if spec.is_free else partial(spec.func, run.workflow)
@@ -57,27 +56,9 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
     return await _in_thread(partial(function, **arguments))
 
 
-def _attached(run: "Run", spec: StepSpec) -> dict[str, Any]:
-    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
-    found: dict[str, Any] = {}
-    attached = run.workflow.attached_workflows
-    for child in spec.children:
-        named = attached.get(child.name)
-        if named is not None and isinstance(named, child.workflow_class):
-            found[child.name] = named
-            continue
-        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
-        if len(fitting) == 1:
-            found[child.name] = fitting[0]
-        elif not child.has_default:
-            raise WorkflowRuntimeError(
-                f"Step {spec.name} of {type(run.workflow).__name__} wants a {child.workflow_class.__name__} as {child.name!r}, "
-                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
-            )
-    return found
-
-
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """Run a sync step in the default thread pool, with the context variables of the run."""
     context = copy_context()
-    return await asyncio.get_running_loop().run_in_executor(None, cast("Callable[[], Any]", partial(context.run, function)))
+    return await asyncio.get_running_loop().run_in_executor(
+        None, cast("Callable[[], Any]", partial(context.run, function))
+    )

@@ -5,20 +5,6 @@ from dataclasses import dataclass
 from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
 
-__all__ = [
-    "Command",
-    "Enqueued",
-    "Finish",
-    "Idle",
-    "Publish",
-    "ResumeWait",
-    "SetRetryTimer",
-    "Stalled",
-    "StartStep",
-    "Unrouted",
-    "Warn",
-]
-
 
 @dataclass(slots=True)
 class StartStep:
@@ -98,7 +84,5 @@ class Finish:
     waiters: list[Waiter]
 
 
-Command = (
-    StartStep | Enqueued | ResumeWait | Publish | SetRetryTimer | Unrouted | Warn | Idle | Stalled | Finish
-)
+Command = StartStep | Enqueued | ResumeWait | Publish | SetRetryTimer | Unrouted | Warn | Idle | Stalled | Finish
 """Any output of the broker."""

@@ -42,7 +42,17 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_since", "_alive_seconds", "_deadline", "_futures", "_grace", "_run", "_stragglers", "done", "error", "event", "over",
+        "_alive_seconds",
+        "_alive_since",
+        "_deadline",
+        "_futures",
+        "_grace",
+        "_run",
+        "_stragglers",
+        "done",
+        "error",
+        "event",
+        "over",
         "resolved",
     )  # fmt: skip
 

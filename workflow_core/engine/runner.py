@@ -23,6 +23,7 @@ from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.calling import call_step
 from batonflow.workflow_core.engine.commands import (
+    Command,
     Enqueued,
     Finish,
     Idle,
@@ -35,14 +36,14 @@ from batonflow.workflow_core.engine.commands import (
     Warn,
 )
 from batonflow.workflow_core.engine.ending import Ending
-from batonflow.workflow_core.engine.family import Family
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
-from batonflow.workflow_core.stream import StreamLog, StreamReader
-from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
+from batonflow.workflow_core.family import Family
+from batonflow.workflow_core.steps import StepSpec
+from batonflow.workflow_core.stream import StreamLog, StreamReader
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
@@ -55,6 +56,7 @@ T = TypeVar("T")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
+
 
 class Observer(Protocol):
     """Hears what a run does: spans, verbose output. Asked for once per run; a run without one pays a truth test."""
@@ -77,8 +79,28 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_idle", "_inbox", "_observer", "_pumping", "_tick_log", "_unstarted", "variables", "broker", "cell", "ending",
-        "family", "handler_context", "loop", "now", "path", "recorder", "source", "state", "stream", "thread_id", "waiting",
+        "__weakref__",
+        "_idle",
+        "_inbox",
+        "_observer",
+        "_pumping",
+        "_tick_log",
+        "_unstarted",
+        "broker",
+        "cell",
+        "ending",
+        "family",
+        "handler_context",
+        "loop",
+        "now",
+        "path",
+        "recorder",
+        "source",
+        "state",
+        "stream",
+        "thread_id",
+        "variables",
+        "waiting",
         "workflow",
     )  # fmt: skip
 
@@ -295,7 +317,9 @@ class Run:
             cancelled = error
             if self.waiting.timed_out(item):
                 task.uncancel()
-                error = StepTimeoutError(f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds")
+                error = StepTimeoutError(
+                    f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds"
+                )
             elif task.cancelling():
                 self.ending.cancel()
                 return None
@@ -372,7 +396,7 @@ class Run:
             if type(command) is StartStep:
                 started.append(command.item)
             else:
-                _ACTIONS[type(command)](self, command)
+                self._act(command)
         if started or type(tick) is EventArrived:
             self._idle = False
             self.ending.busy_again()
@@ -400,42 +424,44 @@ class Run:
         delay = max(0.0, (item.due or 0.0) - self.now())
         item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
 
-    def _act_publish(self, command: Publish) -> None:
-        self.publish(command.event, command.item.spec.name, command.item.id)
+    def _act(self, command: Command) -> None:
+        """Carry out a command; steps are started by whoever let the broker decide."""
+        match command:
+            case Publish():
+                self.publish(command.event, command.item.spec.name, command.item.id)
+            case Enqueued(item):
+                self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
+            case ResumeWait():
+                self.waiting.resume(command.waiter)
+            case Unrouted():
+                self._offer(command)
+            case Warn():
+                self.ending.warn(command.text)
+            case Idle():
+                self.stream.note(self.now(), "idle", "", "", "", None)
+            case Stalled():
+                self.stream.note(self.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
+                self.ending.stalled(command.waiting_on)
+            case SetRetryTimer():
+                self._set_retry_timer(command.item)
+            case Finish():
+                self.ending.finish(command)
+            case StartStep():
+                raise AssertionError("a started step is no command to carry out")
 
-    def _act_enqueued(self, command: Enqueued) -> None:
-        item = command.item
-        self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
-
-    def _act_resume(self, command: ResumeWait) -> None:
-        self.waiting.resume(command.waiter)
-
-    def _act_unrouted(self, command: Unrouted) -> None:
+    def _offer(self, command: Unrouted) -> None:
+        """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
         event = command.event
         if self.family is not None and self.family.offer(event, command.recoveries):
             return
         cls = type(event)
         # The sender's own end, which waits behind its sends, is no work any more.
-        ending = [tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)]
+        ending = [
+            tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
+        ]
         idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
         qualified = f"{cls.__module__}.{cls.__qualname__}"
         self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
-
-    def _act_warn(self, command: Warn) -> None:
-        self.ending.warn(command.text)
-
-    def _act_idle(self, command: Idle) -> None:
-        self.stream.note(self.now(), "idle", "", "", "", None)
-
-    def _act_stalled(self, command: Stalled) -> None:
-        self.stream.note(self.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
-        self.ending.stalled(command.waiting_on)
-
-    def _act_retry_timer(self, command: SetRetryTimer) -> None:
-        self._set_retry_timer(command.item)
-
-    def _act_finish(self, command: Finish) -> None:
-        self.ending.finish(command)
 
     @property
     def is_idle(self) -> bool:
@@ -458,16 +484,3 @@ def _changed(before: ContextVars) -> bool:
         return copy_context() != before
     except Exception:  # noqa: BLE001 - == of user values may raise anything
         return True
-
-
-_ACTIONS: dict[type, Callable[[Run, Any], None]] = {
-    Publish: Run._act_publish,  # pyright: ignore[reportPrivateUsage]
-    Enqueued: Run._act_enqueued,  # pyright: ignore[reportPrivateUsage]
-    ResumeWait: Run._act_resume,  # pyright: ignore[reportPrivateUsage]
-    Unrouted: Run._act_unrouted,  # pyright: ignore[reportPrivateUsage]
-    Warn: Run._act_warn,  # pyright: ignore[reportPrivateUsage]
-    Idle: Run._act_idle,  # pyright: ignore[reportPrivateUsage]
-    Stalled: Run._act_stalled,  # pyright: ignore[reportPrivateUsage]
-    SetRetryTimer: Run._act_retry_timer,  # pyright: ignore[reportPrivateUsage]
-    Finish: Run._act_finish,  # pyright: ignore[reportPrivateUsage]
-}

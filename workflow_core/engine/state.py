@@ -11,16 +11,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batonflow.workflow_core.engine.counts import ExecutionCounts
+from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
-from batonflow.workflow_core.events import Event
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["Buffer", "Failures", "Progress", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+
 
 class Timer(Protocol):
     """Something that fires later unless it is cancelled."""
@@ -89,8 +90,8 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
-        "away",
         "answered",
+        "away",
         "causes",
         "context",
         "due",
@@ -263,7 +264,6 @@ class StepState:
         # Per open stream (0: none): one queue for each parameter of a join.
         self.joins: dict[int, list[deque[Event]]] = {}
         self.join_causes: dict[int, Causes] = {}
-
 
     def enqueue(self, item: WorkItem) -> None:
         """Put an item last in the queue."""

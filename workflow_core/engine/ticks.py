@@ -3,22 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
-
-__all__ = [
-    "EventArrived",
-    "RetryDue",
-    "RunEnded",
-    "RunIdle",
-    "StepFailed",
-    "StepReturned",
-    "Tick",
-    "WaitAnswered",
-    "WaitClosed",
-    "WaitOpened",
-]
+from batonflow.workflow_core.journal.segments import Causes
 
 
 @dataclass(slots=True)
@@ -121,7 +108,5 @@ class RunEnded:
         return f"ended {type(self.event).__name__}"
 
 
-Tick = (
-    EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitAnswered | WaitClosed | RunIdle | RunEnded
-)
+Tick = EventArrived | StepReturned | StepFailed | RetryDue | WaitOpened | WaitAnswered | WaitClosed | RunIdle | RunEnded
 """Any input of the broker."""

@@ -5,10 +5,10 @@ A run without a journal has no recorder; the price is then one truth test at eac
 
 from typing import Any
 
-from batonflow.workflow_core.journal.segments import Segment
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.base import Journal, Record
+from batonflow.workflow_core.journal.segments import Segment
 
 __all__ = ["Recorder"]
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core.engine.state import Recoveries, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
+from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Child", "Family"]
+__all__ = ["Child", "Family", "attached_arguments"]
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +111,9 @@ class Family:
         workflow = self.attached().get(name)
         if workflow is None:
             known = ", ".join(self.attached()) or "none"
-            raise WorkflowRuntimeError(f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})")
+            raise WorkflowRuntimeError(
+                f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})"
+            )
         workflow.check_target(event, step)
         runs = [child.run for child in self.children if child.name == name]
         if not runs:
@@ -264,3 +267,23 @@ def _reaches(run: "Run", event: Event) -> bool:
     if run.state.table.route(type(event)).accepted or _wants(run, event):
         return True
     return run.family is not None and any(_reaches(child.run, event) for child in run.family.children)
+
+
+def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:
+    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    found: dict[str, Any] = {}
+    attached = parent.attached_workflows
+    for child in spec.children:
+        named = attached.get(child.name)
+        if named is not None and isinstance(named, child.workflow_class):
+            found[child.name] = named
+            continue
+        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
+        if len(fitting) == 1:
+            found[child.name] = fitting[0]
+        elif not child.has_default:
+            raise WorkflowRuntimeError(
+                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as {child.name!r}, "
+                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+            )
+    return found
