@@ -437,65 +437,6 @@ def test_after_a_restore_only_the_repeated_attempt_skips_what_it_had_done_and_no
     assert stream == [1]
 
 
-class Cost(StartEvent):
-    n: int
-
-
-class Pricing(Workflow):
-    @step
-    async def price(self, ev: Cost) -> StopEvent:
-        if ev.n < 0:
-            raise ValueError(f"no price for {ev.n}")
-        return StopEvent(result=10 * ev.n)
-
-
-class Shop(Workflow):
-    """Runs a child twice in one step, catches the failure of a third run, and pauses before it goes on."""
-
-    runs: int = 0
-
-    def __init__(self) -> None:
-        super().__init__(timeout=None)
-        self.add_workflows(pricing=Pricing(timeout=None))
-
-    @step(retry_policy=retry_policy(wait=wait_fixed(100), stop=stop_after_attempt(2)))
-    async def quote(self, ctx: Context, ev: StartEvent, pricing: Pricing) -> StopEvent:
-        attempt = ctx.retry_info().retry_number
-        prices = [await pricing.run(n=n + attempt) for n in (1, 2)]
-        try:
-            await pricing.run(n=-1)
-        except ValueError as error:
-            prices.append(str(error))
-        await asyncio.sleep(10)
-        if not attempt:
-            raise ConnectionError
-        return StopEvent(result=prices)
-
-
-def test_a_restored_step_is_given_the_results_of_the_runs_that_it_had_awaited():
-    async def run() -> Any:
-        handler = Shop().run()
-        await asyncio.sleep(5)
-        payload = saved(handler)
-        await handler.cancel_run()
-        assert [child["payload"].get("result") is not None for child in payload["children"]["runs"]] == [True] * 3
-        return await resume(Shop(), payload)
-
-    assert virtually(run()) == [20, 30, "no price for -1"]
-
-
-def test_a_retry_after_a_restore_runs_the_children_anew():
-    async def run() -> Any:
-        handler = Shop().run()
-        await asyncio.sleep(50)
-        payload = saved(handler)
-        await handler.cancel_run()
-        assert payload["children"]["runs"] == [], "nobody asks for the results of a failed attempt"
-        return await resume(Shop(), payload)
-
-    assert virtually(run()) == [20, 30, "no price for -1"]
-
-
 class SentOn(Workflow):
     @step
     async def begin(self, ev: StartEvent) -> A:
@@ -538,3 +479,20 @@ class AskedInTime(Workflow):
 
 async def test_a_started_step_reaches_its_first_pause_before_the_next_event_is_delivered():
     assert await AskedInTime(disable_validation=True).run() == 5
+
+
+# --- siblings
+
+
+class Quick(Workflow):
+    @step
+    async def stop(self, ev: StartEvent) -> StopEvent:
+        return StopEvent()
+
+    @step
+    async def tell(self, ctx: Context, ev: StartEvent) -> None:
+        ctx.write_event_to_stream(A(n=1))
+
+
+async def test_what_the_same_event_started_begins_before_the_run_ends():
+    assert [type(event) for event in await streamed(Quick().run())] == [A, StopEvent]
