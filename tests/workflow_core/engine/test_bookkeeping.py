@@ -1,7 +1,6 @@
 """What the engine must not lose count of when waits, joins, retries and targets meet in one step."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -35,10 +34,6 @@ class Word(HumanResponseEvent):
     n: int = 0
 
 
-def virtually(run: Coroutine[Any, Any, Any]) -> Any:
-    return run_virtual(run)
-
-
 # --- who gets an event
 
 
@@ -62,7 +57,7 @@ def test_an_event_that_answers_the_wait_of_a_join_does_not_fill_its_slot():
     async def run() -> Any:
         return await WaitingJoin().run()
 
-    assert virtually(run()) == [(1, 1, 2), (3, 2, 4)]
+    assert run_virtual(run()) == [(1, 1, 2), (3, 2, 4)]
 
 
 class TwoTakers(Workflow):
@@ -159,7 +154,7 @@ def test_a_policy_is_told_the_time_since_the_first_attempt_and_a_seed_of_its_own
             await _failing(policy).run(run_id=run_id)
         return policy
 
-    first, again, other = (virtually(run(name)) for name in ("one", "one", "two"))
+    first, again, other = (run_virtual(run(name)) for name in ("one", "one", "two"))
     assert [(round(elapsed), attempts) for elapsed, attempts, _ in first.calls] == [(0, 1), (10, 2), (20, 3), (30, 4)]
     seeds = [seed for _, _, seed in first.calls]
     assert len(set(seeds)) == 4
@@ -182,7 +177,7 @@ def test_a_step_that_fails_while_a_branch_of_it_waits_is_still_to_be_retried():
     async def run() -> Any:
         return await WaitsBesides(timeout=None, on_stall="raise").run()
 
-    assert virtually(run()) == "second attempt"
+    assert run_virtual(run()) == "second attempt"
 
 
 class QueuedAnswer(Workflow):
@@ -226,7 +221,7 @@ def test_an_attempt_that_fails_while_its_answer_queues_starts_again_once():
         handler.ctx.send_event(Word())
         return await handler
 
-    assert virtually(run()) == 2
+    assert run_virtual(run()) == 2
 
 
 class GivesUp(Workflow):
@@ -258,7 +253,7 @@ def test_a_step_that_gives_a_wait_up_has_its_worker_again():
         handler.ctx.send_event(A())
         return await handler
 
-    assert virtually(run()) == [11, 11]
+    assert run_virtual(run()) == [11, 11]
 
 
 class ToAndFro(Workflow):
@@ -397,7 +392,7 @@ def test_a_restored_wait_whose_requirements_could_not_be_saved_takes_nothing_unt
         handler.ctx.send_event(Word(n=7))
         return await handler
 
-    assert virtually(run()) == 7
+    assert run_virtual(run()) == 7
 
 
 class SendsAndFails(Workflow):
@@ -432,7 +427,7 @@ def test_after_a_restore_only_the_repeated_attempt_skips_what_it_had_done_and_no
         result = await handler
         return result, [event.n for event in await streamed(handler) if isinstance(event, A)]
 
-    result, stream = virtually(run())
+    result, stream = run_virtual(run())
     assert result == {"wrote_0": True, "wrote_1": True, "got_0": 1, "got_1": 1}
     assert stream == [1]
 
@@ -496,3 +491,51 @@ class Quick(Workflow):
 
 async def test_what_the_same_event_started_begins_before_the_run_ends():
     assert [type(event) for event in await streamed(Quick().run())] == [A, StopEvent]
+
+
+class Left(Event):
+    pass
+
+
+class Right(Event):
+    pass
+
+
+class Joined(Event):
+    pass
+
+
+class JoinInStream(Workflow):
+    @step
+    async def split(self, ev: StartEvent) -> list[A | B]:
+        return [A(), B()]
+
+    @step
+    async def quick(self, ev: A) -> Left:
+        return Left()
+
+    @step
+    async def slow(self, ev: B) -> Right:
+        await asyncio.sleep(60)
+        return Right()
+
+    @step
+    async def join(self, left: Left, right: Right) -> Joined:
+        await asyncio.sleep(1)
+        return Joined()
+
+    @step
+    async def finish(self, joined: list[Joined]) -> StopEvent:
+        return StopEvent(result=len(joined))
+
+
+def test_what_a_join_holds_keeps_its_stream_open_over_a_restore():
+    async def run() -> Any:
+        workflow = JoinInStream(timeout=None)
+        handler = workflow.run()
+        await asyncio.sleep(30)
+        payload = saved(handler)
+        await handler.cancel_run()
+        return await resume(workflow, payload)
+
+    assert run_virtual(run()) == 1

@@ -1,7 +1,6 @@
 """What a run knows of the workflows inside it: while they wait, while they work, and after a restore."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -23,10 +22,6 @@ class B(Event):
 
 class Word(HumanResponseEvent):
     n: int = 0
-
-
-def virtually(run: Coroutine[Any, Any, Any]) -> Any:
-    return run_virtual(run)
 
 
 class Station(Workflow, entry=[A]):
@@ -114,7 +109,7 @@ def test_a_restored_step_is_given_the_results_and_errors_of_the_runs_that_it_had
         other = Shop()
         return await resume(other, payload), other.pricing.started
 
-    assert virtually(run()) == ([10, 20, "no price for -1"], 0)
+    assert run_virtual(run()) == ([10, 20, "no price for -1"], 0)
 
 
 def test_a_retry_after_a_restore_runs_the_children_anew():
@@ -127,7 +122,7 @@ def test_a_retry_after_a_restore_runs_the_children_anew():
         other = Shop()
         return await resume(other, payload), other.pricing.started
 
-    assert virtually(run()) == ([20, 30, "no price for -1"], 3)
+    assert run_virtual(run()) == ([20, 30, "no price for -1"], 3)
 
 
 class SlowPricing(Workflow):
@@ -152,7 +147,7 @@ def test_each_call_of_a_restored_step_is_given_its_own_run_also_when_the_second_
         await handler.cancel_run()
         return await resume(TwoAtOnce(timeout=None, workflows={"pricing": SlowPricing(timeout=None)}), payload)
 
-    assert virtually(run()) == [10, 20]
+    assert run_virtual(run()) == [10, 20]
 
 
 class BusyStation(Workflow, entry=[A]):
@@ -168,4 +163,4 @@ def test_a_run_whose_child_works_does_not_wait():
         return await Client(timeout=10, timeout_excludes_waiting=True, workflows={"station": station}).run()
 
     with pytest.raises(WorkflowTimeoutError):
-        virtually(run())
+        run_virtual(run())

@@ -1,7 +1,6 @@
 """Time limits that stand still during a wait, and the last moments of a run."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -13,10 +12,6 @@ from batonflow.workflow_core.testing import run_virtual
 
 class Word(HumanResponseEvent):
     n: int = 0
-
-
-def virtually(run: Coroutine[Any, Any, Any]) -> Any:
-    return run_virtual(run)
 
 
 class Working(Workflow):
@@ -55,15 +50,15 @@ async def _answered_late(workflow: Workflow) -> Any:
 
 
 def test_the_time_limit_of_a_step_goes_on_after_a_wait_where_it_stood():
-    assert virtually(_answered_late(StepLimit13(timeout=None))) == "done"
+    assert run_virtual(_answered_late(StepLimit13(timeout=None))) == "done"
     with pytest.raises(StepTimeoutError):
-        virtually(_answered_late(StepLimit10(timeout=None)))
+        run_virtual(_answered_late(StepLimit10(timeout=None)))
 
 
 def test_a_timeout_that_leaves_out_waiting_goes_on_after_a_wait_where_it_stood():
-    assert virtually(_answered_late(NoLimit(timeout=13, timeout_excludes_waiting=True))) == "done"
+    assert run_virtual(_answered_late(NoLimit(timeout=13, timeout_excludes_waiting=True))) == "done"
     with pytest.raises(WorkflowTimeoutError):
-        virtually(_answered_late(NoLimit(timeout=10, timeout_excludes_waiting=True)))
+        run_virtual(_answered_late(NoLimit(timeout=10, timeout_excludes_waiting=True)))
 
 
 class CleansUp(Workflow):
