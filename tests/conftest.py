@@ -6,9 +6,10 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("batonflow", deadline=None, print_blob=True)
+# How fast examples are made says more about the load of the machine than about the test.
+settings.register_profile("batonflow", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("batonflow")
 
 _LEFT_OUT = pytest.StashKey[int]()

@@ -109,3 +109,13 @@ def test_an_edit_changes_the_state_as_a_whole_or_not_at_all(changes, before):
         assert (await store.get_state()).to_dict() == expected
 
     asyncio.run(edit())
+
+
+def test_a_path_may_have_a_thousand_segments():
+    async def deep() -> object:
+        store = InMemoryStateStore(DictState())
+        path = ".".join("a" * 1000)
+        await store.set(path, "deep down")
+        return await store.get(path)
+
+    assert asyncio.run(deep()) == "deep down"
