@@ -325,16 +325,24 @@ def _write(container: Any, key: str, value: Any) -> None:
 
 
 def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
-    """A copy of a container in which the value stands at the end of the segments."""
-    fresh: Any = {} if container is _MISSING or container is None else copy.copy(container)
-    inner = value if len(segments) == 1 else _rebuilt(_read(fresh, segments[0]), segments[1:], value, path)
+    """A copy of a container in which the value stands at the end of the segments; what is not on the way is shared."""
+    top = current = _fresh(container)
+    segment = segments[0]
     try:
-        _write(fresh, segments[0], inner)
+        for following in segments[1:]:
+            inner = _fresh(_read(current, segment))
+            _write(current, segment, inner)
+            current, segment = inner, following
+        _write(current, segment, value)
     except (ValueError, IndexError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"Path {path!r} cannot be written: {type(fresh).__name__} does not hold {segments[0]!r}"
+            f"Path {path!r} cannot be written: {type(current).__name__} does not hold {segment!r}"
         ) from error
-    return fresh
+    return top
+
+
+def _fresh(container: Any) -> Any:
+    return {} if container is _MISSING or container is None else copy.copy(container)
 
 
 def _names(state: BaseModel) -> Iterator[str]:
