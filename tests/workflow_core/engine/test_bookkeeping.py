@@ -124,6 +124,27 @@ async def test_a_step_that_feeds_itself_does_not_queue_behind_itself():
     assert states.count(StepState.RUNNING) == 4
 
 
+class FedFromInside(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | None:
+        ctx.send_event(A(n=1))
+        ctx.send_event(A(n=2))
+        return None
+
+    @step(num_workers=1)
+    async def work(self, ctx: Context, ev: A) -> A | StopEvent | None:
+        await asyncio.sleep(0.01)
+        order = [*await ctx.store.get("order", []), ev.n]
+        await ctx.store.set("order", order)
+        if len(order) == 3:
+            return StopEvent(result=order)
+        return A(n=10) if ev.n == 1 else None
+
+
+async def test_what_a_step_returns_to_itself_stands_behind_what_queues_already():
+    assert await FedFromInside().run() == [1, 2, 10]
+
+
 # --- retries
 
 
