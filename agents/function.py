@@ -33,7 +33,11 @@ class FunctionAgent(BaseWorkflowAgent):
     allow_parallel_tool_calls: bool = True
 
     async def take_step(
-        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
         """One answer of the model to the conversation and this turn's messages.
 

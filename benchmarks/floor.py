@@ -1,7 +1,7 @@
 """The floor: what a careful engineer would write by hand on asyncio, for each program and for nothing else.
 
-A router with one mailbox, which looks the type of an event up in a dict, starts one task for each step it calls, and gets
-the result back through the mailbox. No validation, no typed state, no retries, no stream for late readers, no snapshots.
+A router with one mailbox, which looks the type of an event up in a dict, starts one task for each step it calls, and
+gets the result back through the mailbox. No validation, no typed state, no retries, no late readers, no snapshots.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from programs import Program, Watch, per_unit, resident_kib
+from measuring import Program, Watch, per_unit, resident_kib
 
 __all__ = ["FLOOR"]
 

@@ -6,16 +6,23 @@ libraries share; only the module they come from differs.
 
 import asyncio
 import gc
-import importlib
 import json
-import resource
+import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PROGRAMS", "load"]
+from measuring import Program, Watch, per_unit, resident_kib
 
-Program = Callable[..., Awaitable[dict[str, float]]]
+if os.environ.get("BENCHMARK_LIBRARY") == "workflows":
+    from workflows import Context, Workflow, step
+    from workflows.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+else:
+    from batonflow.workflow_core import Context, Workflow, step
+    from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
+
+__all__ = ["PROGRAMS"]
+
 PROGRAMS: dict[str, Program] = {}
 
 
@@ -27,44 +34,20 @@ def program(name: str) -> Callable[[Program], Program]:
     return register
 
 
-class Watch:
-    """CPU seconds of this process inside a with block."""
-
-    def __enter__(self) -> "Watch":
-        gc.collect()
-        self.started = time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.cpu = time.process_time() - self.started
+class Ping(Event):
+    left: int
 
 
-def per_unit(watch: Watch, units: int, **extra: float) -> dict[str, float]:
-    return {"seconds": watch.cpu / units, **extra}
+class Pong(Event):
+    left: int
 
 
-def load(module: str) -> None:
-    """Define the workflows on the library that ``module`` names."""
-    lib, events = importlib.import_module(module), importlib.import_module(f"{module}.events")
-    Event = events.Event
-    # The workflows are annotated with names of this module, so the library's names have to stand here.
-    names = ("StartEvent", "StopEvent", "InputRequiredEvent", "HumanResponseEvent")
-    globals().update({name: getattr(events, name) for name in names})
-    globals().update(Context=lib.Context, Workflow=lib.Workflow, step=lib.step)
+class Job(Event):
+    number: int
 
-    class Ping(Event):
-        left: int
 
-    class Pong(Event):
-        left: int
-
-    class Job(Event):
-        number: int
-
-    class Result(Event):
-        number: int
-
-    globals().update(Ping=Ping, Pong=Pong, Job=Job, Result=Result)
+class Result(Event):
+    number: int
 
 
 def ping_pong() -> Any:
@@ -298,12 +281,13 @@ async def snapshot_after_hops(units: int) -> dict[str, float]:
         async def walk(self, ctx: Context, ev: Ping) -> Ping | StopEvent:
             if ev.left:
                 return Ping(left=ev.left - 1)
-            await ctx.wait_for_event(HumanResponseEvent)
+            await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent())
             return StopEvent(result="there")
 
     handler = Walk(timeout=None).run()
-    while not (await handler.ctx.running_steps() == [] and handler.ctx.is_running):
-        await asyncio.sleep(0.001)
+    async for event in handler.stream_events():
+        if isinstance(event, InputRequiredEvent):
+            break
     times = 20
     with Watch() as watch:
         for _ in range(times):
@@ -337,11 +321,3 @@ async def fairness(units: int) -> dict[str, float]:
         longest = max(longest, time.perf_counter() - began)
     await handler
     return {"seconds": longest}
-
-
-def resident_kib() -> float:
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * resource.getpagesize() / 1024
-    except FileNotFoundError:
-        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,15 +1,15 @@
 """Measure batonflow against the floor and, when it is installed somewhere, LlamaIndex Workflows: `make bench`.
 
 Every sample is the CPU time of one unit, taken in a process of its own, the engines by turns; the best samples of each
-are compared. Figures of one run belong together: other runs, other machines and other hours give other microseconds, but
-about the same ratios.
+are compared. Figures of one run belong together: other runs, other machines and other hours give other microseconds,
+but about the same ratios.
 
     python benchmarks/run.py                       ours and the floor, bounds checked, table printed
     python benchmarks/run.py --peer                also LlamaIndex Workflows, in a virtual environment made for it
     python benchmarks/run.py --write docs/performance.md
 
-The exit code is 1 when a bound does not hold. A tree with uncommitted changes is refused, as its figures would belong to
-no commit; --allow-dirty measures it all the same and says so.
+The exit code is 1 when a bound does not hold. A tree with uncommitted changes is refused, as its figures would belong
+to no commit; --allow-dirty measures it all the same and says so.
 """
 
 import argparse
@@ -202,7 +202,8 @@ def heading(peer: str | None, dirty: bool) -> str:
     named = subprocess.run([peer or sys.executable, "-c", code, *versions], capture_output=True, text=True, check=True)
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     commit = git("rev-parse", "--short", "HEAD") + (" with uncommitted changes" if dirty else "")
-    return f"Commit {commit}, Python {platform.python_version()}, {named.stdout.strip()}, {os.cpu_count()} cores, load {load}."
+    python = platform.python_version()
+    return f"Commit {commit}, Python {python}, {named.stdout.strip()}, {os.cpu_count()} cores, load {load}."
 
 
 def write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a process weighs after it has run one workflow (`weight.py workflow`) or one agent (`weight.py agent`); prints JSON."""
+"""What a process weighs that has run one workflow (`weight.py workflow`) or agent (`weight.py agent`); prints JSON."""
 
 import sys
 

@@ -1,14 +1,14 @@
 """Measures one program on one engine in a process of its own: `worker.py ENGINE PROGRAM UNITS SAMPLES`; prints JSON."""
 
 import asyncio
+import importlib
 import json
 import logging
+import os
 import sys
 import warnings
 
-import programs
-
-ENGINES = {"batonflow": "batonflow.workflow_core", "llama-index": "workflows"}
+HOMES = {"floor": ("floor", "FLOOR"), "batonflow": ("programs", "PROGRAMS"), "llama-index": ("programs", "PROGRAMS")}
 
 
 def main() -> None:
@@ -16,13 +16,10 @@ def main() -> None:
     engine, name, units, samples = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    if engine == "floor":
-        from floor import FLOOR  # noqa: PLC0415 - the floor is measured without the engines loaded
-
-        measured = FLOOR[name]
-    else:
-        programs.load(ENGINES[engine])
-        measured = programs.PROGRAMS[name]
+    if engine == "llama-index":
+        os.environ["BENCHMARK_LIBRARY"] = "workflows"
+    module, table = HOMES[engine]  # only what is measured is loaded
+    measured = getattr(importlib.import_module(module), table)[name]
     found = [asyncio.run(measured(units)) for _ in range(samples)]
     best = min(found, key=lambda sample: sample["seconds"])
     if "kib" in best:

@@ -1,4 +1,4 @@
-"""A workflow attached to another: a step asks for it by its class, runs it, and its events appear in the parent's stream."""
+"""A workflow attached to another: a step asks for it by class and runs it; its events join the parent's stream."""
 
 import asyncio
 

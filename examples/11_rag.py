@@ -45,7 +45,7 @@ class AskTheTexts(Workflow):
     async def generate(self, ctx: Context, ev: Reranked) -> StopEvent:
         question = await ctx.store.get("question")
         facts = " ".join(node.text for node in ev.nodes)
-        llm = ScriptedLLM([lambda request: f"From what I read: {facts}"])
+        llm = ScriptedLLM([f"From what I read: {facts}"])
 
         async def words() -> AsyncIterator[str]:
             async for piece in await llm.astream_complete(f"{facts}\n\n{question}"):

@@ -42,11 +42,12 @@ class Spans(BaseSpanHandler[BaseSpan]):
     def new_span(
         self, id_: str, bound_args: Any, instance: Any = None, parent_span_id: str | None = None, **kwargs: Any
     ) -> BaseSpan:
-        print(f"open  {id_.split('-')[0]}{' inside ' + parent_span_id.split('-')[0] if parent_span_id else ''}")
+        inside = f" inside {parent_span_id.partition('-')[0]}" if parent_span_id else ""
+        print(f"open  {id_.partition('-')[0]}{inside}")
         return BaseSpan(id_=id_, parent_id=parent_span_id)
 
     def prepare_to_exit_span(self, id_: str, bound_args: Any, **kwargs: Any) -> BaseSpan | None:
-        print(f"close {id_.split('-')[0]}")
+        print(f"close {id_.split('-', maxsplit=1)[0]}")
         return self.open_spans.get(id_)
 
     def prepare_to_drop_span(self, id_: str, bound_args: Any, **kwargs: Any) -> BaseSpan | None:

@@ -1,4 +1,4 @@
-"""A dangerous tool that asks a person first: the tool waits inside its run, and the answer comes through the handler."""
+"""A dangerous tool that asks a person first: it waits inside its run, and the answer comes through the handler."""
 
 import asyncio
 

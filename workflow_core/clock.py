@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from typing_extensions import override
+
 __all__ = ["SeededSource", "Source", "current_source", "use_source"]
 
 _ALPHABET = string.ascii_letters + string.digits
@@ -32,7 +34,7 @@ class Source:
     """Collects a line for every tick of the runs that use this source, for tests that compare runs."""
 
     now: Callable[[], float] = staticmethod(time.time)
-    """The wall clock in seconds since the epoch; survives a restart of the process. Asked twice a step, so no method."""
+    """The wall clock in seconds since the epoch; means the same after a restart. Asked twice a step, so no method."""
 
     stopwatch: Callable[[], float] = staticmethod(time.perf_counter)
     """Seconds of work; tells how long a task has kept the event loop to itself."""
@@ -60,9 +62,11 @@ class SeededSource(Source):
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - repeatability is the point
 
+    @override
     def random(self) -> float:
         return self._random.random()
 
+    @override
     def token(self, length: int = 10) -> str:
         return "".join(self._random.choices(_ALPHABET, k=length))
 

@@ -1,6 +1,7 @@
 """``@step`` and ``@catch_error``: a signature is read once, here, and never looked at again.
 
-What was read is a :class:`StepConfig`, put on the very function that was decorated, so that the function can still be called.
+What was read is a :class:`StepConfig`, put on the very function that was decorated, so that the function can still be
+called.
 """
 
 import inspect
@@ -105,7 +106,9 @@ class StepFunction(Protocol):
     _step_config: StepConfig
     __name__: str
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself."""
+        ...
 
 
 @overload
@@ -208,7 +211,8 @@ def catch_error(
         if config.accepted_events != [StepFailedEvent] or config.collect is not None:
             accepted = ", ".join(cls.__name__ for cls in config.accepted_events)
             raise WorkflowValidationError(
-                f"@catch_error handler {function.__qualname__} must accept StepFailedEvent and nothing else, it accepts {accepted}"
+                f"@catch_error handler {function.__qualname__} must accept StepFailedEvent and nothing else, it "
+                f"accepts {accepted}"
             )
         _attach(function, config, None)
         return function
@@ -228,7 +232,7 @@ def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> 
 
 
 def _enclosing_locals(frame: types.FrameType | None) -> dict[str, Any]:
-    """Names that annotations may use besides the module's globals: those of the frames around the decorated function."""
+    """Names that annotations may use besides the module's globals: those of the frames around the function."""
     found: dict[str, Any] = {}
     frame = frame.f_back if frame is not None else None
     module_globals = frame.f_globals if frame else None
@@ -374,7 +378,8 @@ class _Parameters:
             return
         if collect is not None:
             raise WorkflowValidationError(
-                f"Step {self._name} parameter {name!r}: Collect applies only to collection fan-in parameters, list[SomeEvent]"
+                f"Step {self._name} parameter {name!r}: Collect applies only to collection fan-in parameters, "
+                "list[SomeEvent]"
             )
         parts = [part for part in _members(annotation) if part is not type(None)]
         if parts and all(_is_event(part) for part in parts):
@@ -402,7 +407,8 @@ class _Parameters:
             for slot in self.slots:
                 if len(slot.types) > 1:
                     raise WorkflowValidationError(
-                        f"Step {self._name}: in a join each parameter takes a single event type, {slot.name!r} has a union"
+                        f"Step {self._name}: in a join each parameter takes a single event type, {slot.name!r} has a "
+                        "union"
                     )
 
     def accepted(self) -> list[type[Event]]:
@@ -423,7 +429,8 @@ def _read_return(function: Callable[..., Any], hints: dict[str, Any]) -> tuple[l
     """Declared return classes: those of bare events (with ``NoneType``), and the members of lists."""
     if "return" not in hints:
         raise WorkflowValidationError(
-            f"Return types of workflows step functions must be annotated with their type: {function.__qualname__} has no annotation"
+            f"Return types of workflows step functions must be annotated with their type: {function.__qualname__} has "
+            "no annotation"
         )
     bare: list[type] = []
     listed: list[type[Event]] = []

@@ -1,8 +1,8 @@
 """Events: what steps receive, return and stream.
 
 An event carries three kinds of data, told apart by name when it is built: declared fields (validated), declared private
-attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra dict, so
-that building an event never runs Python code for the usual case.
+attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra
+dict, so that building an event never runs Python code for the usual case.
 """
 
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
@@ -62,13 +62,13 @@ SerializableException = Annotated[
 class DictLikeModel(BaseModel):
     """A pydantic model whose undeclared data can be used like a dict; shared by events and ``DictState``.
 
-    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the dynamic data
-    only, never declared fields. Attribute access sees everything.
+    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the
+    dynamic data only, never declared fields. Attribute access sees everything.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic's signature
         """Unfold a given ``_data`` and hand values over to declared private attributes."""
         extra = self.__pydantic_extra__
         if not extra:
@@ -201,7 +201,8 @@ class StopEvent(Event):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # pydantic lets one model serializer stand per class, so the dynamic part is repeated through the base's function.
+        # pydantic lets one model serializer stand per class, so the dynamic part is repeated through the
+        # base's function.
         dumped = DictLikeModel._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
         if self._result is not None:
             dumped["result"] = self._result

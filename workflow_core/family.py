@@ -6,16 +6,17 @@ An event that no step of a run takes is offered down to the attached workflows t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from batonflow.workflow_core.engine.state import Recoveries, WorkItem
+from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
+    from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Child", "Family", "attached_arguments"]
+__all__ = ["Child", "Family", "attached_arguments", "awaits_people"]
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +67,8 @@ class Family:
         known = self.attached().get(name)
         if known is not None and known is not workflow:
             raise WorkflowValidationError(
-                f"Two workflows are attached to {self.run.workflow.workflow_name} under the name {name!r}: rename one parameter"
+                f"Two workflows are attached to {self.run.workflow.workflow_name} under the name {name!r}: rename one "
+                "parameter"
             )
         self._adopted[name] = workflow
 
@@ -76,7 +78,7 @@ class Family:
 
     # --- events between workflows -------------------------------------------------------------------------------------
 
-    def offer(self, event: Event, recoveries: Recoveries | None) -> bool:
+    def offer(self, event: Event) -> bool:
         """Give an event that no own step took to the workflows below that take it, and to the one above."""
         taken = self._offer_down(event)
         if self.parent is not None and self.parent.run.state.table.route(type(event)).accepted:
@@ -128,7 +130,7 @@ class Family:
             return
         while family is not None:
             if not family.run.ending.done:
-                family._own_streamed.add(id(event))  # noqa: SLF001 - the same class
+                family._own_streamed.add(id(event))
                 family.run.stream.publish(event, ts, step, path, cause)
             family = family.parent
 
@@ -147,30 +149,26 @@ class Family:
         """Start a child on an event."""
         run = workflow.prepare_run(path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
-        run.begin(event) if step is None else run.begin_at(event, step)
+        workflow.launch(run, event, step)
 
-    def call(self, workflow: "Workflow", name: str, item: WorkItem, event: Event) -> "Run":
-        """Start a child that a step runs itself; a repeated attempt is given the run of its first."""
+    def call(
+        self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
+    ) -> "Run":
+        """Start a child that a step runs itself; after a restore, the step's n-th call is given its n-th run again."""
         progress = item.done()
         progress.calls += 1
-        if progress.called is None:
-            progress.called = {}
-        known = progress.called.get(progress.calls)
-        if known is not None:
-            return known
         saved = self._take_saved(item.id, progress.calls)
         if saved is not None:
-            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
         else:
-            run = workflow.prepare_run(path=self._path(name), parent=self)
-        progress.called[progress.calls] = run
+            run = workflow.prepare_run(path=self._path(name), parent=self, ctx=ctx)
         child = Child(name, run, by_event=False, call=(item.id, progress.calls))
         if saved is not None and "result" in saved["payload"]:
             run.ending.restore(self.run.workflow.serializer.deserialize(saved["payload"]["result"]))
             self.finished.append(child)
             return run
         self.children.append(child)
-        run.begin(None if saved is not None else event)
+        workflow.launch(run, None if saved is not None else event)
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
@@ -189,13 +187,14 @@ class Family:
         return None
 
     def restart(self) -> None:
-        """Take up the children that events had started; called ones are taken up by the step that calls again, if it will."""
+        """Take up the children that events had started; called ones are taken up by the step that calls again."""
         attached = self.attached()
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
-            run = attached[saved["name"]].prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+            workflow = attached[saved["name"]]
+            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-            run.begin(None)
+            workflow.launch(run, None)
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember what a snapshot knows of the children."""
@@ -209,7 +208,14 @@ class Family:
 
     def active(self) -> bool:
         """Whether a child still does something by itself."""
-        return any(child.run.state.busy or not child.run.is_idle for child in self.children)
+        return any(child.run.state.busy or not child.run.idle for child in self.children)
+
+    def wake_around(self) -> None:
+        """Something goes on again in this run, and so in every workflow around it."""
+        if self.parent is not None:
+            self.parent.run.idle = False
+            self.parent.run.ending.busy_again()
+            self.parent.wake_around()
 
     def expecting(self) -> bool:
         """Whether something may still come from a child."""
@@ -251,11 +257,22 @@ class Family:
         if child.call is not None and not self._resumable:
             self.finished.append(child)
         error = run.ending.error
-        if child.by_event and error is not None and not isinstance(run.ending.event, WorkflowCancelledEvent):
+        failed = child.by_event and error is not None and not self.run.ending.done
+        if failed and not isinstance(run.ending.event, WorkflowCancelledEvent):
             self.run.ending.fail(run.path, error)
         elif not any(child.by_event for child in self.children):
             self.run.ending.children_ended()
         self.run.settle()
+
+
+def awaits_people(run: "Run") -> bool:
+    """Whether a run waits for events from outside and does nothing else; so does one whose steps all await such runs."""
+    children = run.family.children if run.family is not None else []
+    if run.idle:
+        waits = bool(run.state.waiters) or run.state.table.accepts_human
+        return waits or any(awaits_people(child.run) for child in children)
+    callers = {child.call[0] for child in children if child.call is not None}
+    return run.state.busy == len(callers) > 0 and all(awaits_people(child.run) for child in children)
 
 
 def _wants(run: "Run", event: Event) -> bool:
@@ -283,7 +300,8 @@ def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:
             found[child.name] = fitting[0]
         elif not child.has_default:
             raise WorkflowRuntimeError(
-                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as {child.name!r}, "
+                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
+                f"{child.name!r}, "
                 f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
             )
     return found

@@ -38,7 +38,8 @@ class _Events(AsyncIterator[Event]):
             return entry[5]
         if self._reader.finished and not self._started:
             raise WorkflowRuntimeError(
-                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for several readers"
+                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for "
+                "several readers"
             )
         self._started = True
         return (await self._reader.next_entry())[5]
@@ -129,8 +130,8 @@ class WorkflowHandler(EarlierHandler):
     def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
         """The events that the run streams, from its beginning to its StopEvent.
 
-        One reading: after the end it cannot be read again; breaking out and iterating again goes on. Errors of the run are
-        raised by awaiting the handler, not here.
+        One reading: after the end it cannot be read again; breaking out and iterating again goes on. Errors of the
+        run are raised by awaiting the handler, not here.
 
         Args:
             expose_internal: Also give what the engine says about itself.

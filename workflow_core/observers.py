@@ -1,7 +1,7 @@
 """Those who hear what runs do: spans for tracing, and verbose output. Nobody listening costs one truth test a step."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.instrumentation import active_span_id, get_dispatcher
@@ -16,16 +16,32 @@ from batonflow.workflow_core.instrumentation.events.run import (
 from batonflow.workflow_core.instrumentation.summary import summarize
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Observer, Run
+    from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.engine.state import WorkItem
 
-__all__ = ["observer_for"]
+__all__ = ["Observer", "observer_for"]
 
 dispatcher = get_dispatcher(__name__)
 verbose_logger = logging.getLogger("workflows.verbose")
 
 
-def observer_for(*, verbose: bool) -> "Observer | None":
+class Observer(Protocol):
+    """Hears what a run does. Asked for once per run; a run without one pays a truth test."""
+
+    def run_started(self, run: "Run", event: Event | None) -> None:
+        """A run begins with an event, or goes on from a snapshot."""
+
+    def step_started(self, run: "Run", item: "WorkItem") -> None:
+        """An attempt begins, or goes on after a wait."""
+
+    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+        """An attempt ended, or suspends itself for a wait."""
+
+    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+        """A run is over."""
+
+
+def observer_for(*, verbose: bool) -> Observer | None:
     """Who hears a run that starts now: None when nobody does."""
     listening: list[Any] = []
     if dispatcher.enabled:
@@ -38,7 +54,7 @@ def observer_for(*, verbose: bool) -> "Observer | None":
 
 
 class _Both:
-    def __init__(self, *observers: "Observer") -> None:
+    def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
     def run_started(self, run: "Run", event: Event | None) -> None:
@@ -65,10 +81,10 @@ class _Verbose:
         if verbose_logger.isEnabledFor(logging.INFO):
             verbose_logger.info(line)
         else:
-            print(line)  # noqa: T201 - what verbose=True asks for
+            print(line)
 
     def run_started(self, run: "Run", event: Event | None) -> None:
-        """Nothing to say yet."""
+        pass
 
     def step_started(self, run: "Run", item: "WorkItem") -> None:
         self._say(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")

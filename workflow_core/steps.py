@@ -15,7 +15,6 @@ from batonflow.workflow_core.events import (
     InputRequiredEvent,
     StartEvent,
     StepFailedEvent,
-    StopEvent,
 )
 
 __all__ = ["Level", "Route", "StepSpec", "StepTable"]
@@ -96,13 +95,13 @@ class StepSpec:
 
 
 class Route:
-    """Where an event of one type goes: steps by single event, joins by slot, collectors by list."""
+    """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
 
-    __slots__ = ("collects", "is_input_required", "is_stop", "joins", "singles")
+    __slots__ = ("collects", "is_input_required", "joins", "singles")
 
     def __init__(self, event_type: type[Event], specs: Iterable[StepSpec]) -> None:
         singles: list[StepSpec] = []
-        joins: list[tuple[StepSpec, int]] = []
+        joins: list[tuple[StepSpec, tuple[int, ...]]] = []
         collects: list[StepSpec] = []
         for spec in specs:
             if not _accepts(spec, spec.config.accepted_events, event_type):
@@ -112,11 +111,11 @@ class Route:
             elif len(spec.slots) == 1:
                 singles.append(spec)
             else:
-                joins.extend((spec, i) for i, slot in enumerate(spec.slots) if _accepts(spec, slot.types, event_type))
+                fitting = [i for i, slot in enumerate(spec.slots) if _accepts(spec, slot.types, event_type)]
+                joins.append((spec, tuple(fitting)))
         self.singles = tuple(singles)
         self.joins = tuple(joins)
         self.collects = tuple(collects)
-        self.is_stop = issubclass(event_type, StopEvent)
         self.is_input_required = issubclass(event_type, InputRequiredEvent)
 
     @property

@@ -80,7 +80,8 @@ def load_exception(value: Any) -> Any:
         return payload
     name, message = str(payload["exception_type"]), str(payload.get("exception_message", ""))
     cls = loaded_class(name)
-    # Only a class that is an exception, already loaded and happy with one argument is built: a payload calls nothing else.
+    # Only a class that is an exception, already loaded and happy with one argument is built: a payload calls
+    # nothing else.
     if isinstance(cls, type) and issubclass(cls, Exception):
         try:
             return cls(message)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,8 +16,9 @@ from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSeri
 from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import DictState, StateCell
 from batonflow.workflow_core.decorators import StepFunction, WorkflowGraphCheck
-from batonflow.workflow_core.engine.runner import Observer, Run
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState, current_item
+from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import (
     ContextStateError,
     NoRunningLoopError,
@@ -37,6 +38,7 @@ from batonflow.workflow_core.steps import StepTable
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.memory import MemoryStore
+    from batonflow.workflow_core.observers import Observer
 
 __all__ = ["Workflow"]
 
@@ -64,7 +66,7 @@ class _Options:
         self.active = 0
         self.children: dict[str, Workflow] = {}
         self.on_parent_stop: dict[str, ParentStop] = {}
-        self.pending: deque[tuple[Run, Event | None]] = deque()
+        self.pending: OrderedDict[Run, tuple[Event | None, str | None]] = OrderedDict()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
 
@@ -90,8 +92,8 @@ class Workflow:
         version: Version of this workflow's code, kept with its records.
 
     Raises:
-        WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of either.
-        WorkflowValidationError: An option has a value that it cannot have.
+        WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of
+        either. WorkflowValidationError: An option has a value that it cannot have.
 
     Example:
         >>> class Hello(Workflow):
@@ -137,8 +139,8 @@ class Workflow:
     ) -> None:
         if num_concurrent_runs is not None and (
             isinstance(num_concurrent_runs, bool)
-            or not isinstance(num_concurrent_runs, int)
-            or num_concurrent_runs <= 0  # pyright: ignore[reportUnnecessaryIsInstance]
+            or not isinstance(num_concurrent_runs, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+            or num_concurrent_runs <= 0
         ):
             raise WorkflowValidationError(
                 f"num_concurrent_runs must be an integer greater than 0, got {num_concurrent_runs!r}"
@@ -209,7 +211,7 @@ class Workflow:
     @property
     def step_table(self) -> StepTable:
         """The steps of this workflow's class as the engine sees them."""
-        return type(self)._class_table()  # noqa: SLF001 - a classmethod of this class
+        return type(self)._class_table()
 
     def _check_start_and_stop(self) -> None:
         _ = self.start_event_class
@@ -223,7 +225,8 @@ class Workflow:
         if len(found) > 1:
             names = ", ".join(sorted(cls.__name__ for cls in found))
             raise WorkflowConfigurationError(
-                f"Only one type of {base.__name__} is allowed per workflow, found {len(found)}: {names} (workflow {name})"
+                f"Only one type of {base.__name__} is allowed per workflow, found {len(found)}: {names} (workflow "
+                f"{name})"
             )
         return found[0]
 
@@ -255,7 +258,7 @@ class Workflow:
     def entry_events(self) -> tuple[type[Event], ...]:
         """Events that start a run of this workflow when it is attached to another."""
         start = self.start_event_class
-        return self._entry if self._entry else (() if start is StartEvent else (start,))
+        return self._entry or (() if start is StartEvent else (start,))
 
     @property
     def state_type(self) -> type[BaseModel]:
@@ -274,7 +277,8 @@ class Workflow:
                 continue
             if found is not DictState and not issubclass(wanted, found):
                 raise ValueError(
-                    f"Steps of {type(self).__name__} ask for Context[{found.__name__}] and Context[{wanted.__name__}]: state "
+                    f"Steps of {type(self).__name__} ask for Context[{found.__name__}] and "
+                    f"Context[{wanted.__name__}]: state "
                     "classes must have a compatible inheritance, one derived from the other"
                 )
             found = wanted
@@ -346,8 +350,9 @@ class Workflow:
         """Attach workflows by name: steps can ask for them, and events that no step here takes go to them.
 
         Args:
-            on_parent_stop: When this workflow's run stops, let runs that an event started ``"finish"``, or ``"cancel"`` them.
-            workflows: Name -> workflow.
+            on_parent_stop: When this workflow's run stops, let runs that an event started ``"finish"``, or ``"cancel"``
+                them.
+            **workflows: Name -> workflow.
 
         Raises:
             WorkflowValidationError: A name is taken by another workflow, or a value is no workflow.
@@ -444,9 +449,9 @@ class Workflow:
         parent = self._parent()
         if parent is not None and event is not None:
             family, name, item = parent
-            return WorkflowHandler(family.call(self, name, item, event))
+            return WorkflowHandler(family.call(self, name, item, event, ctx))
         run = self._new_run(ctx, run_id, stepwise=stepwise)
-        self._launch(run, event)
+        self.launch(run, event)
         return WorkflowHandler(run)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -459,7 +464,8 @@ class Workflow:
             kwargs: As for ``run``.
 
         Raises:
-            RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()`` there.
+            RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()``
+            there.
         """
         return run_on_background_loop(lambda: self.run(*args, **kwargs))
 
@@ -496,7 +502,8 @@ class Workflow:
         restored, cell, children = ctx.take_restored() if ctx is not None else (None, StateCell(self.state_type), {})
         if cell.foreign is not None:
             raise WorkflowRuntimeError(
-                f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not offer"
+                f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not "
+                "offer"
             )
         if restored is None:
             restored = RunState("", self.step_table)
@@ -514,48 +521,61 @@ class Workflow:
         self._options.last_state = run.state
         return run
 
-    def prepare_run(self, *, path: str, parent: Family, payload: dict[str, Any] | None = None) -> Run:
-        """A run of this workflow inside another one, new or from a snapshot."""
+    def prepare_run(
+        self, *, path: str, parent: Family, payload: dict[str, Any] | None = None, ctx: "Context[Any] | None" = None
+    ) -> Run:
+        """A run of this workflow inside another one: new, perhaps with the state of a context, or from a snapshot."""
         run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
         if payload is not None:
             loaded = load_run(self, payload, self.serializer)
             state, cell, children = loaded.state, loaded.cell, loaded.children
             state.run_id = run_id
         else:
-            state, cell, children = RunState(run_id, self.step_table), StateCell(self.state_type), {}
+            cell = StateCell(self.state_type) if ctx is None else ctx.take_restored()[1]
+            state, children = RunState(run_id, self.step_table), {}
         run = Run(self, state, cell, path=path, parent=parent)
         if run.family is not None and children:
             run.family.restore(children["counts"], children["runs"])
-        self._options.active += 1
+        if ctx is not None:
+            ctx.bind(run)
+            run.handler_context = ctx
         self._options.last_state = state
         recorder = parent.run.recorder
         run.recorder = recorder.for_child(path) if recorder is not None else None
         return run
 
-    def _launch(self, run: Run, event: Event | None) -> None:
-        """Begin now, or when one of the active runs ends."""
+    def launch(self, run: Run, event: Event | None, step: str | None = None) -> None:
+        """Begin a run now, or when one of the active runs ends.
+
+        Args:
+            run: The run.
+            event: What it starts with; None for a restored one.
+            step: The only step that the event goes to.
+        """
         limit = self._options.num_concurrent_runs
         if limit is not None and self._options.active >= limit:
-            self._options.pending.append((run, event))
+            self._options.pending[run] = event, step
+            if event is not None:  # a snapshot taken until its turn comes holds it
+                run.state.running = True
+                run.state.restored_deliveries = [EventArrived(event, step)]
         else:
             self._options.active += 1
-            run.begin(event)
+            run.begin(event, step)
 
     def run_ended(self, run: Run) -> None:
         """A run is over: forget it and let the next waiting one begin."""
         options = self._options
         options.runtime.discard(run)
-        waiting = next((entry for entry in options.pending if entry[0] is run), None)
-        if waiting is not None:
-            options.pending.remove(waiting)
+        if run in options.pending:
+            del options.pending[run]
             return
         options.active -= 1
         if options.pending and (options.num_concurrent_runs or 0) > options.active:
             options.active += 1
-            following, event = options.pending.popleft()
-            following.begin(event)
+            following, (event, step) = options.pending.popitem(last=False)
+            following.begin(event, step)
 
-    def observer(self) -> Observer | None:
+    def observer(self) -> "Observer | None":
         """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""
         if not (self._options.verbose or dispatcher.enabled):
             return None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import Field, PrivateAttr
+from typing_extensions import override
 
 from batonflow.agents.memory.base import BaseMemory
 from batonflow.llms import LLM, ChatMessage, MessageRole
@@ -76,9 +77,9 @@ class ChatMemoryBuffer(BaseMemory):
 
     def get(
         self,
-        input: str | None = None,  # noqa: A002 - the contract's name
+        input: str | None = None,  # noqa: A002, ARG002 - the contract's
         initial_token_count: int = 0,
-        **kwargs: Any,
+        **kwargs: Any,  # noqa: ARG002 - the contract's
     ) -> list[ChatMessage]:
         """The newest messages that fit.
 
@@ -105,32 +106,41 @@ class ChatMemoryBuffer(BaseMemory):
             shown = shown[1:]
         return shown or self.messages[-1:]
 
+    @override
     def get_all(self) -> list[ChatMessage]:
         return list(self.messages)
 
+    @override
     def put(self, message: ChatMessage) -> None:
         self.messages.append(message)
 
+    @override
     def set(self, messages: list[ChatMessage]) -> None:
         self.messages = list(messages)
 
+    @override
     def reset(self) -> None:
         self.messages = []
 
     # Nothing here waits for anything, so the async forms need no thread.
 
-    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the contract's name
+    @override
+    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         return self.get(input, **kwargs)
 
+    @override
     async def aget_all(self) -> list[ChatMessage]:
         return self.get_all()
 
+    @override
     async def aput(self, message: ChatMessage) -> None:
         self.put(message)
 
+    @override
     async def aset(self, messages: list[ChatMessage]) -> None:
         self.set(messages)
 
+    @override
     async def areset(self) -> None:
         self.reset()
 

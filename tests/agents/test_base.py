@@ -66,7 +66,7 @@ class TestSubclasses:
         agent = Echo(timeout=5, verbose=False, workflow_name="parrot")
         assert agent.workflow_name == "parrot"
         assert len({agent, Echo()}) == 2
-        assert agent == agent  # noqa: PLR0124 - an agent is itself
+        assert agent == agent
         assert agent != Echo(timeout=5)
 
     async def test_no_timeout_unless_given(self) -> None:

@@ -83,7 +83,8 @@ class TestTheLoop:
 
     async def test_too_many_steps_are_an_error_that_says_what_to_do(self) -> None:
         agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=1, b=1)] * 3), tools=[add])
-        with pytest.raises(WorkflowRuntimeError, match="Max iterations of 2 reached.*early_stopping_method='generate'"):
+        said = r"Max iterations of 2 reached.*early_stopping_method='generate'"
+        with pytest.raises(WorkflowRuntimeError, match=said):
             await agent.run("1 + 1?", max_iterations=2)
 
     async def test_generate_answers_from_what_was_gathered(self) -> None:

@@ -1,4 +1,4 @@
-"""Every Python block of the README and of the guides runs, and prints what stands in the text block behind it, if there is one."""
+"""Every Python block of the README and of the guides runs, and prints what stands in a text block behind it."""
 
 import json
 import re
@@ -34,7 +34,8 @@ async def test_block(code: str, printed: str | None, tmp_path: Path) -> None:
     program.write_text(code)
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 40}'}}
     async with loopback() as server:
-        # Blocks that name a vendor's model meet a server of this protocol: the adapter, its parser and the wire are real.
+        # Blocks that name a vendor's model meet a server of this protocol: the adapter, its parser and the
+        # wire are real.
         server.answers += [
             Answer(stream({"role": "assistant", "tool_calls": [call]}, finish="tool_calls")),
             Answer(stream({"role": "assistant", "content": "2 + 40 is 42."}, finish="stop")),

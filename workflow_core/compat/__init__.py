@@ -1,0 +1,1 @@
+"""Forms that earlier versions documented, out of the engine's way."""

@@ -1,7 +1,7 @@
 """Forms of ``Context`` that earlier versions documented, kept so that their programs still run."""
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["EarlierContext"]
 
@@ -12,7 +12,7 @@ class EarlierContext:
     """``ctx.get``/``ctx.set`` and the deprecated members of the handler's face."""
 
     store: Any
-    _warned: set[str] = set()
+    _warned: ClassVar[set[str]] = set()
 
     async def get(self, key: str, default: Any = _MISSING) -> Any:
         """Short for ``ctx.store.get``."""

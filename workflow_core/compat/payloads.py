@@ -37,7 +37,8 @@ def upgrade(payload: Any) -> dict[str, Any]:
         raise ContextSerdeError(f"Context dict specified in an invalid format: version {version!r} is no number")
     if version > CURRENT_VERSION:
         raise ContextSerdeError(
-            f"Context dict specified in an invalid format: it has version {version}, this library reads up to {CURRENT_VERSION}; "
+            f"Context dict specified in an invalid format: it has version {version}, this library reads up to "
+            f"{CURRENT_VERSION}; "
             "it was probably written by a newer version"
         )
     if not data or (version and "workers" not in data and "state" in data):

@@ -1,6 +1,7 @@
 """What a step sees of its run, and what a caller holds of it: one class with three faces.
 
-Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and streams.
+Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and
+streams.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

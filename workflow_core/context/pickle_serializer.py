@@ -1,4 +1,4 @@
-"""Pickle as a fallback for what JSON cannot write. Reading a pickle can run code: use it for your own snapshots only."""
+"""Pickle as a fallback for what JSON cannot write. Reading a pickle can run code: use it for your own snapshots."""
 
 import base64
 import pickle
@@ -13,12 +13,18 @@ class PickleSerializer(JsonSerializer):
     """JSON where it can be, pickle (base64) where it cannot."""
 
     def serialize(self, value: Any) -> str:
+        """The JSON text of a value, or its pickle in base64."""
         try:
             return super().serialize(value)
         except (TypeError, ValueError):
             return base64.b64encode(pickle.dumps(value)).decode()
 
     def deserialize(self, value: str) -> Any:
+        """The value of such a text.
+
+        Raises:
+            ValueError: It is neither JSON nor a pickle.
+        """
         try:
             return super().deserialize(value)
         except ValueError as error:

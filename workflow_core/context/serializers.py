@@ -1,7 +1,7 @@
 """How values become text in a snapshot, and values again.
 
-Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported or
-called because a payload says so.
+Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
+or called because a payload says so.
 """
 
 import importlib
@@ -179,10 +179,7 @@ def _is_plain(value: Any) -> bool:
                 return False
         return True
     if kind is list:
-        for inner in value:
-            if not (type(inner) in _SCALARS or _is_plain(inner)):
-                return False
-        return True
+        return all(type(inner) in _SCALARS or _is_plain(inner) for inner in value)
     return False
 
 

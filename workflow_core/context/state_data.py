@@ -48,7 +48,8 @@ def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, 
         except (TypeError, ValueError) as error:
             if key not in KEYS_THAT_MAY_BE_LEFT_OUT:
                 raise ValueError(
-                    f"State key {key!r} holds a {type(value).__name__} that cannot be written: {error}. Store plain data or a "
+                    f"State key {key!r} holds a {type(value).__name__} that cannot be written: {error}. Store plain "
+                    "data or a "
                     "pydantic model, or use PickleSerializer"
                 ) from error
             warnings.warn(

@@ -27,11 +27,25 @@ class StateStore(Protocol):
 
     state_type: type[BaseModel]
 
-    async def get(self, path: str, default: Any = ...) -> Any: ...
-    async def set(self, path: str, value: Any) -> None: ...
-    async def get_state(self) -> Any: ...
-    async def set_state(self, state: Any) -> None: ...
-    async def clear(self) -> None: ...
+    async def get(self, path: str, default: Any = ...) -> Any:
+        """The value at a dotted path."""
+        ...
+
+    async def set(self, path: str, value: Any) -> None:
+        """Put a value at a dotted path."""
+        ...
+
+    async def get_state(self) -> Any:
+        """A shallow copy of the whole state."""
+        ...
+
+    async def set_state(self, state: Any) -> None:
+        """Replace the state."""
+        ...
+
+    async def clear(self) -> None:
+        """Reset every value to its default."""
+        ...
 
 
 def new_state(state_type: type[StateT]) -> StateT:
@@ -95,7 +109,8 @@ class InMemoryStateStore(Generic[StateT]):
         """The store of a cell, as a running attempt (or, with None, the handler) uses it."""
         if cell.foreign is not None:
             raise ContextSerdeError(
-                f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through that store"
+                f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through "
+                "that store"
             )
         store = cls.__new__(cls)
         store._cell = cell
@@ -363,7 +378,7 @@ def _draft(state: BaseModel) -> BaseModel:
         value = _read(state, name)
         try:
             copied = copy.deepcopy(value, memo)
-        except Exception:  # noqa: BLE001 - user objects may refuse to be copied in any way
+        except Exception:  # noqa: BLE001, S112 - user objects may refuse to be copied in any way
             continue
         if name in fields:
             vars(draft)[name] = copied

@@ -1,0 +1,1 @@
+"""A run: its state, the broker that decides and the runner that acts."""

@@ -1,7 +1,7 @@
 """Decides. Given the run's state and one tick, the broker changes the state in place and says what is to be done.
 
-It never reads a clock, makes an id or touches I/O: the same state and the same ticks give the same commands. Every tick costs
-the same however many steps, queued events or past ticks there are.
+It never reads a clock, makes an id or touches I/O: the same state and the same ticks give the same commands. Every
+tick costs the same however many steps, queued events or past ticks there are.
 """
 
 from collections import Counter, deque
@@ -107,14 +107,15 @@ class Broker:
         if tick.target is not None and self._targets_collector(tick):
             return
         if not self._deliver(tick.event, None, tick.recoveries, tick.causes, tick.target):
-            self._commands.append(Unrouted(tick.event, tick.target, tick.recoveries))
+            self._commands.append(Unrouted(tick.event, tick.target))
 
     def _targets_collector(self, tick: EventArrived) -> bool:
         spec = self._table.steps[cast("str", tick.target)]
         if spec.cardinality is None:
             return False
         error = WorkflowRuntimeError(
-            f"Step {spec.name} collects a stream and takes no targeted events: {type(tick.event).__name__} was sent to it with "
+            f"Step {spec.name} collects a stream and takes no targeted events: {type(tick.event).__name__} was sent "
+            "to it with "
             "send_event(step=...). Return the event from a step of the stream instead"
         )
         self._end(WorkflowFailedEvent(step_name=spec.name, exception=error), error)
@@ -134,9 +135,9 @@ class Broker:
         for spec in route.singles:
             if (target is None or spec.name == target) and not (served and spec.name in served):
                 self._enqueue(self._new_item(spec, event, stream, recoveries, causes))
-        for spec, slot in route.joins:
+        for spec, slots in route.joins:
             if (target is None or spec.name == target) and not (served and spec.name in served):
-                self._join(spec, slot, event, stream, recoveries, causes)
+                self._join(spec, slots, event, stream, recoveries, causes)
         if route.collects and target is None:
             self._collect_into(stream, route.collects, event, causes)
         return route.accepted or bool(served) or route.is_input_required
@@ -218,7 +219,7 @@ class Broker:
     def _join(
         self,
         spec: StepSpec,
-        slot: int,
+        slots: Sequence[int],
         event: Event,
         stream: Stream | None,
         recoveries: Recoveries | None,
@@ -230,7 +231,8 @@ class Broker:
         queues = step.joins.get(key)
         if queues is None:
             queues = step.joins[key] = [deque() for _ in spec.slots]
-        queues[slot].append(event)
+        queue = queues[slots[0]] if len(slots) == 1 else min((queues[slot] for slot in slots), key=len)
+        queue.append(event)
         if causes:
             step.join_causes[key] = step.join_causes.get(key, ()) + causes
         if stream is not None:
@@ -334,7 +336,7 @@ class Broker:
         if route.is_input_required:
             self._commands.append(Publish(event, item))
         if not self._deliver(event, stream, item.recoveries, item.as_cause()):
-            self._commands.append(Unrouted(event, None, item.recoveries))
+            self._commands.append(Unrouted(event, None))
 
     def _on_failed(self, tick: StepFailed) -> None:
         item, error, now = tick.item, tick.error, tick.now
@@ -476,7 +478,7 @@ class Broker:
     # --- collect_events -----------------------------------------------------------------------------------------------
 
     def collect(self, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
-        """Put an event aside until one of each expected type is there; atomic, and the same again on a repeated attempt.
+        """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
 
         A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
         """
@@ -571,7 +573,7 @@ class Broker:
 
 
 def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Whether two lists of expected types mean the same; long ones are compared by samples, or fan-in would be quadratic."""
+    """Whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
     size = len(known)
     if size != len(given):
         return False

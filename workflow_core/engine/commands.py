@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
 
 
@@ -48,7 +48,6 @@ class Unrouted:
 
     event: Event
     target: str | None
-    recoveries: Recoveries | None
 
 
 @dataclass(slots=True)

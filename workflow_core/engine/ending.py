@@ -19,6 +19,7 @@ from batonflow.workflow_core.events import (
     WorkflowFailedEvent,
     WorkflowTimedOutEvent,
 )
+from batonflow.workflow_core.family import awaits_people
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -34,8 +35,8 @@ SECONDS_FOR_STRAGGLERS = 1.0
 class Ending:
     """The end of a run, from its timeout to the last future.
 
-    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when the
-    last task of its steps has ended and the result may be given out.
+    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when
+    the last task of its steps has ended and the result may be given out.
 
     Args:
         run: The run it ends.
@@ -97,8 +98,8 @@ class Ending:
         return self._alive_seconds + running
 
     def idle(self) -> None:
-        """Nothing runs; where the timeout leaves out waiting for people, it stands still."""
-        if self._run.workflow.timeout_leaves_out_waiting:
+        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else."""
+        if self._run.workflow.timeout_leaves_out_waiting and awaits_people(self._run):
             self._pause()
 
     def busy_again(self) -> None:
@@ -167,6 +168,7 @@ class Ending:
         """The last workflow that an event started has ended; so does this run, if it was only waiting for that."""
         if self.over and not self.done and self.event is not None:
             self._complete(self.event, None)
+        self._let_out()
 
     def _complete(self, event: StopEvent, error: BaseException | None) -> None:
         run = self._run
@@ -174,13 +176,14 @@ class Ending:
         self._pause()
         self.done = True
         if run.family is not None:
+            self._stragglers += 1  # children that end at once must not let the result out before it is recorded
             run.family.cancel()
+            self._stragglers -= 1
         if run.recorder is not None:
             run.recorder.ended(event)
-        if self._stragglers:
+        self._let_out()
+        if not self.resolved:
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._resolve)
-        else:
-            self._resolve()
 
     def _stop(self, items: list[WorkItem], waiters: list[Waiter]) -> None:
         """Cancel timers and tasks, all but the task that brought the end about."""
@@ -197,7 +200,12 @@ class Ending:
     def _task_ended(self, _: "asyncio.Task[None]") -> None:
         """The last cancelled task lets the result out."""
         self._stragglers -= 1
-        if not self._stragglers and self.done and not self.resolved:
+        self._let_out()
+
+    def _let_out(self) -> None:
+        """Give the result out once no step, and no workflow inside this one, still cleans up."""
+        family = self._run.family
+        if self.done and not self.resolved and not self._stragglers and not (family is not None and family.children):
             self._resolve()
 
     def _resolve(self) -> None:
@@ -238,7 +246,8 @@ class Ending:
         loop = asyncio.get_running_loop()
         if loop is not self._run.loop:
             raise WorkflowRuntimeError(
-                f"Run {self._run.state.run_id} belongs to another event loop: await its handler on the loop where run() was "
+                f"Run {self._run.state.run_id} belongs to another event loop: await its handler on the loop where "
+                "run() was "
                 "called, or use run_sync() from other threads"
             )
         future: asyncio.Future[None] = loop.create_future()

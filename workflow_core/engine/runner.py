@@ -3,8 +3,10 @@
 There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
 commands, and goes on with one of the steps that it started. Three rules keep that honest:
 
-- every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its own;
-- a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches its
+- every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its
+own;
+- a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
+its
   first pause before the next event arrives; a step's result waits for the step's own sends;
 - after some hops, or a millisecond, the task yields to the loop.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.context import Context
@@ -48,23 +50,15 @@ from batonflow.workflow_core.stream import StreamLog, StreamReader
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
     from batonflow.workflow_core.journal.recorder import Recorder
+    from batonflow.workflow_core.observers import Observer
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Observer", "Run"]
+__all__ = ["Run"]
 
 T = TypeVar("T")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
-
-
-class Observer(Protocol):
-    """Hears what a run does: spans, verbose output. Asked for once per run; a run without one pays a truth test."""
-
-    def run_started(self, run: "Run", event: Event | None) -> None: ...
-    def step_started(self, run: "Run", item: WorkItem) -> None: ...
-    def step_ended(self, run: "Run", item: WorkItem, result: Any, error: BaseException | None) -> None: ...
-    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None: ...
 
 
 class Run:
@@ -80,10 +74,9 @@ class Run:
 
     __slots__ = (
         "__weakref__",
-        "_idle",
         "_inbox",
-        "_observer",
         "_pumping",
+        "_resumed",
         "_tick_log",
         "_unstarted",
         "broker",
@@ -91,8 +84,10 @@ class Run:
         "ending",
         "family",
         "handler_context",
+        "idle",
         "loop",
         "now",
+        "observer",
         "path",
         "recorder",
         "source",
@@ -123,38 +118,33 @@ class Run:
         self.handler_context: Context[Any] | None = None
         self.waiting = Waiting(self)
         self.ending = Ending(self)
-        self._observer: Observer | None = None
+        self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
         self._pumping = False
-        self._idle = False
+        self.idle = self._resumed = False
         self._unstarted = 0
         self.variables: ContextVars = copy_context()
 
     # --- the life of a run --------------------------------------------------------------------------------------------
 
-    def begin(self, event: Event | None) -> None:
-        """Start with an event, or go on with what a restored state holds."""
+    def begin(self, event: Event | None, step: str | None = None) -> None:
+        """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
         self.state.running = True
         self.ending.begin()
-        self._observer = self.workflow.observer()
-        if self._observer is not None:
-            self._observer.run_started(self, event)
+        self.observer = self.workflow.observer()
+        if self.observer is not None:
+            self.observer.run_started(self, event)
         if event is not None:
             if self.recorder is not None:
                 try:
-                    self.recorder.started(event)
+                    self.recorder.started(event, step)
                 except StoreError as error:
                     self.ending.fail("", error)
                     return
-            self.feed(EventArrived(event))
+            self.state.restored_deliveries = []
+            self.feed(EventArrived(event, step))
         else:
             self._restart()
-
-    def begin_at(self, event: Event, step: str) -> None:
-        """Start with an event that goes to one step only."""
-        self.state.running = True
-        self.ending.begin()
-        self.feed(EventArrived(event, step))
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
@@ -204,7 +194,8 @@ class Run:
 
     def undelivered(self) -> list[EventArrived]:
         """Events that are sent and not yet delivered."""
-        return [tick for tick, _ in self._inbox or () if isinstance(tick, EventArrived)]
+        ticks = (*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ()))
+        return [tick for tick in ticks if isinstance(tick, EventArrived)]
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream, and on those of the workflows around this one."""
@@ -305,8 +296,8 @@ class Run:
         if item.spec.timeout is not None:
             self.waiting.start_step_timer(item, task)
         self.stream.note(now, "running", item.spec.name, item.worker, type(item.event), None)
-        if self._observer is not None:
-            self._observer.step_started(self, item)
+        if self.observer is not None:
+            self.observer.step_started(self, item)
         return copy_context()
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
@@ -348,8 +339,8 @@ class Run:
         if self.recorder is not None:
             self.recorder.close(item, *(("returned", result) if error is None else ("failed", error)))
         self.note_stopped(item, tick.now, type(cast("object", result)) if error is None else None)
-        if self._observer is not None:
-            self._observer.step_ended(self, item, result, error)
+        if self.observer is not None:
+            self.observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
             self._post(tick, None)
             return None
@@ -376,7 +367,8 @@ class Run:
                 if sender is not None:
                     sender.undelivered -= 1
                 started = self._decide(tick)
-                if started:
+                if started or self._resumed:
+                    self._resumed = False
                     for item in started:
                         self.spawn(item)
                     if self._inbox:
@@ -397,9 +389,12 @@ class Run:
                 started.append(command.item)
             else:
                 self._act(command)
-        if started or type(tick) is EventArrived:
-            self._idle = False
+        if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             self.ending.busy_again()
+            if self.idle:
+                self.idle = False
+                if self.family is not None:
+                    self.family.wake_around()
         return [] if self.ending.over else started
 
     def start_all(self, tick: Tick) -> None:
@@ -408,15 +403,14 @@ class Run:
             self.spawn(item)
 
     def settle(self) -> None:
-        """When nothing is queued, executing or on its way: say so once, and find out whether anything may still come."""
-        if self.state.busy or self._inbox or self._idle or self.ending.over:
+        """When nothing is queued, executing or on its way: say so once, and whether anything may still come."""
+        if self._inbox or self.idle or self.ending.over or (self.state.busy and self.family is None):
             return
-        if self.family is not None and self.family.active():
-            return
-        self._idle = True
+        self.idle = not (self.state.busy or (self.family is not None and self.family.active()))
         self.ending.idle()
-        expecting = self.state.table.accepts_human or (self.family is not None and self.family.expecting())
-        self.start_all(RunIdle(expecting))
+        if not self.idle:
+            return
+        self.start_all(RunIdle(self.state.table.accepts_human or (self.family is not None and self.family.expecting())))
         if self.family is not None and self.family.parent is not None:
             self.family.parent.run.settle()
 
@@ -433,6 +427,7 @@ class Run:
                 self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
             case ResumeWait():
                 self.waiting.resume(command.waiter)
+                self._resumed = True
             case Unrouted():
                 self._offer(command)
             case Warn():
@@ -452,7 +447,7 @@ class Run:
     def _offer(self, command: Unrouted) -> None:
         """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
         event = command.event
-        if self.family is not None and self.family.offer(event, command.recoveries):
+        if self.family is not None and self.family.offer(event):
             return
         cls = type(event)
         # The sender's own end, which waits behind its sends, is no work any more.
@@ -462,16 +457,6 @@ class Run:
         idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
         qualified = f"{cls.__module__}.{cls.__qualname__}"
         self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is queued, executing or on its way."""
-        return self._idle
-
-    @property
-    def observer(self) -> Observer | None:
-        """Who hears this run, if anybody."""
-        return self._observer
 
 
 def _starts_nothing(result: Any) -> bool:

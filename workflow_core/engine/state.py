@@ -37,13 +37,12 @@ class Progress:
     """What an execution has done so far, by number, so that a repeated attempt neither doubles nor loses it.
 
     ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
-    already done before a restore and are passed over. Outcomes of collects, answers of waits and records of ``once`` stay
-    with the delivery until it ends.
+    already done before a restore and are passed over. Outcomes of collects, answers of waits and records of ``once``
+    stay with the delivery until it ends.
     """
 
     __slots__ = (
         "answers",
-        "called",
         "calls",
         "collected",
         "collects",
@@ -65,15 +64,13 @@ class Progress:
         self.waits = 0
         self.answers: dict[str, Event | None] = {}
         self.once: dict[str, Any] | None = None
-        # Attached workflows that the step ran itself: the n-th call of a repeated attempt is given the same run again.
+        # Runs of attached workflows that the step started itself.
         self.calls = 0
-        self.called: dict[int, Run] | None = None
 
     def next_attempt(self) -> None:
         """Begin to count anew; nothing of a failed attempt is skipped, but outcomes stay."""
         self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
         self.skip_sends = self.skip_writes = self.skip_streamed = 0
-        self.called = None
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from batonflow.workflow_core.journal.segments import Causes
 
 @dataclass(slots=True)
 class EventArrived:
-    """An event was sent: by a step (``causes`` holds its open segment), by the caller, or by another workflow of the tree."""
+    """An event was sent: by a step (``causes`` holds its open segment), by the caller, or by another workflow."""
 
     event: Event
     target: str | None = None

@@ -146,6 +146,8 @@ class Waiting:
 
     def resume(self, waiter: Waiter) -> None:
         """Let the waiting step go on; the answer is kept with its delivery."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
         for future in waiter.futures:
             if not future.done():
                 future.set_result(None)

@@ -1,0 +1,1 @@
+"""Records of what runs did: segments, the recorder that orders them, and stores."""

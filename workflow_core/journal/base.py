@@ -45,5 +45,5 @@ class Journal(Protocol):
     """Where the records of runs go. Called on the loop of the run, so it must not block."""
 
     def commit(self, records: Sequence[Record]) -> None:
-        """Take records that belong together: all of them become durable, or none. Values must be read before returning."""
+        """Take records that belong together: all become durable, or none. Values must be read before returning."""
         ...

@@ -71,7 +71,8 @@ class MemoryStore:
             return None  # never begun, as its start could not be recorded
         if known is not None and known != _input(event):
             raise RunInputMismatchError(
-                f"Run {run_id!r} was started with other input: {known.decode()[:200]}. Use the same input, or another run_id"
+                f"Run {run_id!r} was started with other input: {known.decode()[:200]}. Use the same input, or another "
+                "run_id"
             )
         return run
 
@@ -119,7 +120,8 @@ def _encode(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.__dict__
     raise StoreError(
-        f"A {type(value).__module__}.{type(value).__qualname__} cannot be recorded: keep it out of events and state, or make it "
+        f"A {type(value).__module__}.{type(value).__qualname__} cannot be recorded: keep it out of events and state, "
+        "or make it "
         "a pydantic model, a dataclass or plain data"
     )
 
@@ -151,6 +153,6 @@ def open_store(store: "str | PathLike[str] | MemoryStore | None") -> MemoryStore
     if store == "memory:":
         return MemoryStore()
     raise StoreError(
-        f'store={str(store)!r}: this version keeps records in memory only, store="memory:"; files and databases come with a later '
-        "version"
+        f'store={str(store)!r}: this version keeps records in memory only, store="memory:"; files and databases come '
+        "with a later version"
     )

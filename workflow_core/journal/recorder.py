@@ -33,9 +33,9 @@ class Recorder:
         """The recorder of a workflow inside this one."""
         return Recorder(self._journal, self._run_id, path)
 
-    def started(self, event: Event | None) -> None:
+    def started(self, event: Event, target: str | None) -> None:
         """The run begins with an event."""
-        self._journal.commit([Record("started", self._run_id, self._path, consumed=event)])
+        self._journal.commit([Record("started", self._run_id, self._path, consumed=event, step=target or "")])
 
     def received(self, event: Event, target: str | None) -> None:
         """An event came from outside."""
