@@ -6,10 +6,14 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # How fast examples are made says more about the load of the machine than about the test.
 settings.register_profile("batonflow", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# For runs that only ask whether a test fails, and not with which smallest example (`make mutants`).
+settings.register_profile(
+    "without-shrinking", settings.get_profile("batonflow"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
 settings.load_profile("batonflow")
 
 _LEFT_OUT = pytest.StashKey[int]()

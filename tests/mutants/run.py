@@ -27,7 +27,10 @@ WORKERS = 2
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "docs"
 )
-OPTIONS = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout", "20", "--no-header", "--tb", "no")
+OPTIONS = (
+    *("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout", "20", "--no-header", "--tb", "no"),
+    *("--hypothesis-profile", "without-shrinking"),
+)
 
 
 @dataclass(frozen=True, slots=True)
