@@ -81,6 +81,14 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_ended)
         return future
 
+    async def shutdown_default_executor(self, *timeout: Any) -> None:
+        """Wait for the threads of the executor in real time, as they end in real time."""
+        self.threads_at_work += 1
+        try:
+            await super().shutdown_default_executor(*timeout)
+        finally:
+            self.threads_at_work -= 1
+
     def _thread_ended(self, _: "asyncio.Future[Any]") -> None:
         self.threads_at_work -= 1
 
