@@ -157,10 +157,19 @@ class BusyStation(Workflow, entry=[A]):
         return B()
 
 
-def test_a_run_whose_child_works_does_not_wait():
+class OpenClient(Client):
+    """May also be told something from outside, so that when idle it would wait for that."""
+
+    @step
+    async def hear(self, ev: Word) -> None:
+        return None
+
+
+@pytest.mark.parametrize("client", [Client, OpenClient])
+def test_a_run_whose_child_works_does_not_wait(client):
     async def run() -> Any:
         station = BusyStation(timeout=None, disable_validation=True)
-        return await Client(timeout=10, timeout_excludes_waiting=True, workflows={"station": station}).run()
+        return await client(timeout=10, timeout_excludes_waiting=True, workflows={"station": station}).run()
 
     with pytest.raises(WorkflowTimeoutError):
         run_virtual(run())
