@@ -152,9 +152,10 @@ def test_each_call_of_a_restored_step_is_given_its_own_run_also_when_the_second_
 
 class BusyStation(Workflow, entry=[A]):
     @step
-    async def pack(self, ev: A) -> B | StopEvent:
+    async def pack(self, ctx: Context, ev: A) -> B | StopEvent:
         await asyncio.sleep(20)
-        return B()
+        ctx.send_event(B())
+        return StopEvent()
 
 
 class OpenClient(Client):
