@@ -8,7 +8,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 __all__ = ["iterate_sync", "run_sync"]
 
@@ -42,15 +42,26 @@ def run_sync(coroutine: Coroutine[Any, Any, _T]) -> _T:
             "a synchronous method was called from asynchronous code that runs inside another synchronous call; "
             "await the asynchronous method there (achat for chat, acall for call)"
         )
-    future = asyncio.run_coroutine_threadsafe(coroutine, _bridge_loop())
+
+    async def outcome() -> tuple[_T | None, BaseException | None]:
+        try:
+            return await coroutine, None
+        except (KeyboardInterrupt, SystemExit) as error:
+            # It is for the caller, and would end the bridge's loop if it went on from here.
+            return None, error
+
+    future = asyncio.run_coroutine_threadsafe(outcome(), _bridge_loop())
     try:
-        return future.result()
+        result, error = future.result()
     except BaseException:
         # Ctrl-C arrives here while the work goes on over there.
         if not future.done():
             future.cancel()
             concurrent.futures.wait([future], timeout=5)
         raise
+    if error is not None:
+        raise error
+    return cast("_T", result)
 
 
 def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:

@@ -56,9 +56,15 @@ def _is_async(function: Function) -> bool:
 
 
 def _in_thread(function: Function) -> AsyncFunction:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except StopIteration as error:  # a future cannot carry it
+            raise RuntimeError(f"{_name_of(function)} raised StopIteration") from error
+
     async def call(*args: Any, **kwargs: Any) -> Any:
         # to_thread takes the caller's context variables along: spans and tags stay right.
-        return await asyncio.to_thread(function, *args, **kwargs)
+        return await asyncio.to_thread(guarded, *args, **kwargs)
 
     return call
 

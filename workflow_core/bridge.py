@@ -2,11 +2,16 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 __all__ = ["run_on_background_loop"]
+
+
+SECONDS_TO_CANCEL = 2.0
+"""How long an interrupted caller waits for the run's steps to clean up."""
 
 
 class _Background:
@@ -48,18 +53,24 @@ def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
     loop = _background.loop()
     running: list[Any] = []
 
-    async def outcome() -> Any:
+    async def outcome() -> tuple[Any, BaseException | None]:
         awaitable = start()
         running.append(awaitable)
-        return await awaitable
+        try:
+            return await awaitable, None
+        except (KeyboardInterrupt, SystemExit) as error:
+            # Raised by a step: it is for the caller, and would end the background loop if it went on from here.
+            return None, error
 
     future = asyncio.run_coroutine_threadsafe(outcome(), loop)
     try:
-        return future.result()
+        result, error = future.result()
     except (KeyboardInterrupt, SystemExit):
-        if not future.done():
-            _cancel(loop, running, future)
+        _cancel(loop, running, future)
         raise
+    if error is not None:
+        raise error
+    return result
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concurrent.futures.Future[Any]") -> None:
@@ -67,4 +78,5 @@ def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concur
     if cancel_run is None:
         future.cancel()
         return
-    asyncio.run_coroutine_threadsafe(cancel_run(), loop).result(timeout=10)
+    with contextlib.suppress(TimeoutError):  # a step that blocks the loop must not hold the interrupt up for long
+        asyncio.run_coroutine_threadsafe(cancel_run(), loop).result(timeout=SECONDS_TO_CANCEL)

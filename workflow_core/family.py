@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.steps import StepSpec
 
@@ -107,8 +107,8 @@ class Family:
         """Whether a step of this run waits for the event."""
         return _wants(self.run, event)
 
-    def send_to(self, target: str, event: Event) -> None:
-        """Deliver to ``child.step``: to every run of that child."""
+    def check_target(self, event: Event, target: str) -> None:
+        """Raise ``WorkflowRuntimeError`` unless ``target`` is a ``child.step`` which accepts the event."""
         name, _, step = target.partition(".")
         workflow = self.attached().get(name)
         if workflow is None:
@@ -117,9 +117,13 @@ class Family:
                 f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})"
             )
         workflow.check_target(event, step)
+
+    def send_to(self, event: Event, target: str) -> None:
+        """Deliver to ``child.step``: to every run of that child, or to a new one."""
+        name, _, step = target.partition(".")
         runs = [child.run for child in self.children if child.name == name]
         if not runs:
-            self.start(name, workflow, event, step)
+            self.start(name, self.attached()[name], event, step)
         for run in runs:
             run.send(event, step, None)
 
@@ -149,7 +153,7 @@ class Family:
         """Start a child on an event."""
         run = workflow.prepare_run(path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
-        workflow.launch(run, event, step)
+        workflow.launch_run(run, event, step)
 
     def call(
         self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
@@ -168,7 +172,7 @@ class Family:
             self.finished.append(child)
             return run
         self.children.append(child)
-        workflow.launch(run, None if saved is not None else event)
+        workflow.launch_run(run, None if saved is not None else event)
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
@@ -194,10 +198,20 @@ class Family:
             workflow = attached[saved["name"]]
             run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-            workflow.launch(run, None)
+            workflow.launch_run(run, None)
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
-        """Remember what a snapshot knows of the children."""
+        """Remember what a snapshot knows of the children.
+
+        Raises:
+            ContextSerdeError: A child that an event had started is not attached any more.
+        """
+        lost = [entry["name"] for entry in saved if entry["call"] is None and entry["name"] not in self.attached()]
+        if lost:
+            raise ContextSerdeError(
+                f"The snapshot holds a run of the attached workflow {lost[0]!r}, which is not attached to "
+                f"{type(self.run.workflow).__name__}: attach it with add_workflows({lost[0]}=...) first"
+            )
         self._counts = dict(counts)
         self.saved = list(saved)
 
@@ -257,8 +271,8 @@ class Family:
         if child.call is not None and not self._resumable:
             self.finished.append(child)
         error = run.ending.error
-        failed = child.by_event and error is not None and not self.run.ending.done
-        if failed and not isinstance(run.ending.event, WorkflowCancelledEvent):
+        cancelled = self.run.ending.done or isinstance(run.ending.event, WorkflowCancelledEvent)
+        if child.by_event and error is not None and not cancelled:
             self.run.ending.fail(run.path, error)
         elif not any(child.by_event for child in self.children):
             self.run.ending.children_ended()
@@ -266,7 +280,7 @@ class Family:
 
 
 def awaits_people(run: "Run") -> bool:
-    """Whether a run waits for events from outside and does nothing else; so does one whose steps all await such runs."""
+    """Whether a run only waits for events from outside; so does one whose steps all await such runs."""
     children = run.family.children if run.family is not None else []
     if run.idle:
         waits = bool(run.state.waiters) or run.state.table.accepts_human

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
     Event,
     InternalDispatchEvent,
@@ -17,6 +18,9 @@ from batonflow.workflow_core.events import (
 )
 
 __all__ = ["Note", "StreamItem", "StreamLog", "StreamReader"]
+
+ANOTHER_LOOP = "belongs to another event loop: await and stream its handler on the loop where run() was called"
+"""What is wrong when a run is used on a loop that is not its own; the subject of the sentence stands before it."""
 
 RING = 10_000
 """How many internal notes are kept for readers that ask late."""
@@ -68,11 +72,16 @@ def _as_event(note: Note) -> InternalDispatchEvent:
 
 
 class StreamLog:
-    """Everything a run has streamed so far, and the futures of those who wait for more."""
+    """Everything a run has streamed so far, and the futures of those who wait for more.
 
-    __slots__ = ("_sleepers", "ended", "items", "notes", "notes_lost", "seq")
+    Args:
+        loop: The event loop of the run.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_loop", "_sleepers", "ended", "items", "notes", "notes_lost", "seq")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self.seq = 0
         self.items: list[Entry] = []
         self.notes: list[Note] | deque[Note] = []
@@ -98,6 +107,10 @@ class StreamLog:
         if self._sleepers:
             self._wake()
 
+    def last_unhandled(self) -> str:
+        """Class name of the last event that nobody took, as far as notes are kept; empty when there was none."""
+        return next((note[3] for note in reversed(self.notes) if note[2] == "unhandled"), "")
+
     def end(self) -> None:
         """Nothing will follow."""
         self.ended = True
@@ -110,8 +123,14 @@ class StreamLog:
                 sleeper.set_result(None)
 
     async def more(self) -> None:
-        """Wait until something is appended."""
-        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Wait until something is appended.
+
+        Raises:
+            WorkflowRuntimeError: Another event loop than that of the run is running here.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            raise WorkflowRuntimeError(f"The run {ANOTHER_LOOP}; other loops can only read what is streamed already")
+        sleeper: asyncio.Future[None] = self._loop.create_future()
         self._sleepers.append(sleeper)
         await sleeper
 

@@ -261,7 +261,7 @@ class Workflow:
         return self._entry or (() if start is StartEvent else (start,))
 
     @property
-    def state_type(self) -> type[BaseModel]:
+    def run_state_type(self) -> type[BaseModel]:
         """The class of the key-value state: the most derived of those that the steps ask for with ``Context[...]``.
 
         Raises:
@@ -307,15 +307,15 @@ class Workflow:
     @property
     def declared_types(self) -> list[type]:
         """The classes that snapshots of this workflow may hold besides those found by their name."""
-        return [*self.events, self.state_type, *self._options.types]
+        return [*self.events, self.run_state_type, *self._options.types]
 
     @property
-    def resource_manager(self) -> ResourceManager:
+    def run_resources(self) -> ResourceManager:
         """Keeps the injected resources."""
         return self._options.resource_manager
 
     @property
-    def store(self) -> "MemoryStore | None":
+    def run_store(self) -> "MemoryStore | None":
         """Where the runs are recorded."""
         return self._options.store
 
@@ -340,7 +340,7 @@ class Workflow:
         return self._options.skip_graph_checks
 
     @property
-    def last_state(self) -> RunState | None:
+    def last_run_state(self) -> RunState | None:
         """The state of the run started last; for drawing what happened."""
         return self._options.last_state
 
@@ -451,7 +451,7 @@ class Workflow:
             family, name, item = parent
             return WorkflowHandler(family.call(self, name, item, event, ctx))
         run = self._new_run(ctx, run_id, stepwise=stepwise)
-        self.launch(run, event)
+        self.launch_run(run, event)
         return WorkflowHandler(run)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -499,7 +499,7 @@ class Workflow:
         return (item.run.family, name, item) if name is not None else None
 
     def _new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool) -> Run:
-        restored, cell, children = ctx.take_restored() if ctx is not None else (None, StateCell(self.state_type), {})
+        restored, cell, children = ctx.take_restored() if ctx is not None else (None, StateCell(self.run_state_type), {})
         if cell.foreign is not None:
             raise WorkflowRuntimeError(
                 f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not "
@@ -509,6 +509,8 @@ class Workflow:
             restored = RunState("", self.step_table)
         restored.run_id = run_id or restored.run_id or current_source().token()
         run = (stepwise_run if stepwise else Run)(self, restored, cell)
+        if children and children["runs"]:
+            run.family = run.family or Family(run, None)
         if run.family is not None and children:
             run.family.restore(children["counts"], children["runs"])
         if ctx is not None:
@@ -531,7 +533,7 @@ class Workflow:
             state, cell, children = loaded.state, loaded.cell, loaded.children
             state.run_id = run_id
         else:
-            cell = StateCell(self.state_type) if ctx is None else ctx.take_restored()[1]
+            cell = StateCell(self.run_state_type) if ctx is None else ctx.take_restored()[1]
             state, children = RunState(run_id, self.step_table), {}
         run = Run(self, state, cell, path=path, parent=parent)
         if run.family is not None and children:
@@ -544,7 +546,7 @@ class Workflow:
         run.recorder = recorder.for_child(path) if recorder is not None else None
         return run
 
-    def launch(self, run: Run, event: Event | None, step: str | None = None) -> None:
+    def launch_run(self, run: Run, event: Event | None, step: str | None = None) -> None:
         """Begin a run now, or when one of the active runs ends.
 
         Args:
@@ -575,7 +577,7 @@ class Workflow:
             following, (event, step) = options.pending.popitem(last=False)
             following.begin(event, step)
 
-    def observer(self) -> "Observer | None":
+    def run_observer(self) -> "Observer | None":
         """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""
         if not (self._options.verbose or dispatcher.enabled):
             return None

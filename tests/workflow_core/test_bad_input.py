@@ -20,7 +20,7 @@ from batonflow.workflow_core import (
     WorkflowValidationError,
     step,
 )
-from batonflow.workflow_core.errors import NoRunningLoopError
+from batonflow.workflow_core.errors import NoRunningLoopError, WorkflowStalledError, WorkflowTimeoutError
 from batonflow.workflow_core.events import UnhandledEvent
 from tests.workflow_core.flows import streamed, until
 
@@ -294,3 +294,66 @@ async def test_a_start_event_that_cannot_be_recorded():
         await flow.run(run_id="bad", thing=Opaque())
     await unharmed(flow)
     assert await flow.run(run_id="bad", n=6) == 6
+
+
+# --- what ends a process must not end the loop that others share ------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_a_step_that_exits_gives_run_sync_back_to_its_caller(error: BaseException) -> None:
+    class Exits(Workflow):
+        @step
+        async def only(self, ev: StartEvent) -> StopEvent:
+            if ev.exits:
+                raise error
+            return StopEvent(result="alive")
+
+    with pytest.raises(type(error)):
+        Exits(timeout=5).run_sync(exits=True)
+    assert Exits(timeout=5).run_sync(exits=False) == "alive"
+
+
+async def test_a_sync_step_that_raises_stop_iteration_fails_at_once() -> None:
+    class Empty(Workflow):
+        @step
+        def only(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=next(iter([])))
+
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        await Empty(timeout=5).run()
+
+
+async def test_a_timeout_names_what_the_run_was_waiting_for() -> None:
+    class Asks(Workflow):
+        @step
+        async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(HumanResponseEvent)
+            return StopEvent()
+
+    with pytest.raises(WorkflowTimeoutError, match="No steps active; waiting: ask for HumanResponseEvent"):
+        await Asks(timeout=0.05).run()
+
+
+async def test_a_stall_names_the_event_that_nobody_takes() -> None:
+    class Stray(Event): ...
+
+    class Wrong(Workflow):
+        @step
+        async def only(self, ev: StartEvent) -> StopEvent:
+            return Stray()  # type: ignore[return-value]
+
+    with pytest.raises(WorkflowStalledError, match="the last event that no step takes was Stray"):
+        await Wrong(on_stall="raise").run()
+
+
+def test_attributes_of_the_user_may_have_everyday_names() -> None:
+    class Own(Workflow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.store = self.observer = self.last_state = self.state_type = self.resource_manager = "mine"
+
+        @step
+        async def only(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=self.store)
+
+    assert Own().run_sync() == "mine"

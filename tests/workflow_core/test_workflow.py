@@ -91,7 +91,7 @@ class Slow(Workflow):
 def test_every_option_has_a_default_and_the_timeout_is_45_seconds():
     assert Hello().timeout_seconds == 45.0
     assert Hello(None).timeout_seconds is None
-    assert isinstance(Hello().resource_manager, ResourceManager)
+    assert isinstance(Hello().run_resources, ResourceManager)
     manager = ResourceManager()
     assert Hello(12.5, True, False, manager, 2, None, "named").resource_manager is manager
 

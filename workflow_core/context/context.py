@@ -67,7 +67,7 @@ class Context(EarlierContext, Generic[StateT]):
         self._children: dict[str, Any] = {}
         self._store: Any = None
         if previous_context is None:
-            self._cell = StateCell(workflow.state_type)
+            self._cell = StateCell(workflow.run_state_type)
         else:
             loaded = load_run(workflow, previous_context, serializer or workflow.serializer)
             self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
@@ -332,10 +332,10 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
             f"Run {run.state.run_id} of {run.workflow.workflow_name} is over, it takes no more events; "
             f"{type(event).__name__} was not delivered. Start a new run"
         )
-    if target is not None and "." in target and run.family is not None:
-        run.family.send_to(target, event)
-        return
-    if target is not None:
+    family = run.family if target is not None and "." in target else None
+    if family is not None and target is not None:
+        family.check_target(event, target)
+    elif target is not None:
         run.workflow.check_target(event, target)
     if item is not None:
         progress = item.progress or item.done()
@@ -344,7 +344,10 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
             return
         if item.segment is not None:
             item.segment.sends.append((progress.sends, event, target))
-    run.send(event, target, item)
+    if family is not None and target is not None:
+        family.send_to(event, target)
+    else:
+        run.send(event, target, item)
 
 
 async def _events_of(run: "Run") -> AsyncIterator[Event]:

@@ -28,6 +28,7 @@ from batonflow.workflow_core.engine.state import (
 from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event
+from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.types import dump_exception, load_exception
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ class _Reader:
         self._state = RunState(str(data.get("run_id") or ""), workflow.step_table)
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
+        self._numbers: set[int] = set()
 
     def read(self) -> LoadedRun:
         data, state = self._data, self._state
@@ -286,7 +288,7 @@ class _Reader:
         return LoadedRun(state, self._cell(mapping(data, "state")), mapping(data, "children"))
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
-        state_type = self._workflow.state_type
+        state_type = self._workflow.run_state_type
         store_type = payload.get("store_type", "in_memory")
         if store_type != "in_memory":
             cell = StateCell(state_type)
@@ -342,7 +344,7 @@ class _Reader:
         joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
             events = [self._event(event) for event in worker["static_collect_events"]]
-            step.joins[0] = [deque(e for e in events if type(e) in slot.types) for slot in step.spec.slots]
+            step.joins[0] = _dealt(step.spec, events)
         for key, queues in joins.items():
             stream = self._streams.get(key)
             number = stream.id if stream is not None else 0
@@ -354,8 +356,9 @@ class _Reader:
         state = self._state
         known = str(entry.get("work_item_id") or "")
         number = int(known.rpartition("_")[2]) if known.rpartition("_")[2].isdigit() else 0
-        while not number or any(item.id == number for item in self._items.values()):
+        while not number or number in self._numbers:
             number = max(state.item_seq, number) + 1
+        self._numbers.add(number)
         state.item_seq = max(state.item_seq, number, int(self._data.get("work_item_seq") or 0))
         event = self._event(entry["event"])
         item = WorkItem(number, step, event, self._stream(entry.get("scope_path")), _counts(entry))
@@ -440,6 +443,16 @@ class _Reader:
                     step.workers += 1
                 else:
                     step.enqueue(item)
+
+
+def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
+    """The events that a join held back, by slot; several slots of one type take turns."""
+    queues: list[deque[Event]] = [deque() for _ in spec.slots]
+    for event in events:
+        fitting = [queue for slot, queue in zip(spec.slots, queues, strict=True) if type(event) in slot.types]
+        if fitting:
+            min(fitting, key=len).append(event)
+    return queues
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, int] | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.family import attached_arguments
@@ -59,6 +59,11 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """Run a sync step in the default thread pool, with the context variables of the run."""
     context = copy_context()
-    return await asyncio.get_running_loop().run_in_executor(
-        None, cast("Callable[[], Any]", partial(context.run, function))
-    )
+
+    def call() -> Any:
+        try:
+            return context.run(function)
+        except StopIteration as error:  # a future cannot carry it
+            raise RuntimeError("A sync step raised StopIteration") from error
+
+    return await asyncio.get_running_loop().run_in_executor(None, call)

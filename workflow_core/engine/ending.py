@@ -20,6 +20,7 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.family import awaits_people
+from batonflow.workflow_core.stream import ANOTHER_LOOP
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -112,6 +113,8 @@ class Ending:
         active = sorted(step.spec.name for step in steps)
         timeout = self._run.workflow.timeout_seconds or 0.0
         listed = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
+        if waits := sorted({f"{w.item.spec.name} for {w.event_type.__name__}" for w in self._run.state.waiters}):
+            listed += f"; waiting: {', '.join(waits)}"
         error = WorkflowTimeoutError(f"Operation timed out after {timeout} seconds. {listed}")
         self.end(RunEnded(WorkflowTimedOutEvent(timeout=timeout, active_steps=active), error))
 
@@ -142,6 +145,8 @@ class Ending:
     def stalled(self, waiting_on: list[str]) -> None:
         """Nothing will happen by itself any more."""
         lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
+        if nobodys := self._run.stream.last_unhandled():
+            lacks += f"; the last event that no step takes was {nobodys}"
         text = f"the run can no longer move: {lacks}"
         if self._run.workflow.stall_raises:
             error = WorkflowStalledError(f"{self._run.workflow.workflow_name}: {text}")
@@ -237,7 +242,6 @@ class Ending:
         elif isinstance(event, WorkflowTimedOutEvent):
             self.error = WorkflowTimeoutError(f"Operation timed out after {event.timeout} seconds")
         self._run.stream.end()
-        self._run.workflow.run_ended(self._run)
 
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""
@@ -246,9 +250,7 @@ class Ending:
         loop = asyncio.get_running_loop()
         if loop is not self._run.loop:
             raise WorkflowRuntimeError(
-                f"Run {self._run.state.run_id} belongs to another event loop: await its handler on the loop where "
-                "run() was "
-                "called, or use run_sync() from other threads"
+                f"Run {self._run.state.run_id} {ANOTHER_LOOP}, or use run_sync() from other threads"
             )
         future: asyncio.Future[None] = loop.create_future()
         if self._futures is None:

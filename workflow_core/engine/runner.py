@@ -111,7 +111,7 @@ class Run:
         self.source = current_source()
         self.now = self.source.now
         self.broker = Broker(state)
-        self.stream = StreamLog()
+        self.stream = StreamLog(self.loop)
         self.recorder: Recorder | None = None
         self._tick_log = self.source.tick_log
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
@@ -120,7 +120,7 @@ class Run:
         self.ending = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
-        self._pumping = False
+        self._pumping = True  # what is sent before the run begins waits for it
         self.idle = self._resumed = False
         self._unstarted = 0
         self.variables: ContextVars = copy_context()
@@ -130,8 +130,9 @@ class Run:
     def begin(self, event: Event | None, step: str | None = None) -> None:
         """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
         self.state.running = True
+        self._pumping = held = bool(self._inbox)
         self.ending.begin()
-        self.observer = self.workflow.observer()
+        self.observer = self.workflow.run_observer()
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
@@ -145,6 +146,8 @@ class Run:
             self.feed(EventArrived(event, step))
         else:
             self._restart()
+        if held:
+            self.loop.call_soon(self._pump)
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
@@ -212,17 +215,12 @@ class Run:
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
         """The injected arguments of a step."""
-        found = await self.workflow.resource_manager.resolve(spec.resources)
+        found = await self.workflow.run_resources.resolve(spec.resources)
         for name, value in found.items():
             if getattr(value, "__batonflow_workflow__", False):
-                self.adopt(name, cast("Workflow", value))
+                self.family = self.family or Family(self, None)
+                self.family.adopt(name, cast("Workflow", value))
         return found
-
-    def adopt(self, name: str, workflow: "Workflow") -> None:
-        """Attach a workflow that came as a resource, for this run."""
-        if self.family is None:
-            self.family = Family(self, None)
-        self.family.adopt(name, workflow)
 
     def reader(self, after: int = -1, *, internal: bool = False) -> StreamReader:
         """A new reader of the run's stream."""

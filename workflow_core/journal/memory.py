@@ -25,7 +25,7 @@ class MemoryStore:
     Example:
         >>> flow = Hello(store="memory:")
         >>> flow.run_sync(run_id="a", name="Ann")
-        >>> [record["kind"] for record in flow.store.history("a")]
+        >>> [record["kind"] for record in flow.run_store.history("a")]
         ['started', 'segment', 'ended']
     """
 

@@ -344,7 +344,7 @@ def _check_attached(member: Member) -> None:
 def _config_problems(members: list[Member], root: "Workflow") -> list[str]:
     problems: list[str] = []
     for member in members:
-        manager = (member.workflow or root).resource_manager
+        manager = (member.workflow or root).run_resources
         for spec in member.steps.values():
             problems.extend(f"{_in_step(member, spec)}, {text}" for text in manager.validate_configs(spec.resources))
     return problems
@@ -368,7 +368,7 @@ def _resource_problems(members: list[Member], root: "Workflow") -> list[str]:
 async def _make_resources(members: list[Member], root: "Workflow") -> list[str]:
     problems: list[str] = []
     for member in members:
-        manager = (member.workflow or root).resource_manager
+        manager = (member.workflow or root).run_resources
         for spec in member.steps.values():
             for definition in spec.resources:
                 try:

@@ -228,7 +228,7 @@ async def test_the_most_derived_of_the_asked_types_is_used():
         async def untyped(self, ctx: Context, ev: Next) -> None: ...
 
     assert await Flow().run() == (True, "Ann", [])
-    assert Flow().state_type is Boss
+    assert Flow().run_state_type is Boss
 
 
 @contract("5.1.2")

@@ -690,3 +690,18 @@ async def test_a_retried_fan_out_opens_one_stream():
             return StopEvent(result=len(found))
 
     assert await Flow().run() == 1
+
+
+async def test_slots_of_one_type_are_filled_by_different_events():
+    class Flow(Workflow):
+        @step
+        async def send(self, ctx: Context, ev: StartEvent) -> A | None:
+            for n in range(4):
+                ctx.send_event(A(n=n))
+
+        @step
+        async def pair(self, ctx: Context, first: A, second: A) -> StopEvent | None:
+            ctx.write_event_to_stream(Event(pair=(first.n, second.n)))
+            return StopEvent() if second.n == 3 else None
+
+    assert [event.pair for event in (await streamed(Flow().run()))[:-1]] == [(0, 1), (2, 3)]

@@ -48,11 +48,11 @@ class Gated(Workflow):
         for _ in range(100):
             await asyncio.sleep(0)
         assert await handler.ctx.store.get("came") == "together", "the steps behind have not run yet"
-        assert isinstance(self.store, Order)
-        before = list(self.store.steps)
+        assert isinstance(self.run_store, Order)
+        before = list(self.run_store.steps)
         self.gate.set()
         await handler
-        return before, self.store.steps[len(before) :]
+        return before, self.run_store.steps[len(before) :]
 
 
 class Collecting(Gated):

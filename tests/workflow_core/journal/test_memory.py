@@ -41,8 +41,8 @@ class Waits(Workflow):
 
 
 def history(workflow: Workflow, run_id: str) -> list[dict[str, Any]]:
-    assert isinstance(workflow.store, MemoryStore)
-    return workflow.store.history(run_id)
+    assert isinstance(workflow.run_store, MemoryStore)
+    return workflow.run_store.history(run_id)
 
 
 async def test_a_run_is_started_has_segments_and_ends():
@@ -193,5 +193,5 @@ def test_a_path_says_that_it_comes_later(place: Any, tmp_path: Path, monkeypatch
 
 
 async def test_without_a_store_nothing_is_kept():
-    assert Hello().store is None
+    assert Hello().run_store is None
     assert await asyncio.gather(Hello().run(name="a"), Hello().run(name="b")) == ["hello a", "hello b"]
