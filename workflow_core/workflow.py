@@ -499,7 +499,9 @@ class Workflow:
         return (item.run.family, name, item) if name is not None else None
 
     def _new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool) -> Run:
-        restored, cell, children = ctx.take_restored() if ctx is not None else (None, StateCell(self.run_state_type), {})
+        restored, cell, children = (
+            ctx.take_restored() if ctx is not None else (None, StateCell(self.run_state_type), {})
+        )
         if cell.foreign is not None:
             raise WorkflowRuntimeError(
                 f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not "

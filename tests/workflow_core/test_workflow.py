@@ -93,7 +93,7 @@ def test_every_option_has_a_default_and_the_timeout_is_45_seconds():
     assert Hello(None).timeout_seconds is None
     assert isinstance(Hello().run_resources, ResourceManager)
     manager = ResourceManager()
-    assert Hello(12.5, True, False, manager, 2, None, "named").resource_manager is manager
+    assert Hello(12.5, True, False, manager, 2, None, "named").run_resources is manager
 
 
 @contract("1.1", "10.2")
