@@ -44,18 +44,8 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_seconds",
-        "_alive_since",
-        "_deadline",
-        "_futures",
-        "_grace",
-        "_run",
-        "_stragglers",
-        "done",
-        "error",
-        "event",
-        "over",
-        "resolved",
+        "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "done", "error",
+        "event", "over", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:

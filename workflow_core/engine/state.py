@@ -42,19 +42,9 @@ class Progress:
     """
 
     __slots__ = (
-        "answers",
-        "calls",
-        "collected",
-        "collects",
-        "once",
-        "sends",
-        "skip_sends",
-        "skip_streamed",
-        "skip_writes",
-        "streamed",
-        "waits",
-        "writes",
-    )
+        "answers", "calls", "collected", "collects", "once", "sends", "skip_sends", "skip_streamed", "skip_writes",
+        "streamed", "waits", "writes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.sends = self.writes = self.streamed = 0
@@ -87,30 +77,10 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
-        "answered",
-        "away",
-        "causes",
-        "context",
-        "due",
-        "event",
-        "failures",
-        "id",
-        "inputs",
-        "open_waits",
-        "progress",
-        "recoveries",
-        "run",
-        "segment",
-        "spec",
-        "started_at",
-        "step",
-        "stream",
-        "suspended",
-        "task",
-        "timer",
-        "undelivered",
-        "worker",
-    )
+        "answered", "away", "causes", "context", "due", "event", "failures", "id", "inputs", "open_waits", "progress",
+        "recoveries", "run", "segment", "spec", "started_at", "step", "stream", "suspended", "task", "timer",
+        "undelivered", "worker",
+    )  # fmt: skip
 
     def __init__(
         self, item_id: int, step: "StepState", event: Event, stream: "Stream | None", recoveries: Recoveries | None
