@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
+from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
@@ -78,28 +79,28 @@ class Family:
 
     # --- events between workflows -------------------------------------------------------------------------------------
 
-    def offer(self, event: Event) -> bool:
+    def offer(self, event: Event, causes: Causes) -> bool:
         """Give an event that no own step took to the workflows below that take it, and to the one above."""
-        taken = self._offer_down(event)
+        taken = self._offer_down(event, causes)
         if self.parent is not None and self.parent.run.state.table.route(type(event)).accepted:
             if not self.parent.run.ending.over:
-                self.parent.run.send(event, None, None)
+                self.parent.run.send(event, None, None, causes)
             taken = True
         elif self.parent is not None and self.parent.wants(event):
-            self.parent.run.send(event, None, None)
+            self.parent.run.send(event, None, None, causes)
             taken = True
         return taken
 
-    def _offer_down(self, event: Event) -> bool:
+    def _offer_down(self, event: Event, causes: Causes) -> bool:
         taken = False
         for name, workflow in self.attached().items():
             if type(event) in workflow.entry_events:
-                self.start(name, workflow, event)
+                self.start(name, workflow, event, None, causes)
                 taken = True
                 continue
             for child in self.children:
                 if child.name == name and _reaches(child.run, event):
-                    child.run.send(event, None, None)
+                    child.run.send(event, None, None, causes)
                     taken = True
         return taken
 
@@ -118,14 +119,14 @@ class Family:
             )
         workflow.check_target(event, step)
 
-    def send_to(self, event: Event, target: str) -> None:
+    def send_to(self, event: Event, target: str, causes: Causes) -> None:
         """Deliver to ``child.step``: to every run of that child, or to a new one."""
         name, _, step = target.partition(".")
         runs = [child.run for child in self.children if child.name == name]
         if not runs:
-            self.start(name, self.attached()[name], event, step)
+            self.start(name, self.attached()[name], event, step, causes)
         for run in runs:
-            run.send(event, step, None)
+            run.send(event, step, None, causes)
 
     def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
         """Show a child's event in the streams of the workflows around it."""
@@ -149,11 +150,11 @@ class Family:
         own = name if count == 1 else f"{name}#{count}"
         return f"{self.run.path}/{own}" if self.run.path else own
 
-    def start(self, name: str, workflow: "Workflow", event: Event, step: str | None = None) -> None:
+    def start(self, name: str, workflow: "Workflow", event: Event, step: str | None, causes: Causes) -> None:
         """Start a child on an event."""
         run = workflow.prepare_run(path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
-        workflow.launch_run(run, event, step)
+        workflow.launch_run(run, event, step, causes)
 
     def call(
         self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None

@@ -30,6 +30,7 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
@@ -66,7 +67,7 @@ class _Options:
         self.active = 0
         self.children: dict[str, Workflow] = {}
         self.on_parent_stop: dict[str, ParentStop] = {}
-        self.pending: OrderedDict[Run, tuple[Event | None, str | None]] = OrderedDict()
+        self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
 
@@ -548,23 +549,24 @@ class Workflow:
         run.recorder = recorder.for_child(path) if recorder is not None else None
         return run
 
-    def launch_run(self, run: Run, event: Event | None, step: str | None = None) -> None:
+    def launch_run(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
         """Begin a run now, or when one of the active runs ends.
 
         Args:
             run: The run.
             event: What it starts with; None for a restored one.
             step: The only step that the event goes to.
+            causes: What the event depends on, when another workflow of the tree made it.
         """
         limit = self._options.num_concurrent_runs
         if limit is not None and self._options.active >= limit:
-            self._options.pending[run] = event, step
+            self._options.pending[run] = event, step, causes
             if event is not None:  # a snapshot taken until its turn comes holds it
                 run.state.running = True
                 run.state.restored_deliveries = [EventArrived(event, step)]
         else:
             self._options.active += 1
-            run.begin(event, step)
+            run.begin(event, step, causes)
 
     def run_ended(self, run: Run) -> None:
         """A run is over: forget it and let the next waiting one begin."""
@@ -576,8 +578,8 @@ class Workflow:
         options.active -= 1
         if options.pending and (options.num_concurrent_runs or 0) > options.active:
             options.active += 1
-            following, (event, step) = options.pending.popitem(last=False)
-            following.begin(event, step)
+            following, beginning = options.pending.popitem(last=False)
+            following.begin(*beginning)
 
     def run_observer(self) -> "Observer | None":
         """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""

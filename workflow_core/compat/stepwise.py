@@ -8,6 +8,7 @@ from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.journal.segments import Causes
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
@@ -31,10 +32,10 @@ class StepwiseRun(Run):
         """Hold a step back until the caller asks for the next one."""
         self._held.append(item)
 
-    def send(self, event: Event, target: str | None, sender: WorkItem | None) -> None:
+    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
         """Keep what a step sends for the caller."""
         if sender is None:
-            super().send(event, target, None)
+            super().send(event, target, None, causes)
         else:
             self._produced.append(event)
 

@@ -214,7 +214,10 @@ class Context(EarlierContext, Generic[StateT]):
             return
         if item.segment is not None:
             item.segment.streamed.append((progress.streamed, ev))
-        run.publish(ev, item.spec.name, item.id)
+        if run.family is not None:
+            run.publish(ev, item.spec.name, item.id)
+        else:
+            run.stream.publish(ev, run.now(), item.spec.name, run.path, item.id)
 
     def collect_events(
         self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None
@@ -345,7 +348,7 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
         if item.segment is not None:
             item.segment.sends.append((progress.sends, event, target))
     if family is not None and target is not None:
-        family.send_to(event, target)
+        family.send_to(event, target, item.as_cause() if item is not None else ())
     else:
         run.send(event, target, item)
 

@@ -107,7 +107,7 @@ class Broker:
         if tick.target is not None and self._targets_collector(tick):
             return
         if not self._deliver(tick.event, None, tick.recoveries, tick.causes, tick.target):
-            self._commands.append(Unrouted(tick.event, tick.target))
+            self._commands.append(Unrouted(tick.event, tick.target, tick.causes))
 
     def _targets_collector(self, tick: EventArrived) -> bool:
         spec = self._table.steps[cast("str", tick.target)]
@@ -336,7 +336,7 @@ class Broker:
         if route.is_input_required:
             self._commands.append(Publish(event, item))
         if not self._deliver(event, stream, item.recoveries, item.as_cause()):
-            self._commands.append(Unrouted(event, None))
+            self._commands.append(Unrouted(event, None, item.as_cause()))
 
     def _on_failed(self, tick: StepFailed) -> None:
         item, error, now = tick.item, tick.error, tick.now

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.journal.segments import Causes
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Unrouted:
 
     event: Event
     target: str | None
+    causes: Causes
 
 
 @dataclass(slots=True)

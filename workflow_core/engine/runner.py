@@ -44,6 +44,7 @@ from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family
+from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
@@ -106,7 +107,7 @@ class Run:
 
     # --- the life of a run --------------------------------------------------------------------------------------------
 
-    def begin(self, event: Event | None, step: str | None = None) -> None:
+    def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
         """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
         self.state.running = True
         self._pumping = held = bool(self._inbox)
@@ -117,12 +118,12 @@ class Run:
         if event is not None:
             if self.recorder is not None:
                 try:
-                    self.recorder.started(event, step)
+                    causes = self.recorder.started(event, step, causes)
                 except StoreError as error:
                     self.ending.fail("", error)
                     return
             self.state.restored_deliveries = []
-            self.feed(EventArrived(event, step))
+            self.feed(EventArrived(event, step, causes=causes))
         else:
             self._restart()
         if held:
@@ -152,16 +153,15 @@ class Run:
             self.spawn(item)
         self.settle()
 
-    def send(self, event: Event, target: str | None, sender: WorkItem | None) -> None:
+    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
         """Queue an event for delivery, in order; the sending step's result will wait for it."""
-        causes = ()
         if sender is not None:
             sender.undelivered += 1
             causes = sender.as_cause()
             produced = sender.step.produced
             produced[type(event)] = produced.get(type(event), 0) + 1
         elif self.recorder is not None:
-            self.recorder.received(event, target)
+            causes = self.recorder.received(event, target, causes)
         recoveries = sender.recoveries if sender is not None else None
         self._post(EventArrived(event, target, recoveries, causes), sender)
 
@@ -424,7 +424,7 @@ class Run:
     def _offer(self, command: Unrouted) -> None:
         """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
         event = command.event
-        if self.family is not None and self.family.offer(event):
+        if self.family is not None and self.family.offer(event, command.causes):
             return
         cls = type(event)
         # The sender's own end, which waits behind its sends, is no work any more.

@@ -3,12 +3,14 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.base import Journal, Record
-from batonflow.workflow_core.journal.segments import Segment
+from batonflow.workflow_core.journal.segments import Causes, Segment
 
 __all__ = ["Recorder"]
 
@@ -20,44 +22,63 @@ class Recorder:
         journal: Takes the records.
         run_id: The run at the root of the tree.
         path: Which workflow of the tree this is.
+        numbers: Numbers what is closed in the whole tree; a new row of its own at the root.
     """
 
-    def __init__(self, journal: Journal, run_id: str, path: str) -> None:
+    def __init__(self, journal: Journal, run_id: str, path: str, numbers: Iterator[int] | None = None) -> None:
         self._journal = journal
         self._run_id = run_id
         self._path = path
-        self._closed = 0
+        self._numbers = numbers or count(1)
+        self._start: Causes = ()
         self._writers: dict[str, Segment] = {}
 
     def for_child(self, path: str) -> "Recorder":
         """The recorder of a workflow inside this one."""
-        return Recorder(self._journal, self._run_id, path)
+        return Recorder(self._journal, self._run_id, path, self._numbers)
 
-    def started(self, event: Event, target: str | None) -> None:
-        """The run begins with an event."""
-        self._journal.commit([Record("started", self._run_id, self._path, consumed=event, step=target or "")])
+    def started(self, event: Event, target: str | None, causes: Causes) -> Causes:
+        """The run begins with an event, perhaps one that another workflow of the tree made.
 
-    def received(self, event: Event, target: str | None) -> None:
-        """An event came from outside."""
-        self._journal.commit([Record("input", self._run_id, self._path, consumed=event, step=target or "")])
+        Returns:
+            What depends on the event must wait for these.
+        """
+        self._start = self._came("started", event, target, causes)
+        return self._start
+
+    def received(self, event: Event, target: str | None, causes: Causes) -> Causes:
+        """An event came from outside, or from another workflow of the tree; returns what its use must wait for."""
+        return self._came("input", event, target, causes)
 
     def ended(self, event: Event) -> None:
         """The run is over."""
-        self._journal.commit([Record("ended", self._run_id, self._path, outcome=("returned", event))])
+        self._put("ended", "", None, self._start, ("returned", event))
+
+    def _came(self, kind: str, event: Event, target: str | None, causes: Causes) -> Causes:
+        segment = self._put(kind, target or "", event, causes, ("", None))
+        return () if segment.committed else (segment,)
+
+    def _put(self, kind: str, step: str, consumed: Event | None, causes: Causes, outcome: tuple[str, Any]) -> Segment:
+        """A record that is complete at once; it too is committed no earlier than what it built upon."""
+        segment = Segment(self._path, step, 0, 0, consumed, causes)
+        segment.kind = kind
+        self._finish(segment, outcome)
+        return segment
 
     def open(self, item: WorkItem, consumed: Event | None) -> None:
         """An attempt begins, or goes on after a suspension."""
         attempt = item.failures.count if item.failures is not None else 0
-        item.segment = Segment(item.spec.name, item.id, attempt, consumed, item.causes)
+        item.segment = Segment(self._path, item.spec.name, item.id, attempt, consumed, item.causes)
 
     def close(self, item: WorkItem, kind: str, value: Any) -> None:
         """The open segment of an attempt ends; it is committed at once unless it has to wait for another."""
         segment = item.segment
-        if segment is None or segment.closed:
-            return
-        self._closed += 1
-        segment.number = self._closed
-        segment.outcome = (kind, value)
+        if segment is not None and not segment.closed:
+            self._finish(segment, (kind, value))
+
+    def _finish(self, segment: Segment, outcome: tuple[str, Any]) -> None:
+        segment.number = next(self._numbers)
+        segment.outcome = outcome
         segment.closed = True
         self._settle(segment)
 
@@ -104,9 +125,9 @@ class Recorder:
 
     def _record(self, segment: Segment) -> Record:
         return Record(
-            kind="segment",
+            kind=segment.kind,
             run_id=self._run_id,
-            path=self._path,
+            path=segment.path,
             step=segment.step,
             item=segment.item_id,
             attempt=segment.attempt,

@@ -12,7 +12,7 @@ __all__ = ["Causes", "Segment"]
 
 
 class Segment:
-    """What one stretch of an attempt consumed and did, in order.
+    """What one stretch of an attempt consumed and did, in order; or an event that came in, a record of its own.
 
     ``writes`` are (number, path, value), ``sends`` (number, event, target) and ``streamed`` (number, event); ``number``
     counts within the attempt. ``outcome`` is a pair: what ended the segment, and with what.
@@ -26,15 +26,21 @@ class Segment:
         "consumed",
         "held_up",
         "item_id",
+        "kind",
         "number",
         "outcome",
+        "path",
         "sends",
         "step",
         "streamed",
         "writes",
     )
 
-    def __init__(self, step: str, item_id: int, attempt: int, consumed: Event | None, causes: "Causes") -> None:
+    def __init__(
+        self, path: str, step: str, item_id: int, attempt: int, consumed: Event | None, causes: "Causes"
+    ) -> None:
+        self.kind = "segment"
+        self.path = path
         self.step = step
         self.item_id = item_id
         self.attempt = attempt
