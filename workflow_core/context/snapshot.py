@@ -181,8 +181,14 @@ class _Writer:
                 None if found is None else [self.event(event) for event in found] for found in progress.collected or ()
             ],
             "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
-            "once": {key: self._serializer.serialize(value) for key, value in once.items()},
+            "once": {key: self.record(key, value) for key, value in once.items()},
         }
+
+    def record(self, key: str, value: Any) -> str:
+        try:
+            return self._serializer.serialize(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The result of ctx.once({key!r}, ...) cannot be written: {error}") from error
 
     def waiter(self, waiter: Waiter) -> dict[str, Any]:
         cls = waiter.event_type

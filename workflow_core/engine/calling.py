@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["call_step"]
 
-Caller = Callable[["Run", WorkItem], Awaitable[Any]]
-
 
 def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
     """Call the function of ``item``'s step; the result is awaited by the runner."""

@@ -606,3 +606,18 @@ def test_streams_retries_and_waits_survive_a_stop_at_any_moment(plan: list[tuple
         assert all(notes.count(one) <= leaves.count(one) for one in notes)
 
     asyncio.run(scenario())
+
+
+async def test_a_record_of_once_that_cannot_be_written_is_named():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.once("draft", object)
+            await ctx.wait_for_event(HumanResponseEvent)
+            return StopEvent()
+
+    handler = Flow().run()
+    await asyncio.sleep(0.01)
+    with pytest.raises(ValueError, match=r"ctx\.once\('draft', \.\.\.\) cannot be written"):
+        handler.ctx.to_dict()
+    await handler.cancel_run()
