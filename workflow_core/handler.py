@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
-from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.lazy import at_first_use
-from batonflow.workflow_core.stream import StreamItem, StreamReader
+from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -20,32 +19,6 @@ __all__ = ["WorkflowHandler"]
 
 
 execution_svg = at_first_use("batonflow.workflow_core.draw", "execution_svg")
-
-
-class _Events(AsyncIterator[Event]):
-    """One reading of a stream; an iterator of its own, as a generator would double the price of an event."""
-
-    __slots__ = ("_reader", "_run_id", "_started")
-
-    def __init__(self, reader: StreamReader, run_id: str) -> None:
-        self._reader = reader
-        self._run_id = run_id
-        self._started = False
-
-    async def __anext__(self) -> Event:
-        entry = self._reader.take()
-        if entry is not None:
-            return entry[5]
-        if self._reader.finished and not self._started:
-            raise WorkflowRuntimeError(
-                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for "
-                "several readers"
-            )
-        self._started = True
-        return (await self._reader.next_entry())[5]
-
-    async def aclose(self) -> None:
-        """Stop reading; a later iteration goes on from here."""
 
 
 class WorkflowHandler(EarlierHandler):
@@ -141,7 +114,7 @@ class WorkflowHandler(EarlierHandler):
         """
         if self._reader is None:
             self._reader = self._run.reader(internal=expose_internal)
-        return _Events(self._reader, self.run_id)
+        return EventIterator(self._reader, self.run_id)
 
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
         """Read the stream with positions and origins; any number of readers, each independent.

@@ -17,7 +17,7 @@ from batonflow.workflow_core.events import (
     WorkflowStalledEvent,
 )
 
-__all__ = ["Note", "StreamItem", "StreamLog", "StreamReader"]
+__all__ = ["EventIterator", "Note", "StreamItem", "StreamLog", "StreamReader"]
 
 ANOTHER_LOOP = "belongs to another event loop: await and stream its handler on the loop where run() was called"
 """What is wrong when a run is used on a loop that is not its own; the subject of the sentence stands before it."""
@@ -78,20 +78,33 @@ class StreamLog:
         loop: The event loop of the run.
     """
 
-    __slots__ = ("_loop", "_sleepers", "ended", "items", "notes", "notes_lost", "seq")
+    __slots__ = (
+        "_loop", "_origin", "_sleepers", "ended", "events", "notes", "notes_lost", "origins", "seq", "seqs", "times",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.seq = 0
-        self.items: list[Entry] = []
+        self.events: list[Event] = []
+        self.seqs: list[int] = []
+        self.times: list[float] = []
+        self.origins: list[tuple[str, str, int]] = []
+        self._origin = ("", "", -1)
         self.notes: list[Note] | deque[Note] = []
         self.notes_lost = 0
         self.ended = False
-        self._sleepers: list[asyncio.Future[None]] = []
+        self._sleepers: list[asyncio.Future[None]] | None = None
 
     def publish(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
         """Append an event; the last one of a run is its StopEvent."""
-        self.items.append((self.seq, ts, step, path, cause, event))
+        origin = self._origin
+        if origin[2] != cause or origin[1] != path or origin[0] != step:
+            origin = self._origin = (step, path, cause)
+        # Columns, and one origin for all that a step streams: a tuple for each event would double the collector's work.
+        self.events.append(event)
+        self.seqs.append(self.seq)
+        self.times.append(ts)
+        self.origins.append(origin)
         self.seq += 1
         if self._sleepers:
             self._wake()
@@ -117,8 +130,8 @@ class StreamLog:
         self._wake()
 
     def _wake(self) -> None:
-        sleepers, self._sleepers = self._sleepers, []
-        for sleeper in sleepers:
+        sleepers, self._sleepers = self._sleepers, None
+        for sleeper in sleepers or ():
             if not sleeper.done():
                 sleeper.set_result(None)
 
@@ -131,6 +144,8 @@ class StreamLog:
         if asyncio.get_running_loop() is not self._loop:
             raise WorkflowRuntimeError(f"The run {ANOTHER_LOOP}; other loops can only read what is streamed already")
         sleeper: asyncio.Future[None] = self._loop.create_future()
+        if self._sleepers is None:
+            self._sleepers = []
         self._sleepers.append(sleeper)
         await sleeper
 
@@ -145,11 +160,11 @@ class StreamReader(AsyncIterator[StreamItem]):
     """
 
     def __init__(self, log: StreamLog, after: int = -1, *, internal: bool = False) -> None:
-        self._log = log
-        self._internal = internal
-        self._next_item = 0
-        while self._next_item < len(log.items) and log.items[self._next_item][0] <= after:
-            self._next_item += 1
+        self.log = log
+        self.internal = internal
+        self.position = 0
+        while self.position < len(log.seqs) and log.seqs[self.position] <= after:
+            self.position += 1
         self._next_note = 0
         self._after = after
         self.finished = False
@@ -169,25 +184,24 @@ class StreamReader(AsyncIterator[StreamItem]):
             entry = self.take()
             if entry is not None:
                 return entry
-            if self._log.ended:
+            if self.log.ended:
                 self.finished = True
                 raise StopAsyncIteration
-            await self._log.more()
+            await self.log.more()
 
     def take(self) -> Entry | None:
         """The next event if there is one already."""
-        if self._internal and (note := self._take_note()) is not None:
+        if self.internal and (note := self._take_note()) is not None:
             return note
-        items = self._log.items
-        position = self._next_item
-        if position < len(items):
-            self._next_item = position + 1
-            return items[position]
-        return None
+        log, position = self.log, self.position
+        if position == len(log.events):
+            return None
+        self.position = position + 1
+        return log.seqs[position], log.times[position], *log.origins[position], log.events[position]
 
     def _take_note(self) -> Entry | None:
         """The next note, when it stands before the next streamed event."""
-        log = self._log
+        log = self.log
         lost = log.notes_lost - self._next_note
         if lost > 0:
             self._next_note = log.notes_lost
@@ -195,9 +209,42 @@ class StreamReader(AsyncIterator[StreamItem]):
             return first, log.notes[0][1], "", "", 0, InternalEventsMissedEvent(count=lost)
         while self._next_note - log.notes_lost < len(log.notes):
             note = log.notes[self._next_note - log.notes_lost]
-            if self._next_item < len(log.items) and log.items[self._next_item][0] < note[0]:
+            if self.position < len(log.seqs) and log.seqs[self.position] < note[0]:
                 return None
             self._next_note += 1
             if note[0] > self._after:
                 return note[0], note[1], note[3], "", 0, _as_event(note)
         return None
+
+
+class EventIterator(AsyncIterator[Event]):
+    """One reading of a stream's events. No generator: that would double the price of an event.
+
+    Args:
+        reader: The position, shared by all readings of one handler.
+        run_id: For the message when there is nothing left to read.
+    """
+
+    __slots__ = ("_reader", "_run_id", "_started")
+
+    def __init__(self, reader: StreamReader, run_id: str) -> None:
+        self._reader = reader
+        self._run_id = run_id
+        self._started = False
+
+    async def __anext__(self) -> Event:
+        reader = self._reader
+        events, position = reader.log.events, reader.position
+        if position < len(events) and not reader.internal:
+            reader.position = position + 1
+            return events[position]
+        if reader.finished and not self._started:
+            raise WorkflowRuntimeError(
+                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for "
+                "several readers"
+            )
+        self._started = True
+        return (await reader.next_entry())[5]
+
+    async def aclose(self) -> None:
+        """Stop reading; a later iteration goes on from here."""
