@@ -5,7 +5,7 @@ Exact event type -> who takes it. A type that was never declared is looked up th
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from batonflow.workflow_core.collect import Cardinality, Take
 from batonflow.workflow_core.decorators import StepConfig
@@ -89,6 +89,28 @@ class StepSpec:
     def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
         """Whether an event type counts as one of ``accepted``, types of this step's parameters."""
         return _accepts(self, accepted, event_type)
+
+    def problem_with(self, result: Any) -> str | None:
+        """What is wrong with a result that is no single event; None for a list of events, if the step declares one."""
+        if not isinstance(result, list):
+            if isinstance(result, Event):
+                return (
+                    f"Step function {self.name} returned a bare {type(result).__name__}, but declares only list[...]: "
+                    "return a list, or add the bare event to the return annotation"
+                )
+            return f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
+        if not self.fans_out:
+            return (
+                f"Step function {self.name} returned list instead of an Event instance. "
+                "Annotate the return type as list[SomeEvent] to fan out"
+            )
+        for index, member in enumerate(cast("list[Any]", result)):
+            if not isinstance(member, Event):
+                return (
+                    f"Step function {self.name} returned a list whose member {index} is {type(member).__name__} "
+                    "instead of an Event instance."
+                )
+        return None
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"

@@ -7,7 +7,7 @@ tick costs the same however many steps, queued events or past ticks there are.
 from collections import Counter, deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 from batonflow.workflow_core.engine.commands import (
     Command,
@@ -314,7 +314,7 @@ class Broker:
                     return
                 self._produce(item, result, item.stream)
             else:
-                problem = _result_problem(item.spec, result)
+                problem = item.spec.problem_with(result)
                 if problem is not None:
                     self._on_failed(StepFailed(item, WorkflowRuntimeError(problem), tick.now))
                     return
@@ -580,26 +580,3 @@ def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> boo
     if size <= _FEW:
         return known == given
     return known[0] is given[0] and known[size // 2] is given[size // 2] and known[-1] is given[-1]
-
-
-def _result_problem(spec: StepSpec, result: Any) -> str | None:
-    """What is wrong with what a step returned, or None for a list of events from a step that declares one."""
-    if not isinstance(result, list):
-        if isinstance(result, Event):
-            return (
-                f"Step function {spec.name} returned a bare {type(result).__name__}, but declares only list[...]: "
-                "return a list, or add the bare event to the return annotation"
-            )
-        return f"Step function {spec.name} returned {type(result).__name__} instead of an Event instance."
-    if not spec.fans_out:
-        return (
-            f"Step function {spec.name} returned list instead of an Event instance. "
-            "Annotate the return type as list[SomeEvent] to fan out"
-        )
-    for index, member in enumerate(cast("list[Any]", result)):
-        if not isinstance(member, Event):
-            return (
-                f"Step function {spec.name} returned a list whose member {index} is {type(member).__name__} "
-                "instead of an Event instance."
-            )
-    return None
