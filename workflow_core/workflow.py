@@ -90,7 +90,7 @@ class Workflow:
         store: Where runs are recorded: ``"memory:"`` or a store object.
         types: Further classes that snapshots may hold, for example ones declared inside functions.
         workflows: Name -> workflow to attach; see ``add_workflows``.
-        version: Version of this workflow's code, kept with its records.
+        version: Names the version of this workflow's code, for stores that outlive the process; those come later.
 
     Raises:
         WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of

@@ -113,6 +113,10 @@ class Context(EarlierContext, Generic[StateT]):
         """The run behind this context, None before it starts."""
         return self._run_ref()
 
+    def detach(self) -> None:
+        """Belong to an attempt that is over: a thread that still runs for it must not act in the next one."""
+        self._run_ref = _no_run
+
     def bind(self, run: "Run") -> None:
         """Become the handler's face of a run that starts with this context."""
         self._run_ref = lambda: run
@@ -189,7 +193,12 @@ class Context(EarlierContext, Generic[StateT]):
         """
         run = self._run_ref()
         if run is None:
-            raise ContextStateError("send_event() called before workflow started")
+            over = (
+                "send_event() called before workflow started"
+                if self._item is None
+                else "send_event(): this step is over"
+            )
+            raise ContextStateError(over)
         item = self._item
         if item is not None and item.run is not run:
             item = None  # sent by a task that outlived its step: nobody's result waits for it

@@ -194,7 +194,10 @@ class Run:
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
         """The injected arguments of a step."""
-        found = await self.workflow.run_resources.resolve(spec.resources)
+        manager = self.workflow.run_resources
+        found = manager.resolve_sync_if_ready(spec.resources)
+        if found is None:
+            found = await manager.resolve(spec.resources)
         for name, value in found.items():
             if getattr(value, "__batonflow_workflow__", False):
                 self.family = self.family or Family(self, None)
@@ -285,6 +288,8 @@ class Run:
             cancelled = error
             if self.waiting.timed_out(item):
                 task.uncancel()
+                if item.context is not None:
+                    item.context.detach()
                 error = StepTimeoutError(
                     f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds"
                 )

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import re
+import time
 
 import pytest
 
 from batonflow.workflow_core import (
     Context,
+    ContextStateError,
     Event,
     HumanResponseEvent,
     InputRequiredEvent,
@@ -23,7 +25,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.events import StepState, StepStateChanged, WorkflowIdleEvent, WorkflowStalledEvent
-from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed, wait_none
 from tests.contract import contract
 from tests.workflow_core.flows import names, resume, saved, streamed, until
 
@@ -537,3 +539,31 @@ async def test_waiting_for_the_end_from_many_places():
     await until(lambda: saved(handler)["workers"]["go"]["collected_waiters"])
     handler.ctx.send_event(HumanResponseEvent(text="all"))
     assert {event.result for event in await asyncio.gather(*waiting)} == {"all"}
+
+
+async def test_a_thread_that_outlives_its_time_limit_does_not_act_in_the_next_attempt():
+    refused: list[str] = []
+
+    class Late(Event):
+        n: int
+
+    class Flow(Workflow):
+        @step(timeout=0.05, retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        def slow(self, ctx: Context, ev: StartEvent) -> Late | None:
+            attempt = ctx.retry_info().retry_number
+            if attempt == 0:
+                time.sleep(0.15)
+                try:
+                    ctx.send_event(Late(n=99))
+                except ContextStateError as error:
+                    refused.append(str(error))
+                return None
+            return Late(n=attempt)
+
+        @step
+        async def take(self, ctx: Context, ev: Late) -> StopEvent:
+            await asyncio.sleep(0.2)
+            return StopEvent(result=ev.n)
+
+    assert await Flow(timeout=5).run() == 1
+    assert refused == ["send_event(): this step is over"]
