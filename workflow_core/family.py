@@ -136,7 +136,7 @@ class Family:
         while family is not None:
             if not family.run.ending.done:
                 family._own_streamed.add(id(event))
-                family.run.stream.publish(event, ts, step, path, cause)
+                family.run.stream.publish(event, ts, (step, path, cause))
             family = family.parent
 
     def streamed(self, event: Event) -> bool:

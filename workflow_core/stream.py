@@ -28,6 +28,9 @@ RING = 10_000
 Note = tuple[int, float, str, str, int | str, Any, Any]
 """seq, ts, what, step, worker, input, output; cheap to make, turned into an event only when read."""
 
+Origin = tuple[str, str, int]
+"""Where a streamed event comes from: step, path, number of the delivery."""
+
 Entry = tuple[int, float, str, str, int, Event]
 """A streamed event with its origin, in the order of ``StreamItem``'s fields."""
 
@@ -79,7 +82,7 @@ class StreamLog:
     """
 
     __slots__ = (
-        "_loop", "_origin", "_sleepers", "ended", "events", "notes", "notes_lost", "origins", "seq", "seqs", "times",
+        "_loop", "_sleepers", "ended", "events", "notes", "notes_lost", "origins", "seq", "seqs", "times",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -88,18 +91,14 @@ class StreamLog:
         self.events: list[Event] = []
         self.seqs: list[int] = []
         self.times: list[float] = []
-        self.origins: list[tuple[str, str, int]] = []
-        self._origin = ("", "", -1)
+        self.origins: list[Origin] = []
         self.notes: list[Note] | deque[Note] = []
         self.notes_lost = 0
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] | None = None
 
-    def publish(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
+    def publish(self, event: Event, ts: float, origin: Origin) -> None:
         """Append an event; the last one of a run is its StopEvent."""
-        origin = self._origin
-        if origin[2] != cause or origin[1] != path or origin[0] != step:
-            origin = self._origin = (step, path, cause)
         # Columns, and one origin for all that a step streams: a tuple for each event would double the collector's work.
         self.events.append(event)
         self.seqs.append(self.seq)

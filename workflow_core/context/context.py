@@ -66,6 +66,7 @@ class Context(EarlierContext, Generic[StateT]):
         self._restored: RunState | None = None
         self._children: dict[str, Any] = {}
         self._store: Any = None
+        self._origin: tuple[str, str, int] | None = None
         if previous_context is None:
             self._cell = StateCell(workflow.run_state_type)
         else:
@@ -81,6 +82,7 @@ class Context(EarlierContext, Generic[StateT]):
         context._cell = run.cell
         context._store = None
         context._workflow = None
+        context._origin = None
         return context
 
     @classmethod
@@ -218,15 +220,17 @@ class Context(EarlierContext, Generic[StateT]):
             run.on_loop(lambda: self.write_event_to_stream(ev))
             return
         progress = item.progress or item.done()
-        progress.streamed += 1
-        if progress.streamed <= progress.skip_streamed or (run.family is not None and run.family.streamed(ev)):
+        progress.streamed = number = progress.streamed + 1
+        if number <= progress.skip_streamed or (run.family is not None and run.family.streamed(ev)):
             return
         if item.segment is not None:
-            item.segment.streamed.append((progress.streamed, ev))
+            item.segment.streamed.append((number, ev))
         if run.family is not None:
             run.publish(ev, item.spec.name, item.id)
-        else:
-            run.stream.publish(ev, run.now(), item.spec.name, run.path, item.id)
+            return
+        if self._origin is None:
+            self._origin = (item.spec.name, run.path, item.id)
+        run.stream.publish(ev, run.now(), self._origin)
 
     def collect_events(
         self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None

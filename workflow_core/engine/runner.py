@@ -182,7 +182,7 @@ class Run:
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream, and on those of the workflows around this one."""
         ts = self.now()
-        self.stream.publish(event, ts, step, self.path, cause)
+        self.stream.publish(event, ts, (step, self.path, cause))
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
 
