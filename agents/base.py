@@ -74,10 +74,10 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
     name: str = "Agent"
     description: str = "An agent that can perform a task"
     system_prompt: str | None = None
-    tools: list[BaseTool] = Field(default_factory=list[BaseTool])
+    tools: list[BaseTool | Callable[..., Any]] = Field(default_factory=list[BaseTool | Callable[..., Any]])
     tool_retriever: Any = None
     can_handoff_to: list[str] | None = None
-    llm: LLM | None = None
+    llm: LLM | str | None = None
     initial_state: dict[str, Any] = Field(default_factory=dict[str, Any])
     state_prompt: str = STATE_PROMPT
     output_cls: type[BaseModel] | None = Field(default=None, exclude=True)
@@ -139,7 +139,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
-        found = list(self.tools)
+        found = cast("list[BaseTool]", list(self.tools))  # functions have become tools at construction
         if self.tool_retriever is not None:
             found.extend(await self.tool_retriever.aretrieve(input_str or ""))
         return [adapt_to_async_tool(tool) for tool in found]
@@ -147,13 +147,16 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
     async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
         return await run_tool(tool, tool_input, ctx=ctx)
 
+    def _llm_or_none(self) -> LLM | None:
+        return self.llm if isinstance(self.llm, LLM) else None  # a name has become a model at construction
+
     def the_llm(self) -> LLM:
         """The model.
 
         Raises:
             WorkflowRuntimeError: The agent has none.
         """
-        if self.llm is None:
+        if not isinstance(self.llm, LLM):
             raise WorkflowRuntimeError(
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )
@@ -229,7 +232,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
         store = ctx.store
         memory = ev.get("memory") or await store.get("memory", default=None)
-        await store.set("memory", memory or ChatMemoryBuffer.from_defaults(llm=self.llm))
+        await store.set("memory", memory or ChatMemoryBuffer.from_defaults(llm=self._llm_or_none()))
         if not await store.get("state", default=None):
             await store.set("state", deepcopy(self.initial_state))
         await store.set("max_iterations", ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS)
@@ -293,7 +296,9 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
     async def _answer(self, ctx: Context[Any], ev: AgentOutput, memory: BaseMemory) -> StopEvent:
         output = await self.finalize(ctx, ev, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        data = await structured_response(self.llm, await memory.aget(), self.output_cls, self.structured_output_fn)
+        data = await structured_response(
+            self._llm_or_none(), await memory.aget(), self.output_cls, self.structured_output_fn
+        )
         if data is not None:
             output.structured_response = data
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))

@@ -1,6 +1,7 @@
 """Steps that branch by the event they return, and a loop that ends by itself: a kiln is fired until it is hot."""
 
 import asyncio
+from typing import Any
 
 from batonflow import Event, StartEvent, StopEvent, Workflow, step
 
@@ -18,7 +19,7 @@ class TooHot(Event):
 
 
 class Kiln(Workflow):
-    def __init__(self, target: int, **options: float) -> None:
+    def __init__(self, target: int, **options: Any) -> None:
         super().__init__(**options)
         self.target = target
 

@@ -19,8 +19,8 @@ class OrderStation(Workflow):
 
 
 class MonitorWithStation(InventoryMonitor):
-    @step
-    async def act(self, ev: Decision, station: OrderStation) -> StopEvent:
+    @step(replaces="act")
+    async def act_at_the_station(self, ev: Decision, station: OrderStation) -> StopEvent:
         return StopEvent(result=await station.run(sku=ev.sku, opinion=ev.opinion))
 
 

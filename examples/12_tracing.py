@@ -1,6 +1,7 @@
 """Hear what runs do: a handler for events and one for spans on the root dispatcher."""
 
 import asyncio
+from inspect import BoundArguments
 from typing import Any
 
 from batonflow import Event, StartEvent, StopEvent, Workflow, step
@@ -40,17 +41,32 @@ class Steps(BaseEventHandler):
 
 class Spans(BaseSpanHandler[BaseSpan]):
     def new_span(
-        self, id_: str, bound_args: Any, instance: Any = None, parent_span_id: str | None = None, **kwargs: Any
+        self,
+        id_: str,
+        bound_args: BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> BaseSpan:
         inside = f" inside {parent_span_id.partition('-')[0]}" if parent_span_id else ""
         print(f"open  {id_.partition('-')[0]}{inside}")
         return BaseSpan(id_=id_, parent_id=parent_span_id)
 
-    def prepare_to_exit_span(self, id_: str, bound_args: Any, **kwargs: Any) -> BaseSpan | None:
-        print(f"close {id_.split('-', maxsplit=1)[0]}")
+    def prepare_to_exit_span(
+        self, id_: str, bound_args: BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> BaseSpan | None:
+        print(f"close {id_.partition('-')[0]}")
         return self.open_spans.get(id_)
 
-    def prepare_to_drop_span(self, id_: str, bound_args: Any, **kwargs: Any) -> BaseSpan | None:
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: BoundArguments,
+        instance: Any = None,
+        err: BaseException | None = None,
+        **kwargs: Any,
+    ) -> BaseSpan | None:
         return self.open_spans.get(id_)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from batonflow import FunctionAgent
 from batonflow.agents import AgentOutput, AgentStream, ToolCall, ToolCallResult
 from batonflow.llms import LLM, ScriptedLLM, llm_from, tool_call
+from batonflow.llms.scripted import Turn
 
 TIDES = [("06:12", 5.4), ("12:27", 0.9), ("18:41", 5.7)]
 TASK = "Read tides.csv and tell me how much the water rises between noon and evening."
@@ -52,7 +53,7 @@ def choose_model() -> tuple[LLM, str]:
     if os.environ.get("ANTHROPIC_API_KEY"):
         name = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5")
         return llm_from(f"anthropic:{name}"), f"Anthropic's {name}"
-    script = [
+    script: list[Turn] = [
         ["I will look at the file.", tool_call("read_file", name="tide.csv")],
         ["That name was wrong; the file is called tides.csv.", tool_call("read_file", name="tides.csv")],
         tool_call("subtract", a=5.7, b=0.9),

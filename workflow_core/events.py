@@ -8,7 +8,7 @@ dict, so that building an event never runs Python code for the usual case.
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -175,6 +175,10 @@ EventType = type[Event]
 class StartEvent(Event):
     """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
 
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
+
 
 class StopEvent(Event):
     """Ends a run with a result.
@@ -257,9 +261,17 @@ class StepFailedEvent(Event):
 class InputRequiredEvent(Event):
     """Asks a person for something; streamed when a step returns it."""
 
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
+
 
 class HumanResponseEvent(Event):
     """A person's answer; comes from outside, so no step needs to produce it."""
+
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
 
 
 class InternalDispatchEvent(Event):
