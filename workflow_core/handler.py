@@ -36,12 +36,21 @@ class WorkflowHandler(EarlierHandler):
         >>> result = await handler
     """
 
-    __slots__ = ("__weakref__", "_reader", "_run")
+    __slots__ = ("__weakref__", "_asked", "_reader", "_run")
 
     def __init__(self, run: "Run") -> None:
         self._run = run
+        self._asked = False
+        run.ending.handlers += 1
         # The position of stream_events, shared by all its iterators: it reads a run once.
         self._reader: StreamReader | None = None
+
+    def __del__(self) -> None:
+        ending = self._run.ending
+        if not self._asked:
+            ending.handlers -= 1
+            if not ending.handlers:
+                ending.forgotten()
 
     def __await__(self) -> Generator[Any, Any, Any]:
         event = yield from self.stop_event_result().__await__()
@@ -89,6 +98,7 @@ class WorkflowHandler(EarlierHandler):
             WorkflowCancelledByUser: The run was cancelled.
             BaseException: Whatever a step raised that nothing caught, the very object.
         """
+        self._asked = True
         ending = self._run.ending
         await ending.wait()
         if ending.error is not None:

@@ -360,3 +360,38 @@ async def test_a_run_that_waits_does_not_keep_anything_busy():
     assert await handler.ctx.running_steps() == []
     handler.ctx.send_event(HumanResponseEvent())
     await handler
+
+
+# --- failures that nobody asks for ------------------------------------------------------------------------------------
+
+
+class FailsAlone(Workflow):
+    @step
+    async def only(self, ev: StartEvent) -> StopEvent:
+        await asyncio.sleep(0)
+        raise ValueError("nobody listens")
+
+
+@pytest.mark.parametrize("drop", ["while it runs", "after its end"])
+async def test_a_failed_run_whose_handler_is_dropped_is_logged(drop: str, caplog: pytest.LogCaptureFixture):
+    handler = FailsAlone(timeout=5).run(run_id="lonely")
+    if drop == "after its end":
+        await streamed(handler)
+    del handler
+    gc.collect()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [record.message for record in caplog.records] == [
+        f"{FailsAlone.__module__}.FailsAlone (run lonely) failed, and nobody awaited it"
+    ]
+    assert "nobody listens" in caplog.text
+
+
+async def test_a_failed_run_that_was_awaited_or_cancelled_is_not_logged(caplog: pytest.LogCaptureFixture):
+    with pytest.raises(ValueError, match="nobody listens"):
+        await FailsAlone(timeout=5).run()
+    handler = FailsAlone(timeout=5).run()
+    await handler.cancel_run()
+    del handler
+    gc.collect()
+    assert caplog.records == []

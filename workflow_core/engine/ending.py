@@ -45,7 +45,7 @@ class Ending:
 
     __slots__ = (
         "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "done", "error",
-        "event", "over", "resolved",
+        "event", "handlers", "over", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
@@ -53,6 +53,8 @@ class Ending:
         self.over = False
         self.done = False
         self.resolved = False
+        # Handlers that may still ask for the result; one that did counts for ever.
+        self.handlers = 0
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
         self._futures: list[asyncio.Future[None]] | None = None
@@ -222,6 +224,15 @@ class Ending:
         run.workflow.run_ended(run)
         if run.family is not None:
             run.family.ended()
+        if not self.handlers:
+            self.forgotten()
+
+    def forgotten(self) -> None:
+        """Nobody holds a handler any more: a failure that nobody has asked for must not vanish without a word."""
+        inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
+        if self.resolved and self.error is not None and not (inside or isinstance(self.error, WorkflowCancelledByUser)):
+            name, run_id = self._run.workflow.workflow_name, self._run.state.run_id
+            logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
         """The run was over when the snapshot was taken; its result is all that is left of it."""
