@@ -4,10 +4,9 @@ There is no loop task and no mailbox: when a step ends, its own task makes the t
 commands, and goes on with one of the steps that it started. Three rules keep that honest:
 
 - every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its
-own;
+  own;
 - a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
-its
-  first pause before the next event arrives; a step's result waits for the step's own sends;
+  its first pause before the next event arrives; a step's result waits for the step's own sends;
 - after some hops, or a millisecond, the task yields to the loop.
 """
 
