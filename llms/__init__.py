@@ -16,6 +16,7 @@ from batonflow.llms.blocks import (
     ContentBlock,
     DocumentBlock,
     ImageBlock,
+    NativeBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -23,6 +24,7 @@ from batonflow.llms.blocks import (
 )
 from batonflow.llms.errors import (
     AuthenticationError,
+    ContentFilterError,
     ContextLengthError,
     IncompleteResponseError,
     InvalidResponseError,
@@ -33,9 +35,13 @@ from batonflow.llms.errors import (
     LLMServerError,
     LLMTimeoutError,
     MissingDependencyError,
+    MissingKeyError,
     ModelNotFoundError,
     NoToolCallError,
+    OverloadedError,
     RateLimitError,
+    RefusalError,
+    ReplayMissError,
     ScriptExhaustedError,
     StructuredOutputError,
 )
@@ -51,14 +57,16 @@ from batonflow.llms.messages import (
     LLMMetadata,
     LogProb,
     MessageRole,
-    Usage,
 )
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
+from batonflow.llms.usage import Usage
 
 if TYPE_CHECKING:
     from batonflow.llms.anthropic import Anthropic
+    from batonflow.llms.compatible import DeepSeek, Ollama, OpenAILike
     from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
-    from batonflow.llms.openai import DeepSeek, OpenAI
+    from batonflow.llms.openai import OpenAI
+    from batonflow.llms.openai_responses import OpenAIResponses
     from batonflow.llms.registry import llm_from
     from batonflow.llms.scripted import ScriptedLLM, tool_call
 
@@ -79,6 +87,7 @@ __all__ = [
     "CompletionResponseAsyncGen",
     "CompletionResponseGen",
     "ContentBlock",
+    "ContentFilterError",
     "ContextLengthError",
     "CustomLLM",
     "DeepSeek",
@@ -97,12 +106,20 @@ __all__ = [
     "LogProb",
     "MessageRole",
     "MissingDependencyError",
+    "MissingKeyError",
     "MockFunctionCallingLLM",
     "MockLLM",
     "ModelNotFoundError",
+    "NativeBlock",
     "NoToolCallError",
+    "Ollama",
     "OpenAI",
+    "OpenAILike",
+    "OpenAIResponses",
+    "OverloadedError",
     "RateLimitError",
+    "RefusalError",
+    "ReplayMissError",
     "ScriptExhaustedError",
     "ScriptedLLM",
     "StructuredOutputError",
@@ -119,10 +136,13 @@ __all__ = [
 
 _LAZY = {
     "Anthropic": "anthropic",
-    "DeepSeek": "openai",
+    "DeepSeek": "compatible",
     "MockFunctionCallingLLM": "mock",
     "MockLLM": "mock",
+    "Ollama": "compatible",
     "OpenAI": "openai",
+    "OpenAILike": "compatible",
+    "OpenAIResponses": "openai_responses",
     "ScriptedLLM": "scripted",
     "llm_from": "registry",
     "tool_call": "scripted",

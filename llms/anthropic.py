@@ -1,23 +1,31 @@
 """Anthropic's messages."""
 
 import json
+import os
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from batonflow.llms.blocks import (
+    AudioBlock,
     CachePoint,
     CitableBlock,
+    CitationBlock,
     DocumentBlock,
     ImageBlock,
+    NativeBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    VideoBlock,
 )
-from batonflow.llms.messages import ChatMessage, MessageRole, Usage
-from batonflow.llms.sdk_model import SDKModel
+from batonflow.llms.messages import ChatMessage, MessageRole
+from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import tool_selections
+from batonflow.llms.tool_protocol import tool_call_blocks
+from batonflow.llms.usage import Usage
 
 __all__ = ["Anthropic"]
 
@@ -30,9 +38,6 @@ _REASONS = {
     "pause_turn": "pause",
 }
 
-# The SDK's methods do not take these any more, the API does.
-_BODY_ONLY = ("temperature", "top_p", "top_k")
-
 
 class Anthropic(SDKModel):
     """A model of Anthropic's.
@@ -40,62 +45,81 @@ class Anthropic(SDKModel):
     Args:
         model: The model's name.
         max_tokens: How much it writes at most; the API insists on a number.
-        thinking: How it thinks: ``{"type": "enabled", "budget_tokens": 2048}`` for instance.
-        data: What every model over an SDK takes (see ``SDKModel``).
+        thinking: How it thinks: ``{"type": "adaptive"}``, or ``{"type": "enabled", "budget_tokens": 2048}``.
+        effort: How much it takes upon itself: ``low`` to ``max``.
+        built_in_tools: Tools that run at the vendor: ``[{"type": "web_search_20250305", "name": "web_search"}]``.
+        data: What every model over an SDK takes (see ``SDKModel``). ``betas`` among the ``additional_kwargs``, or the
+            options of a call, selects the beta endpoint.
 
     Raises:
-        LLMConfigurationError: Neither ``api_key`` nor ``ANTHROPIC_API_KEY``.
+        MissingKeyError: Neither ``api_key`` nor ``ANTHROPIC_API_KEY`` nor ``ANTHROPIC_AUTH_TOKEN``.
 
     Example:
-        >>> llm = Anthropic("claude-sonnet-5")
+        >>> llm = Anthropic("claude-sonnet-5", thinking={"type": "adaptive"})
+        >>> print(llm.complete("Say hello."))
     """
 
     vendor: ClassVar[str] = "anthropic"
     sdk_name: ClassVar[str] = "anthropic"
     key_variables: ClassVar[tuple[str, ...]] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    url_variable: ClassVar[str | None] = "ANTHROPIC_BASE_URL"
 
     thinking: dict[str, Any] | None = None
+    effort: str | None = None
+    built_in_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     context_window: int = 200_000
 
     def __init__(self, model: str = "claude-sonnet-5", **data: Any) -> None:
         data.setdefault("max_tokens", 4096)
         super().__init__(model, **data)
 
+    @property
+    def native_output_schema(self) -> bool:
+        """Yes."""
+        return True
+
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        if not os.environ.get("ANTHROPIC_API_KEY") and options["api_key"] == os.environ.get("ANTHROPIC_AUTH_TOKEN"):
+            # A token goes into another header than a key.
+            options["auth_token"] = options.pop("api_key")
         return sdk.AsyncAnthropic(**options)
 
-    async def _open(self, client: Any, arguments: dict[str, Any]) -> Any:
-        return await client.messages.create(**arguments)
+    def _method(self, client: Any, body: dict[str, Any]) -> Any:
+        return client.beta.messages.create if "betas" in body else client.messages.create
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         return _events(stream)
 
-    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+    def _request_id(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get("request-id")
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
         system, messages = anthropic_messages(request.messages)
-        options: dict[str, Any] = {
+        output: dict[str, Any] = {}
+        if self.effort is not None:
+            output["effort"] = self.effort
+        if request.output_schema is not None:
+            output["format"] = {"type": "json_schema", "schema": request.output_schema.parameters}
+        body: dict[str, Any] = {
+            "model": self.model,
             "max_tokens": self.max_tokens,
+            "messages": messages,
+            "system": system or None,
             "temperature": self.temperature,
             "thinking": self.thinking,
-            **self.additional_kwargs,
-            **request.options,
+            "output_config": output or None,
         }
-        body = dict(options.pop("extra_body", None) or {})
-        body |= {name: options.pop(name) for name in _BODY_ONLY if options.get(name) is not None}
-        arguments: dict[str, Any] = {"model": self.model, "messages": messages, "stream": True}
-        if system:
-            arguments["system"] = system
-        if body:
-            arguments["extra_body"] = body
-        arguments |= {name: value for name, value in options.items() if value is not None and name not in _BODY_ONLY}
+        tools = [*self.built_in_tools, *map(self._tool, request.tools)]
+        if tools:
+            body["tools"] = tools
         if request.tools:
-            arguments["tools"] = [
-                {"name": one.name, "description": one.description, "input_schema": one.parameters}
-                for one in request.tools
-            ]
-            choice = _tool_choice(request)
-            if choice is not None:
-                arguments["tool_choice"] = choice
-        return arguments
+            body["tool_choice"] = _tool_choice(request)
+        return body
+
+    def _tool(self, tool: Any) -> dict[str, Any]:
+        schema, strict = self._tool_schema(tool)
+        made = {"name": tool.name, "description": tool.description, "input_schema": schema}
+        return {**made, "strict": True} if strict else made
 
 
 def _tool_choice(request: ChatRequest) -> dict[str, Any] | None:
@@ -135,79 +159,137 @@ class _Counts:
         return Usage(
             input_tokens=self._input + self._read + self._written,
             output_tokens=self._output,
-            cache_read_tokens=self._read,
+            cached_tokens=self._read,
             cache_write_tokens=self._written,
             reasoning_tokens=self._thought,
         )
 
 
 async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
-    counts, reason, model = _Counts(), "stop", None
-    thoughts: dict[int, ThinkingBlock] = {}
+    reader = _Reader()
     async for event in stream:
+        for one in reader.events(event):
+            yield one
+        if event.type == "message_stop":
+            return
+
+
+class _Reader:
+    """Reads events, one after the other."""
+
+    def __init__(self) -> None:
+        self._counts = _Counts()
+        self._reason = "stop"
+        self._details: dict[str, Any] = {}
+        self._model: str | None = None
+        self._thoughts: dict[int, ThinkingBlock] = {}
+        self._natives: dict[int, _Native] = {}
+        self._citations: list[CitationBlock] = []
+
+    def events(self, event: Any) -> list[StreamEvent]:
+        """What ``event`` says."""
         match event.type:
             case "message_start":
-                model = event.message.model
-                counts.add(event.message.usage)
+                self._model = event.message.model
+                self._counts.add(event.message.usage)
             case "content_block_start":
-                for started in _started(event, thoughts):
-                    yield started
+                return self._started(event)
             case "content_block_delta":
-                for piece in _piece(event, thoughts):
-                    yield piece
+                return self._piece(event)
             case "content_block_stop":
-                if event.index in thoughts:
-                    yield BlockDone(block=thoughts.pop(event.index), raw=event)
+                return self._stopped(event)
             case "message_delta":
-                reason = event.delta.stop_reason or reason
-                counts.add(event.usage)
+                self._reason = event.delta.stop_reason or self._reason
+                details = getattr(event.delta, "stop_details", None)
+                if details is not None:
+                    self._details = {"stop_details": details.model_dump(mode="json")}
+                self._counts.add(event.usage)
             case "message_stop":
-                yield Finish(
-                    reason=_REASONS.get(reason, reason),
-                    usage=counts.usage(),
-                    model=model,
-                    request_id=stream.response.headers.get("request-id"),
-                    raw=event,
-                )
-                return
+                return self._ending(event)
             case _:
                 # Kinds that are new since this was written carry nothing an answer needs.
-                continue
+                pass
+        return []
+
+    def _ending(self, event: Any) -> list[StreamEvent]:
+        # Citations come after the text, which they would otherwise cut in the middle of a sentence.
+        cited: list[StreamEvent] = [BlockDone(block=block, raw=event) for block in self._citations]
+        finish = Finish(
+            reason=_REASONS.get(self._reason, self._reason),
+            usage=self._counts.usage(),
+            model=self._model,
+            raw=event,
+            additional_kwargs=self._details,
+        )
+        return [*cited, finish]
+
+    def _started(self, event: Any) -> list[StreamEvent]:
+        block = event.content_block
+        match block.type:
+            case "text":
+                return [TextDelta(text=block.text, raw=event)] if block.text else []
+            case "thinking":
+                kept = {"signature": block.signature} if block.signature else {}
+                self._thoughts[event.index] = ThinkingBlock(content=block.thinking or "", additional_information=kept)
+            case "redacted_thinking":
+                self._thoughts[event.index] = ThinkingBlock(content="", additional_information={"data": block.data})
+            case "tool_use":
+                arguments = json.dumps(block.input) if block.input else ""
+                return [ToolCallDelta(index=event.index, id=block.id, name=block.name, arguments=arguments, raw=event)]
+            case _:
+                self._natives[event.index] = _Native(block.model_dump(mode="json", exclude_none=True))
+        return []
+
+    def _piece(self, event: Any) -> list[StreamEvent]:
+        delta, index = event.delta, event.index
+        match delta.type:
+            case "text_delta":
+                return [TextDelta(text=delta.text, raw=event)]
+            case "input_json_delta" if index in self._natives:
+                self._natives[index].input += delta.partial_json
+            case "input_json_delta":
+                return [ToolCallDelta(index=index, arguments=delta.partial_json, raw=event)]
+            case "thinking_delta" if index in self._thoughts:
+                self._thoughts[index].content = (self._thoughts[index].content or "") + delta.thinking
+                return [ThinkingDelta(text=delta.thinking, raw=event)]
+            case "signature_delta" if index in self._thoughts:
+                self._thoughts[index].additional_information["signature"] = delta.signature
+            case "citations_delta":
+                self._citations.append(_citation(delta.citation))
+            case _:
+                pass
+        return []
+
+    def _stopped(self, event: Any) -> list[StreamEvent]:
+        if event.index in self._thoughts:
+            return [BlockDone(block=self._thoughts.pop(event.index), raw=event)]
+        if event.index in self._natives:
+            return [BlockDone(block=self._natives.pop(event.index).block(), raw=event)]
+        return []
 
 
-def _started(event: Any, thoughts: dict[int, ThinkingBlock]) -> list[StreamEvent]:
-    block = event.content_block
-    match block.type:
-        case "text" if block.text:
-            return [TextDelta(text=block.text, raw=event)]
-        case "thinking":
-            thoughts[event.index] = ThinkingBlock(content=block.thinking or "")
-        case "redacted_thinking":
-            thoughts[event.index] = ThinkingBlock(additional_information={"redacted": block.data})
-        case "tool_use":
-            arguments = json.dumps(block.input) if block.input else ""
-            return [ToolCallDelta(index=event.index, id=block.id, name=block.name, arguments=arguments, raw=event)]
-        case _:
-            pass
-    return []
+class _Native:
+    """A block that only the vendor understands, while it arrives."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+        self.input = ""
+
+    def block(self) -> NativeBlock:
+        if self.input:
+            self._data["input"] = json.loads(self.input)
+        return NativeBlock(vendor="anthropic", data=self._data)
 
 
-def _piece(event: Any, thoughts: dict[int, ThinkingBlock]) -> list[StreamEvent]:
-    delta = event.delta
-    match delta.type:
-        case "text_delta":
-            return [TextDelta(text=delta.text, raw=event)]
-        case "input_json_delta":
-            return [ToolCallDelta(index=event.index, arguments=delta.partial_json, raw=event)]
-        case "thinking_delta" if event.index in thoughts:
-            thought = thoughts[event.index]
-            thought.content = (thought.content or "") + delta.thinking
-            return [ThinkingDelta(text=delta.thinking, raw=event)]
-        case "signature_delta" if event.index in thoughts:
-            thoughts[event.index].additional_information["signature"] = delta.signature
-        case _:
-            pass
-    return []
+def _citation(citation: Any) -> CitationBlock:
+    said = citation.model_dump(mode="json", exclude_none=True)
+    title = said.get("document_title") or said.get("title") or ""
+    return CitationBlock(
+        cited_content=TextBlock(text=said.get("cited_text", "")),
+        source=said.get("url") or said.get("source") or title,
+        title=title,
+        additional_location_info={name: value for name, value in said.items() if isinstance(value, int)},
+    )
 
 
 def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -238,14 +320,9 @@ def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, 
 
 def _with_calls(message: ChatMessage) -> list[Any]:
     """The blocks of an assistant's message, with calls kept in the older way as blocks too."""
-    selections = tool_selections(message)
-    if any(isinstance(block, ToolCallBlock) for block in message.blocks):
-        return list(message.blocks)
-    older = [
-        ToolCallBlock(tool_call_id=one.tool_id, tool_name=one.tool_name, tool_kwargs=one.tool_kwargs)
-        for one in selections
-    ]
-    return [*message.blocks, *older]
+    calls = iter(tool_call_blocks(message))
+    blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in message.blocks]
+    return [*blocks, *calls]
 
 
 def _tool_result(message: ChatMessage) -> dict[str, Any]:
@@ -300,6 +377,10 @@ def _block(block: Any) -> dict[str, Any] | None:
                 "name": block.tool_name,
                 "input": given if isinstance(given, dict) else {"invalid_json": given},
             }
+        case NativeBlock() if block.vendor == "anthropic":
+            return block.data
+        case AudioBlock() | VideoBlock():
+            raise unsupported(block, "Anthropic's messages")
         case _:
             return None
 
@@ -307,8 +388,8 @@ def _block(block: Any) -> dict[str, Any] | None:
 def _thought(block: ThinkingBlock) -> dict[str, Any] | None:
     """A thought as it came. Those of other vendors have no signature and cannot go back."""
     information = block.additional_information
-    if "redacted" in information:
-        return {"type": "redacted_thinking", "data": information["redacted"]}
+    if "data" in information:
+        return {"type": "redacted_thinking", "data": information["data"]}
     if "signature" not in information:
         return None
     return {"type": "thinking", "thinking": block.content or "", "signature": information["signature"]}

@@ -6,6 +6,7 @@ writes one of the methods of the public family instead. Whatever is written, all
 """
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -14,6 +15,8 @@ from typing import Any, ClassVar, TypeVar, cast
 from pydantic import BaseModel, ConfigDict
 
 from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms.answer import fold
+from batonflow.llms.blocks import ThinkingBlock
 from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import (
     ChatMessage,
@@ -27,8 +30,16 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
-from batonflow.llms.stream import ChatRequest, StreamEvent, fold
-from batonflow.llms.tool_protocol import tool_specs
+from batonflow.llms.stream import (
+    BlockDone,
+    ChatRequest,
+    Finish,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
 
@@ -90,8 +101,13 @@ async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
 async def _final(items: AsyncGenerator[_T, None]) -> _T | None:
     """The last of ``items``, None when there is none."""
     last: _T | None = None
-    async for item in items:
-        last = item
+    try:
+        async for item in items:
+            last = item
+    except LLMError as err:
+        # What came before has been shown to nobody: the whole answer was to be handed out at once.
+        err.shown = False
+        raise
     return last
 
 
@@ -179,18 +195,50 @@ class LLM(BaseModel, ABC):
     async def aclose(self) -> None:
         """Give back connections; a model that is used again opens new ones."""
 
-    def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
-        """Answer ``request``: an asynchronous generator of stream events, ending with ``Finish``."""
-        raise NotImplementedError(f"{type(self).__name__} has no _stream")
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        """Answer ``request``: an asynchronous generator of stream events, ending with ``Finish``.
+
+        Adapters write this. For models that write another method it is made from that one, so that a wrapper around a
+        model needs nothing but this method of it.
+        """
+        options: dict[str, Any] = dict(request.options)
+        for name in ("tool_choice", "output_schema"):
+            if getattr(request, name) is not None:
+                options[name] = getattr(request, name)
+        with_tools = getattr(self, "astream_chat_with_tools", None) if request.tools else None
+        if with_tools is not None:
+            parallel = request.parallel_tool_calls is not False
+            responses = await with_tools(
+                tools=request.tools, chat_history=request.messages, allow_parallel_tool_calls=parallel, **options
+            )
+        else:
+            responses = await self.astream_chat(request.messages, **options)
+        written, last = "", ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
+        async for last in responses:
+            thought = last.additional_kwargs.get("thinking_delta")
+            if thought:
+                yield ThinkingDelta(text=thought, raw=last.raw)
+            if last.delta:
+                written += last.delta
+                yield TextDelta(text=last.delta, raw=last.raw)
+        for event in _ending(last, written):
+            yield event
 
     def _request(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatRequest:
         options = dict(kwargs)
-        tools = tool_specs(options.pop("tools", None))
-        parallel = options.pop("parallel_tool_calls", None)
-        choice = options.pop("tool_choice", None)
         return ChatRequest.model_construct(
-            messages=list(messages), tools=tools, tool_choice=choice, parallel_tool_calls=parallel, options=options
+            messages=list(messages),
+            tools=tool_specs(options.pop("tools", None)),
+            tool_choice=options.pop("tool_choice", None),
+            parallel_tool_calls=options.pop("parallel_tool_calls", None),
+            output_schema=options.pop("output_schema", None),
+            options=options,
         )
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Whether ``_stream`` heeds ``request.output_schema``: the vendor holds the answer to a JSON schema."""
+        return False
 
     def _no_way(self, method: str) -> LLMError:
         return LLMError(f"{type(self).__name__} cannot {method}: it defines no method that {method} could derive from")
@@ -379,6 +427,29 @@ class LLM(BaseModel, ABC):
             case _:
                 for response in self.stream_chat([ChatMessage(prompt)], **kwargs):
                     yield _to_completion(response)
+
+
+def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
+    """The events that a model's last response adds to the text that its deltas had."""
+    content = last.message.content or ""
+    rest = content.removeprefix(written) if content.startswith(written) else ""
+    if rest:
+        yield TextDelta(text=rest, raw=last.raw)
+    for block in last.message.blocks:
+        if isinstance(block, ThinkingBlock):
+            yield BlockDone(block=block)
+    calls = tool_selections(last.message)
+    for number, call in enumerate(calls):
+        arguments = call.invalid_arguments or json.dumps(call.tool_kwargs)
+        yield ToolCallDelta(index=number, id=call.tool_id, name=call.tool_name, arguments=arguments)
+    yield Finish(
+        reason=last.stop_reason or ("tool_calls" if calls else "stop"),
+        usage=last.usage,
+        model=last.model,
+        vendor=last.vendor,
+        request_id=last.request_id,
+        raw=last.raw,
+    )
 
 
 def _whole(response: ChatResponse) -> ChatResponse:

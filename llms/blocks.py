@@ -25,6 +25,8 @@ __all__ = [
     "ContentBlock",
     "DocumentBlock",
     "ImageBlock",
+    "MediaBlock",
+    "NativeBlock",
     "TextBlock",
     "ThinkingBlock",
     "ToolCallBlock",
@@ -135,7 +137,9 @@ class TextBlock(BaseContentBlock):
     text: str
 
 
-class _MediaBlock(BaseContentBlock):
+class MediaBlock(BaseContentBlock):
+    """What blocks with data have in common: the data lie in the block, in a file or at an address."""
+
     path: Path | None = None
     url: Url | None = None
 
@@ -151,7 +155,7 @@ class _MediaBlock(BaseContentBlock):
         return f"data:{self._kind() or 'application/octet-stream'};base64,{encoded}"
 
 
-class ImageBlock(_MediaBlock):
+class ImageBlock(MediaBlock):
     """A picture.
 
     Args:
@@ -184,7 +188,7 @@ class ImageBlock(_MediaBlock):
         return _resolve(self.image, self.path, self.url, as_base64)
 
 
-class AudioBlock(_MediaBlock):
+class AudioBlock(MediaBlock):
     """Sound.
 
     Args:
@@ -218,7 +222,7 @@ class AudioBlock(_MediaBlock):
         return _resolve(self.audio, self.path, self.url, as_base64)
 
 
-class VideoBlock(_MediaBlock):
+class VideoBlock(MediaBlock):
     """A film.
 
     Args:
@@ -253,7 +257,7 @@ class VideoBlock(_MediaBlock):
         return _resolve(self.video, self.path, self.url, as_base64)
 
 
-class DocumentBlock(_MediaBlock):
+class DocumentBlock(MediaBlock):
     """A document, a PDF for instance.
 
     Args:
@@ -340,15 +344,24 @@ class ThinkingBlock(BaseContentBlock):
     """What a model thought before it answered.
 
     Args:
-        content: The thoughts, None when the vendor hides them.
+        content: The thoughts, empty or None when the vendor hides them.
         num_tokens: How many tokens they took.
-        additional_information: What the vendor wants back with them, ``{"signature": ...}`` for instance.
+        additional_information: What the vendor wants back with them: ``signature`` (Anthropic), ``data`` (Anthropic,
+            thoughts that are withheld), ``encrypted_content`` and ``id`` (OpenAI's Responses).
     """
 
     block_type: Literal["thinking"] = "thinking"
     content: str | None = None
     num_tokens: int | None = None
     additional_information: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it carries a vendor's seal, which no other vendor can read."""
+        return not _SEALS.isdisjoint(self.additional_information)
+
+
+_SEALS = frozenset({"signature", "encrypted_content", "data"})
 
 
 class ToolCallBlock(BaseContentBlock):
@@ -366,6 +379,21 @@ class ToolCallBlock(BaseContentBlock):
     tool_kwargs: dict[str, Any] | str = Field(default_factory=lambda: cast("dict[str, Any]", {}))
 
 
+class NativeBlock(BaseContentBlock):
+    """A part of an answer that only its vendor understands: a search the vendor ran, a compacted conversation.
+
+    It goes back to that vendor as it came, and is left out for others.
+
+    Args:
+        vendor: Whose it is.
+        data: The vendor's own form.
+    """
+
+    block_type: Literal["native"] = "native"
+    vendor: str
+    data: dict[str, Any]
+
+
 ContentBlock = Annotated[
     TextBlock
     | ImageBlock
@@ -376,7 +404,8 @@ ContentBlock = Annotated[
     | CitableBlock
     | CitationBlock
     | ThinkingBlock
-    | ToolCallBlock,
+    | ToolCallBlock
+    | NativeBlock,
     Field(discriminator="block_type"),
 ]
 """Any block."""

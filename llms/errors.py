@@ -3,21 +3,29 @@
 ::
 
     LLMError (BatonflowError)                something went wrong between us and a model
-    ├── LLMConfigurationError (ValueError)   no key, an unknown model string, a setting that cannot be
+    ├── LLMConfigurationError (ValueError)   an unknown model string, a setting that cannot be
     ├── MissingDependencyError (ImportError) the vendor's SDK is not installed
-    ├── LLMConnectionError (ConnectionError) no answer                                            retryable
+    ├── LLMConnectionError (ConnectionError) no answer, or the connection broke                   retryable
     │   └── LLMTimeoutError (TimeoutError)   ... in time                                          retryable
     ├── IncompleteResponseError              the answer ended before its terminal mark            retryable
     ├── InvalidResponseError                 an answer that is not one of the vendor's            retryable
     ├── LLMRequestError                      the vendor refuses the request (4xx)
     │   ├── AuthenticationError              ... the key (401, 403)
+    │   │   └── MissingKeyError              ... there is none (LLMConfigurationError too)
     │   ├── ModelNotFoundError               ... the model's name (404)
-    │   └── ContextLengthError               ... the length of the conversation
+    │   ├── ContextLengthError               ... the length of the conversation
+    │   └── ContentFilterError               ... what it is about
     ├── RateLimitError                       too many requests (429)                              retryable
-    ├── LLMServerError                       the vendor failed (5xx, overloaded)                  retryable
+    ├── LLMServerError                       the vendor failed (5xx)                              retryable
+    │   └── OverloadedError                  ... has too much to do (503, 529)                    retryable
     ├── NoToolCallError (ValueError)         a tool call was demanded and none came
     ├── StructuredOutputError (ValueError)   the answer does not fit the schema
+    │   └── RefusalError                     the model declines to answer in that form
+    ├── ReplayMissError (LookupError)        a recording does not hold the request
     └── ScriptExhaustedError                 a ScriptedLLM was asked more often than its script allows
+
+A request that failed retryably may succeed when it is sent again; once a part of its answer has been shown
+(``error.shown``), sending it again would show that part twice, and ``error.retryable`` is false.
 
 The vendor's own exception is kept as ``__cause__``.
 """
@@ -28,6 +36,7 @@ from batonflow.workflow_core.errors import BatonflowError
 
 __all__ = [
     "AuthenticationError",
+    "ContentFilterError",
     "ContextLengthError",
     "IncompleteResponseError",
     "InvalidResponseError",
@@ -38,9 +47,13 @@ __all__ = [
     "LLMServerError",
     "LLMTimeoutError",
     "MissingDependencyError",
+    "MissingKeyError",
     "ModelNotFoundError",
     "NoToolCallError",
+    "OverloadedError",
     "RateLimitError",
+    "RefusalError",
+    "ReplayMissError",
     "ScriptExhaustedError",
     "StructuredOutputError",
     "error_for_status",
@@ -57,10 +70,10 @@ class LLMError(BatonflowError):
         retry_after: Seconds the vendor asks to wait.
         vendor: Who was asked, ``"openai"`` for instance.
         model: The model that was asked.
+        shown: Whether a part of the answer had been handed out before.
     """
 
-    retryable: ClassVar[bool] = False
-    """Whether the same request may succeed later."""
+    _passing: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -71,17 +84,29 @@ class LLMError(BatonflowError):
         retry_after: float | None = None,
         vendor: str | None = None,
         model: str | None = None,
+        shown: bool = False,
     ) -> None:
-        super().__init__(message)
+        who = " ".join(one for one in (vendor, model) if one)
+        details = [f"status {status_code}"] if status_code is not None else []
+        if request_id:
+            details.append(f"request {request_id}")
+        written = f"{who}: {message}" if who else message
+        super().__init__(f"{written} ({', '.join(details)})" if details else written)
         self.status_code = status_code
         self.request_id = request_id
         self.retry_after = retry_after
         self.vendor = vendor
         self.model = model
+        self.shown = shown
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed when it is sent again, with nothing shown twice."""
+        return self._passing and not self.shown
 
 
 class LLMConfigurationError(LLMError, ValueError):
-    """A model cannot be set up like this: no key, an unknown model string."""
+    """A model cannot be set up like this: an unknown model string, a setting that cannot be."""
 
 
 class MissingDependencyError(LLMError, ImportError):
@@ -91,7 +116,7 @@ class MissingDependencyError(LLMError, ImportError):
 class LLMConnectionError(LLMError, ConnectionError):
     """The vendor could not be reached, or the connection broke."""
 
-    retryable = True
+    _passing = True
 
 
 class LLMTimeoutError(LLMConnectionError, TimeoutError):
@@ -101,13 +126,13 @@ class LLMTimeoutError(LLMConnectionError, TimeoutError):
 class IncompleteResponseError(LLMError):
     """The answer ended without the mark that says it is whole."""
 
-    retryable = True
+    _passing = True
 
 
 class InvalidResponseError(LLMError):
     """What came back is not an answer of this vendor's API: a proxy's error page, broken JSON."""
 
-    retryable = True
+    _passing = True
 
 
 class LLMRequestError(LLMError):
@@ -118,6 +143,10 @@ class AuthenticationError(LLMRequestError):
     """The key is wrong, or may not use this model."""
 
 
+class MissingKeyError(AuthenticationError, LLMConfigurationError):
+    """There is no key; the message names the environment variable."""
+
+
 class ModelNotFoundError(LLMRequestError):
     """The vendor has no such model or route."""
 
@@ -126,16 +155,24 @@ class ContextLengthError(LLMRequestError):
     """The conversation is longer than the model's context window."""
 
 
+class ContentFilterError(LLMRequestError):
+    """The vendor does not let the model see this conversation."""
+
+
 class RateLimitError(LLMError):
     """Too many requests or tokens; ``retry_after`` says how long to wait when the vendor does."""
 
-    retryable = True
+    _passing = True
 
 
 class LLMServerError(LLMError):
-    """The vendor failed or is overloaded."""
+    """The vendor failed."""
 
-    retryable = True
+    _passing = True
+
+
+class OverloadedError(LLMServerError):
+    """The vendor has too much to do."""
 
 
 class NoToolCallError(LLMError, ValueError):
@@ -146,23 +183,40 @@ class StructuredOutputError(LLMError, ValueError):
     """The model's answer does not fit the schema that was asked for."""
 
 
+class RefusalError(StructuredOutputError):
+    """The model declines to answer in the form that was asked for; the message holds its words."""
+
+
+class ReplayMissError(LLMError, LookupError):
+    """A recording does not hold this request; the message says what differs from the nearest one."""
+
+
 class ScriptExhaustedError(LLMError):
     """A ScriptedLLM was asked more often than its script has turns."""
 
 
+_CONTEXT = ("context_length", "context window", "context length", "prompt is too long", "maximum context")
+_FILTER = ("content_filter", "content_policy", "content management policy", "invalid_prompt")
+
+
 def error_for_status(status: int, text: str) -> type[LLMError]:
     """The class of error for an HTTP status; ``text`` is the body, read for what a status alone does not tell."""
-    if status in {401, 403}:
-        return AuthenticationError
-    if status == 404:
-        return ModelNotFoundError
-    if status == 408:
-        return LLMTimeoutError
-    if status == 429:
-        return RateLimitError
+    known: dict[int, type[LLMError]] = {
+        401: AuthenticationError,
+        403: AuthenticationError,
+        404: ModelNotFoundError,
+        408: LLMTimeoutError,
+        429: RateLimitError,
+        503: OverloadedError,
+        529: OverloadedError,
+    }
+    if status in known:
+        return known[status]
     if status >= 500:
         return LLMServerError
     lowered = text.lower()
-    if "context_length" in lowered or "context window" in lowered or "prompt is too long" in lowered:
+    if any(words in lowered for words in _CONTEXT):
         return ContextLengthError
+    if any(words in lowered for words in _FILTER):
+        return ContentFilterError
     return LLMRequestError

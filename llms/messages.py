@@ -1,13 +1,22 @@
 """Messages, and what models answer."""
 
 import base64
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from enum import Enum
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    model_serializer,
+)
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.usage import Usage
 
 __all__ = [
     "ChatMessage",
@@ -20,7 +29,6 @@ __all__ = [
     "LLMMetadata",
     "LogProb",
     "MessageRole",
-    "Usage",
     "messages_to_prompt",
 ]
 
@@ -107,34 +115,6 @@ class ChatMessage(BaseModel):
         return _plain(value)
 
 
-class Usage(BaseModel):
-    """Tokens a request took. All vendors' counts are brought to one meaning.
-
-    Args:
-        input_tokens: Everything the model read, cached parts included.
-        output_tokens: Everything it wrote, thoughts included.
-        cache_read_tokens: The part of the input that came from the vendor's cache.
-        cache_write_tokens: The part of the input that was put there.
-        reasoning_tokens: The part of the output that was thought.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    @property
-    def total_tokens(self) -> int:
-        """Input and output."""
-        return self.input_tokens + self.output_tokens
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
-
-
 class LogProb(BaseModel):
     """A token and the logarithm of its probability."""
 
@@ -152,10 +132,12 @@ class ChatResponse(BaseModel):
         delta: The text that came with this piece of a stream; None when not streamed.
         logprobs: When asked for.
         additional_kwargs: ``thinking_delta``, and what else a model adds.
-        usage: Tokens, on the last piece; None when the vendor does not say.
+        usage: Tokens and cost, on the last piece; None when the vendor does not say.
         stop_reason: Why the model stopped, on the last piece: ``stop``, ``length``, ``tool_calls``, ``content_filter``,
-            ``pause`` or the vendor's own word.
+            ``refusal``, ``pause`` or the vendor's own word.
         model: The model that answered, as the vendor names it.
+        vendor: Who answered: ``"openai"``, ``"anthropic"``.
+        request_id: The vendor's id of the request, for its support.
     """
 
     message: ChatMessage
@@ -166,10 +148,104 @@ class ChatResponse(BaseModel):
     usage: Usage | None = None
     stop_reason: str | None = None
     model: str | None = None
+    vendor: str | None = None
+    request_id: str | None = None
+
+    # Makes the message when it is asked for. A stream has a response for every delta, and most readers look at the
+    # delta only: writing out the text so far each time would take time with the square of its length.
+    _message: Callable[[], ChatMessage] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def partial(
+        cls, message: Callable[[], ChatMessage], delta: str, raw: Any, additional_kwargs: dict[str, Any]
+    ) -> Self:
+        """A response in the middle of a stream; ``message()`` makes its message when somebody asks."""
+        made = cls.__new__(cls)
+        values: dict[str, Any] = {
+            "raw": raw,
+            "delta": delta,
+            "logprobs": None,
+            "additional_kwargs": additional_kwargs,
+            "usage": None,
+            "stop_reason": None,
+            "model": None,
+            "vendor": None,
+            "request_id": None,
+        }
+        # What the constructor would do, without validating what is of our own making.
+        for name, value in (
+            ("__dict__", values),
+            ("__pydantic_fields_set__", _PARTIAL_FIELDS),
+            ("__pydantic_extra__", None),
+            ("__pydantic_private__", {"_message": message}),
+        ):
+            object.__setattr__(made, name, value)
+        return made
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "message":
+                return self._written()
+            return super().__getattr__(name)
+
+    def _written(self) -> ChatMessage:
+        """The message, made now if it has not been made yet."""
+        values = cast("dict[str, Any]", self.__dict__)
+        if "message" not in values and self._message is not None:
+            # First in the order of the fields, as a constructor would have put it.
+            rest = dict(values)
+            values.clear()
+            values["message"] = self._message()
+            values.update(rest)
+        return cast("ChatMessage", values["message"])
+
+    # Everything that reads the fields without asking for them by name.
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        self._written()
+        return cast("dict[str, Any]", handler(self))
+
+    def __eq__(self, other: object) -> bool:
+        self._written()
+        if isinstance(other, ChatResponse):
+            other._written()
+            return self.__dict__ == other.__dict__
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment] - as of every model that is not frozen
+
+    def __copy__(self) -> Self:
+        self._written()
+        return super().__copy__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        self._settle()
+        return super().__deepcopy__(memo)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        self._settle()
+        return super().__getstate__()
+
+    def _settle(self) -> None:
+        self._written()
+        # What makes the message holds on to the whole answer, and cannot be written down.
+        self._message = None
+
+    def __repr_args__(self) -> Any:
+        self._written()
+        return super().__repr_args__()
+
+    def __iter__(self) -> Any:
+        self._written()
+        return super().__iter__()
 
     def __str__(self) -> str:
         return str(self.message)
 
+
+_PARTIAL_FIELDS = {"message", "delta", "raw", "additional_kwargs"}
 
 ChatResponseGen = Generator[ChatResponse, None, None]
 ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]

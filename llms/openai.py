@@ -1,16 +1,25 @@
-"""OpenAI's chat completions, and every server that speaks the same protocol."""
+"""OpenAI's chat completions, and what every server that speaks the same protocol has in common with them."""
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
 
-from batonflow.llms.blocks import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.messages import ChatMessage, MessageRole, Usage
-from batonflow.llms.sdk_model import SDKModel
+from batonflow.llms.blocks import (
+    AudioBlock,
+    CachePoint,
+    CitableBlock,
+    DocumentBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    VideoBlock,
+)
+from batonflow.llms.messages import ChatMessage, MessageRole
+from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import tool_selections
+from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
+from batonflow.llms.usage import Usage
 
-__all__ = ["DeepSeek", "OpenAI"]
+__all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
 
 _ROLES = {
     MessageRole.SYSTEM: "system",
@@ -25,100 +34,98 @@ _ROLES = {
 
 _REASONS = {"function_call": "tool_calls"}
 
+# Lifetimes that OpenAI has for a cached prefix; others are left to it.
+_CACHE_LIFETIMES = ("30m", "12h")
+
 
 class OpenAI(SDKModel):
-    """A model behind OpenAI's chat completions protocol.
+    """A model behind OpenAI's chat completions.
 
     Args:
         model: The model's name.
         reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
-        max_tokens_field: How the server calls the limit of the answer; OpenAI itself wants ``max_completion_tokens``,
-            most others ``max_tokens``.
-        include_usage: Whether to ask for token counts; some servers do not know the option.
         data: What every model over an SDK takes (see ``SDKModel``).
 
     Raises:
-        LLMConfigurationError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
 
     Example:
         >>> llm = OpenAI("gpt-5.6")
-        >>> local = OpenAI("qwen3", base_url="http://127.0.0.1:8080/v1", api_key="none")
+        >>> print(llm.complete("Say hello."))
     """
 
     vendor: ClassVar[str] = "openai"
     sdk_name: ClassVar[str] = "openai"
     key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
 
     reasoning_effort: str | None = None
     max_tokens_field: str | None = None
     include_usage: bool = True
+    reasoning_field: str | None = None
+    json_schema: bool | None = None
 
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
         super().__init__(model, **data)
 
+    @property
+    def official(self) -> bool:
+        """Whether the server is OpenAI's own, which wants some things otherwise than the servers that imitate it."""
+        return self.base_url is None or "api.openai.com" in self.base_url
+
+    @property
+    def native_output_schema(self) -> bool:
+        """OpenAI's own models can; of other servers ``json_schema`` tells."""
+        return self.official if self.json_schema is None else self.json_schema
+
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
         return sdk.AsyncOpenAI(**options)
 
-    async def _open(self, client: Any, arguments: dict[str, Any]) -> Any:
-        return await client.chat.completions.create(**arguments)
+    def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
+        return client.chat.completions.create
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         return _events(stream)
 
-    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
+    @property
+    def _limit(self) -> str:
+        return self.max_tokens_field or ("max_completion_tokens" if self.official else "max_tokens")
+
+    def _renamed(self, options: dict[str, Any]) -> dict[str, Any]:
+        if "max_tokens" in options:
+            options[self._limit] = options.pop("max_tokens")
+        return options
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
             "model": self.model,
-            "messages": openai_messages(request.messages),
-            "stream": True,
-        }
-        if self.include_usage:
-            arguments["stream_options"] = {"include_usage": True}
-        options = {
+            "messages": openai_messages(request.messages, self.reasoning_field, self.official),
+            "stream_options": {"include_usage": True} if self.include_usage else None,
             "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
+            self._limit: self.max_tokens,
             "reasoning_effort": self.reasoning_effort,
-            **self.additional_kwargs,
-            **request.options,
         }
-        limit = options.pop("max_tokens", None)
-        if limit is not None:
-            official = self.base_url is None or "api.openai.com" in self.base_url
-            options[self.max_tokens_field or ("max_completion_tokens" if official else "max_tokens")] = limit
-        arguments |= {name: value for name, value in options.items() if value is not None}
+        schema = request.output_schema
+        if schema is not None:
+            named = {"name": schema.name, "schema": schema.parameters, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         if request.tools:
-            arguments["tools"] = [{"type": "function", "function": one.model_dump()} for one in request.tools]
-            choice = request.tool_choice
-            if isinstance(choice, str) and choice not in {"auto", "required", "none"}:
-                choice = {"type": "function", "function": {"name": choice}}
-            if choice is not None:
-                arguments["tool_choice"] = choice
-            if request.parallel_tool_calls is False:
-                # Allowing it is the default, and models that cannot do it refuse the option itself.
-                arguments["parallel_tool_calls"] = False
-        return arguments
+            body["tools"] = [self._function(one) for one in request.tools]
+            body["tool_choice"] = _tool_choice(request.tool_choice)
+            # Allowing it is the default, and models that cannot do it refuse the option itself.
+            body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
+        return body
+
+    def _function(self, tool: Any) -> dict[str, Any]:
+        schema, strict = self._tool_schema(tool)
+        function = {"name": tool.name, "description": tool.description, "parameters": schema}
+        return {"type": "function", "function": {**function, "strict": True} if strict else function}
 
 
-class DeepSeek(OpenAI):
-    """A model of DeepSeek's.
-
-    Args:
-        model: The model's name.
-        data: See ``OpenAI``.
-
-    Raises:
-        LLMConfigurationError: Neither ``api_key`` nor ``DEEPSEEK_API_KEY``.
-
-    Example:
-        >>> llm = DeepSeek("deepseek-chat")
-    """
-
-    vendor: ClassVar[str] = "deepseek"
-    key_variables: ClassVar[tuple[str, ...]] = ("DEEPSEEK_API_KEY",)
-
-    def __init__(self, model: str = "deepseek-chat", **data: Any) -> None:
-        if "api_base" not in data:
-            data.setdefault("base_url", "https://api.deepseek.com")
-        super().__init__(model, **data)
+def _tool_choice(choice: Any) -> Any:
+    if isinstance(choice, str) and choice not in {"auto", "required", "none"}:
+        return {"type": "function", "function": {"name": choice}}
+    return choice
 
 
 class _Calls:
@@ -145,55 +152,81 @@ class _Calls:
         return known
 
 
-async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
-    reason: str | None = None
-    usage: Usage | None = None
-    model: str | None = None
-    thoughts: list[str] = []
-    calls = _Calls()
-    chunk: Any = None
-    async for chunk in stream:
-        model = chunk.model or model
+class _Reader:
+    """Reads chunks, one after the other."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.usage: Usage | None = None
+        self.model: str | None = None
+        self._thoughts: list[str] = []
+        self._calls = _Calls()
+        self._refused = False
+
+    def events(self, chunk: Any) -> list[StreamEvent]:
+        """What ``chunk`` says."""
+        self.model = chunk.model or self.model
         if chunk.usage is not None:
-            usage = _usage(chunk.usage)
+            self.usage = _usage(chunk.usage)
         # After the last choice comes a chunk with token counts and no choice at all.
         for choice in (chunk.choices or ())[:1]:
-            delta = choice.delta
-            thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-            if thought:
-                thoughts.append(thought)
-                yield ThinkingDelta(text=thought, raw=chunk)
-            elif thoughts and (delta.content or delta.tool_calls):
-                yield BlockDone(block=ThinkingBlock(content="".join(thoughts)), raw=chunk)
-                thoughts.clear()
-            text = delta.content or getattr(delta, "refusal", None)
-            if text:
-                yield TextDelta(text=text, raw=chunk)
-            for call in delta.tool_calls or ():
-                function = call.function
-                yield ToolCallDelta(
-                    index=calls.slot(call),
+            self.reason = choice.finish_reason or self.reason
+            if choice.delta is not None:
+                return self._delta(choice.delta, chunk)
+        return []
+
+    def _delta(self, delta: Any, chunk: Any) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        if thought:
+            self._thoughts.append(thought)
+            events.append(ThinkingDelta(text=thought, raw=chunk))
+        elif self._thoughts and (delta.content or delta.tool_calls):
+            events.append(self._thought(chunk))
+        if delta.content:
+            events.append(TextDelta(text=delta.content, raw=chunk))
+        refusal = getattr(delta, "refusal", None)
+        if refusal:
+            self._refused = True
+            events.append(TextDelta(text=refusal, raw=chunk))
+        for call in delta.tool_calls or ():
+            function = call.function
+            events.append(
+                ToolCallDelta(
+                    index=self._calls.slot(call),
                     id=call.id or None,
                     name=(function.name if function is not None else None) or None,
                     arguments=(function.arguments if function is not None else None) or "",
                     extra=_extra(call),
                     raw=chunk,
                 )
-            reason = choice.finish_reason or reason
-    if reason is None:
-        return
-    if thoughts:
-        yield BlockDone(block=ThinkingBlock(content="".join(thoughts)))
-    if calls and reason == "stop":
-        # What some servers say about an answer that consists of calls.
-        reason = "tool_calls"
-    yield Finish(
-        reason=_REASONS.get(reason, reason),
-        usage=usage,
-        model=model,
-        request_id=stream.response.headers.get("x-request-id"),
-        raw=chunk,
-    )
+            )
+        return events
+
+    def _thought(self, chunk: Any) -> BlockDone:
+        block = ThinkingBlock(content="".join(self._thoughts))
+        self._thoughts.clear()
+        return BlockDone(block=block, raw=chunk)
+
+    def ending(self, chunk: Any) -> list[StreamEvent]:
+        """The last events; none when the answer is not whole."""
+        if self.reason is None:
+            return []
+        events: list[StreamEvent] = [self._thought(chunk)] if self._thoughts else []
+        reason = _REASONS.get(self.reason, self.reason)
+        if reason == "stop":
+            # What servers say about an answer that consists of calls, or of a refusal.
+            reason = "tool_calls" if self._calls else "refusal" if self._refused else "stop"
+        return [*events, Finish(reason=reason, usage=self.usage, model=self.model, raw=chunk)]
+
+
+async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
+    reader, chunk = _Reader(), None
+    async for chunk in stream:
+        for event in reader.events(chunk):
+            yield event
+    for event in reader.ending(chunk):
+        yield event
 
 
 def _extra(call: Any) -> dict[str, Any] | None:
@@ -207,47 +240,78 @@ def _usage(usage: Any) -> Usage:
     return Usage(
         input_tokens=usage.prompt_tokens or 0,
         output_tokens=usage.completion_tokens or 0,
-        cache_read_tokens=(read.cached_tokens if read is not None else 0) or 0,
-        cache_write_tokens=(getattr(read, "cache_write_tokens", 0) if read is not None else 0) or 0,
-        reasoning_tokens=(written.reasoning_tokens if written is not None else 0) or 0,
+        cached_tokens=getattr(read, "cached_tokens", None) or 0,
+        cache_write_tokens=getattr(read, "cache_write_tokens", None) or 0,
+        reasoning_tokens=getattr(written, "reasoning_tokens", None) or 0,
     )
 
 
-def openai_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """A conversation in the form of OpenAI's chat completions."""
-    return [_message(message) for message in messages]
+def openai_messages(
+    messages: Sequence[ChatMessage], reasoning_field: str | None = None, official: bool = True
+) -> list[dict[str, Any]]:
+    """A conversation in the form of OpenAI's chat completions.
+
+    Args:
+        messages: The conversation.
+        reasoning_field: Under which name the server wants the model's thoughts back; None for servers that do not.
+        official: Whether the server is OpenAI's own, which knows cache points.
+
+    Raises:
+        LLMRequestError: A message holds what the API does not take.
+    """
+    return [_message(message, reasoning_field, official) for message in messages]
 
 
-def _message(message: ChatMessage) -> dict[str, Any]:
+def _message(message: ChatMessage, reasoning_field: str | None, official: bool) -> dict[str, Any]:
     role = _ROLES[message.role]
     if role == "tool":
-        return {
-            "role": role,
-            "tool_call_id": message.additional_kwargs.get("tool_call_id", ""),
-            "content": message.content or "",
-        }
+        call_id = message.additional_kwargs.get("tool_call_id", "")
+        return {"role": role, "tool_call_id": call_id, "content": message.content or ""}
     if role == "assistant":
-        return _assistant(message)
+        return _assistant(message, reasoning_field)
     if all(isinstance(block, TextBlock) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
-    parts = [part for part in map(_part, message.blocks) if part is not None]
-    return {"role": role, "content": parts}
+    return {"role": role, "content": _parts(message.blocks, official)}
 
 
-def _assistant(message: ChatMessage) -> dict[str, Any]:
+def _assistant(message: ChatMessage, reasoning_field: str | None) -> dict[str, Any]:
     extras = message.additional_kwargs.get("tool_call_extras", {})
-    texts = {block.tool_call_id: block.tool_kwargs for block in message.blocks if isinstance(block, ToolCallBlock)}
     calls: list[dict[str, Any]] = []
-    for one in tool_selections(message):
-        given = texts.get(one.tool_id)
-        # Arguments that were no JSON go back as the model wrote them, or it could not see its mistake.
-        arguments = given if isinstance(given, str) and one.invalid_arguments else json.dumps(one.tool_kwargs)
-        call = {"id": one.tool_id, "type": "function", "function": {"name": one.tool_name, "arguments": arguments}}
-        calls.append({**call, **extras.get(one.tool_id, {})})
+    for block in tool_call_blocks(message):
+        function = {"name": block.tool_name, "arguments": arguments_text(block)}
+        call = {"id": block.tool_call_id, "type": "function", "function": function}
+        calls.append({**call, **extras.get(block.tool_call_id, {})})
     converted: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
     if calls:
         converted["tool_calls"] = calls
+    if reasoning_field is not None:
+        own = [block for block in message.blocks if isinstance(block, ThinkingBlock) and not block.is_sealed]
+        # Servers that want thoughts back insist on the field where tools were called, whoever called them.
+        if own or calls:
+            converted[reasoning_field] = "".join(block.content or "" for block in own)
     return converted
+
+
+def cache_breakpoint(point: CachePoint) -> dict[str, Any]:
+    """How OpenAI's APIs mark the end of a prefix to be cached."""
+    lifetime = point.cache_control.ttl
+    return {"mode": "explicit", "ttl": lifetime} if lifetime in _CACHE_LIFETIMES else {"mode": "explicit"}
+
+
+def _parts(blocks: Sequence[Any], official: bool) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for block in blocks:
+        if isinstance(block, CachePoint):
+            if parts and official:
+                parts[-1]["prompt_cache_breakpoint"] = cache_breakpoint(block)
+            continue
+        if isinstance(block, CitableBlock):
+            parts.extend(_parts(block.content, official))
+            continue
+        part = _part(block)
+        if part is not None:
+            parts.append(part)
+    return parts
 
 
 def _part(block: Any) -> dict[str, Any] | None:
@@ -260,7 +324,11 @@ def _part(block: Any) -> dict[str, Any] | None:
         case AudioBlock():
             data = block.resolve_audio(as_base64=True).read().decode()
             return {"type": "input_audio", "input_audio": {"data": data, "format": block.format or "wav"}}
+        case DocumentBlock() if (block.document_mimetype or "").startswith("text/"):
+            return {"type": "text", "text": block.resolve_document().read().decode()}
         case DocumentBlock():
             return {"type": "file", "file": {"filename": block.title, "file_data": block.inline_url()}}
+        case VideoBlock():
+            raise unsupported(block, "OpenAI's chat completions")
         case _:
             return None

@@ -12,9 +12,10 @@ from pydantic import PrivateAttr
 from batonflow.llms.blocks import TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.errors import ScriptExhaustedError
 from batonflow.llms.function_calling import FunctionCallingLLM
-from batonflow.llms.messages import ChatMessage, LLMMetadata, Usage
+from batonflow.llms.messages import ChatMessage, LLMMetadata
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.llms.usage import Usage
 
 __all__ = ["ScriptedLLM", "Turn", "tool_call"]
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -16,7 +16,9 @@ __all__ = [
     "ToolMetadataLike",
     "ToolSelection",
     "ToolSpec",
+    "arguments_text",
     "parse_arguments",
+    "tool_call_blocks",
     "tool_selections",
     "tool_specs",
 ]
@@ -51,7 +53,7 @@ class ToolLike(Protocol):
 
 
 class ToolSpec(BaseModel):
-    """A tool as a model sees it.
+    """A tool as a model sees it. It also passes for a tool where only a tool's metadata is read.
 
     Args:
         name: Letters, digits, ``_`` and ``-`` only.
@@ -64,6 +66,15 @@ class ToolSpec(BaseModel):
     name: str
     description: str = ""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @property
+    def metadata(self) -> Self:
+        """The spec itself."""
+        return self
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self.parameters
 
 
 class ToolSelection(BaseModel):
@@ -135,6 +146,28 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def arguments_text(block: ToolCallBlock) -> str:
+    """The arguments of a call as JSON text, written as models write it.
+
+    Text that is no JSON object goes back as the model wrote it, or it could not see its mistake.
+    """
+    given = block.tool_kwargs
+    return given if isinstance(given, str) else json.dumps(given, separators=(",", ":"), ensure_ascii=False)
+
+
+def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
+    """The calls of an assistant's message as blocks, also those kept in the older way, each under an id of its own."""
+    texts = [block.tool_kwargs for block in message.blocks if isinstance(block, ToolCallBlock)]
+    return [
+        ToolCallBlock(
+            tool_call_id=one.tool_id,
+            tool_name=one.tool_name,
+            tool_kwargs=texts[number] if texts and one.invalid_arguments else one.tool_kwargs,
+        )
+        for number, one in enumerate(tool_selections(message))
+    ]
 
 
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:

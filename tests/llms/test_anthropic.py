@@ -21,7 +21,7 @@ from batonflow.llms import (
     LLMConnectionError,
     LLMError,
     LLMRequestError,
-    LLMServerError,
+    OverloadedError,
     RateLimitError,
     TextBlock,
     ThinkingBlock,
@@ -145,7 +145,7 @@ class TestStreams:
         assert [response.delta for response in responses] == ["Zwölf ", "🌊 tides", ""]
         last = responses[-1]
         assert (last.message.content, last.stop_reason, last.model) == ("Zwölf 🌊 tides", "stop", "claude-test-1")
-        assert last.usage == Usage(input_tokens=17, output_tokens=9, cache_read_tokens=5, cache_write_tokens=2)
+        assert last.usage == Usage(input_tokens=17, output_tokens=9, cached_tokens=5, cache_write_tokens=2)
 
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     async def test_thoughts_text_and_calls_keep_their_order(self, server: Loopback, llm: Anthropic, size: int) -> None:
@@ -155,7 +155,7 @@ class TestStreams:
         message = responses[-1].message
         assert message.blocks == [
             ThinkingBlock(content="add them", additional_information={"signature": "c2ln"}),
-            ThinkingBlock(additional_information={"redacted": "cmVk"}),
+            ThinkingBlock(content="", additional_information={"data": "cmVk"}),
             TextBlock(text="Adding."),
             ToolCallBlock(tool_call_id="toolu_1", tool_name="add", tool_kwargs={"a": 2, "b": 40}),
             ToolCallBlock(tool_call_id="toolu_2", tool_name="now", tool_kwargs={}),
@@ -312,7 +312,7 @@ class TestErrors:
             (400, "invalid_request_error", "prompt is too long: 300000 tokens", ContextLengthError),
             (401, "authentication_error", "wrong key", AuthenticationError),
             (429, "rate_limit_error", "slow down", RateLimitError),
-            (529, "overloaded_error", "overloaded", LLMServerError),
+            (529, "overloaded_error", "overloaded", OverloadedError),
         ],
     )
     async def test_a_refused_request(
@@ -342,7 +342,7 @@ class TestErrors:
             await llm.achat(ASK)
 
     @pytest.mark.parametrize(
-        ("kind_of_error", "kind"), [("overloaded_error", LLMServerError), ("rate_limit_error", RateLimitError)]
+        ("kind_of_error", "kind"), [("overloaded_error", OverloadedError), ("rate_limit_error", RateLimitError)]
     )
     async def test_an_error_in_the_middle_of_a_stream(
         self, server: Loopback, llm: Anthropic, kind_of_error: str, kind: type[LLMError]

@@ -207,8 +207,8 @@ class TestToolSelections:
 
 
 def test_usage_adds_up() -> None:
-    total = Usage(input_tokens=3, output_tokens=2, cache_read_tokens=1) + Usage(input_tokens=1, reasoning_tokens=4)
-    assert total == Usage(input_tokens=4, output_tokens=2, cache_read_tokens=1, reasoning_tokens=4)
+    total = Usage(input_tokens=3, output_tokens=2, cached_tokens=1) + Usage(input_tokens=1, reasoning_tokens=4)
+    assert total == Usage(input_tokens=4, output_tokens=2, cached_tokens=1, reasoning_tokens=4)
     assert total.total_tokens == 6
 
 

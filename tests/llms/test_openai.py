@@ -26,6 +26,7 @@ from batonflow.llms import (
     LLMTimeoutError,
     ModelNotFoundError,
     OpenAI,
+    OverloadedError,
     RateLimitError,
     TextBlock,
     ThinkingBlock,
@@ -123,7 +124,7 @@ class TestStreams:
         last = responses[-1]
         assert (last.stop_reason, last.model) == ("stop", "gpt-test-2026")
         assert last.usage == Usage(
-            input_tokens=20, output_tokens=9, cache_read_tokens=8, cache_write_tokens=2, reasoning_tokens=4
+            input_tokens=20, output_tokens=9, cached_tokens=8, cache_write_tokens=2, reasoning_tokens=4
         )
         assert responses[0].raw.choices[0].delta.content == "Zwölf "
 
@@ -293,7 +294,7 @@ class TestRequests:
             "role": "assistant",
             "content": None,
             "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+                {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}},
                 {"id": "2", "type": "function", "function": {"name": "add", "arguments": '{"broken'}},
             ],
         }
@@ -313,7 +314,7 @@ class TestErrors:
             (404, {"error": {"message": "no such model"}}, ModelNotFoundError),
             (429, {"error": {"message": "slow down"}}, RateLimitError),
             (500, {"error": {"message": "oops"}}, LLMServerError),
-            (503, {"error": {"message": "overloaded"}}, LLMServerError),
+            (503, {"error": {"message": "overloaded"}}, OverloadedError),
         ],
     )
     async def test_a_refused_request_says_who_what_and_when_to_come_back(
@@ -346,7 +347,7 @@ class TestErrors:
 
     async def test_a_server_that_is_not_there(self, server: Loopback) -> None:
         made = OpenAI("gpt-test", api_key="k", base_url="http://127.0.0.1:9/v1", max_retries=0)
-        with pytest.raises(LLMConnectionError, match="no connection to openai"):
+        with pytest.raises(LLMConnectionError, match="openai gpt-test: no connection"):
             await made.achat(ASK)
         await made.aclose()
 

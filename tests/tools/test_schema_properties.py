@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from batonflow.llms.stream import ToolCallDelta, _Call  # pyright: ignore[reportPrivateUsage]
+from batonflow.llms.answer import _Call  # pyright: ignore[reportPrivateUsage]
+from batonflow.llms.stream import ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.tools import FunctionTool, ToolArgumentsError
 from batonflow.tools.schema import parameter_docs
@@ -112,12 +113,12 @@ def test_arguments_cut_anywhere_arrive_whole_and_never_early(arguments: dict[str
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     call = _Call()
     seen = ""
-    for piece in pieces:
+    for number, piece in enumerate(pieces):
         call.add(ToolCallDelta(index=0, name="t", arguments=piece))
-        call.settle(final=False)
+        call.settle(number, final=False)
         seen += piece
         assert call.block is None or seen == text
-    call.settle(final=True)
+    call.settle(len(pieces), final=True)
     assert call.block is not None
     assert call.block.tool_kwargs == arguments
     assert parse_arguments(text) == arguments

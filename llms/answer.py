@@ -1,0 +1,225 @@
+"""The responses that the events of a stream add up to."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from io import StringIO
+from typing import Any
+
+from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.errors import IncompleteResponseError
+from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from batonflow.llms.tool_protocol import parse_arguments
+from batonflow.workflow_core.clock import current_source
+
+__all__ = ["fold", "incomplete"]
+
+# Arguments up to this many characters are tried at every piece that may be their last.
+_SHORT = 4096
+
+
+def incomplete(shown: bool, vendor: str | None, model: str | None) -> IncompleteResponseError:
+    """The error for an answer that ends without its terminal mark.
+
+    Args:
+        shown: Whether a part of it has been seen, so that asking again would show it twice.
+        vendor: Who broke off.
+        model: Which model.
+    """
+    state = "half way" if shown else "before it began"
+    return IncompleteResponseError(
+        f"the answer broke off {state}: its terminal mark is missing", vendor=vendor, model=model, shown=shown
+    )
+
+
+class _Text:
+    """A text that is arriving."""
+
+    __slots__ = ("_buffer", "length", "part")
+
+    def __init__(self, part: int) -> None:
+        self.part = part
+        self.length = 0
+        self._buffer = StringIO()
+
+    def add(self, piece: str) -> None:
+        self._buffer.write(piece)
+        self.length += len(piece)
+
+    def first(self, length: int) -> str:
+        """The first ``length`` characters."""
+        text = self._buffer.getvalue()
+        return text if length == len(text) else text[:length]
+
+
+class _Call:
+    """A tool call that is arriving."""
+
+    __slots__ = ("_opened", "_pieces", "_size", "_tried", "block", "extra", "id", "name", "settled_at")
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.name = ""
+        self.extra: dict[str, Any] | None = None
+        self.block: ToolCallBlock | None = None
+        self.settled_at = 0
+        self._pieces: list[str] = []
+        self._opened = 0
+        self._size = 0
+        self._tried = 0
+
+    def add(self, event: ToolCallDelta) -> None:
+        self.id = self.id or event.id
+        # Names come with the first piece; servers that repeat them in every piece must not make "addadd".
+        self.name = self.name or event.name or ""
+        self.extra = event.extra or self.extra
+        piece = event.arguments
+        if piece:
+            self._pieces.append(piece)
+            self._size += len(piece)
+            self._opened += piece.count("{") - piece.count("}")
+
+    def _may_be_whole(self) -> bool:
+        # Parsing at every piece would take time with the square of the length. An object ends with a brace, and nearly
+        # always its braces are balanced; where a string holds the odd one, try each time it has grown by an eighth.
+        if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
+            return False
+        return self._opened == 0 or self._size < _SHORT or self._size * 8 > self._tried * 9
+
+    def settle(self, number: int, final: bool) -> None:
+        """Make the block once the arguments are whole; at the end of the answer make it in any case."""
+        if self.block is not None or not (final or self._may_be_whole()):
+            return
+        text = "".join(self._pieces)
+        arguments = parse_arguments(text)
+        if arguments is None and not final:
+            self._tried = self._size
+            return
+        self.settled_at = number
+        self.block = ToolCallBlock(
+            tool_call_id=self.id or f"call_{current_source().token(12)}",
+            tool_name=self.name,
+            tool_kwargs=text if arguments is None else arguments,
+        )
+
+
+class _Answer:
+    """The answer so far. Blocks keep the order in which they began.
+
+    It only grows, so that what it was after any event can be told later from a few numbers.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Text | ContentBlock | _Call] = []
+        self._calls: dict[int, _Call] = {}
+        self._number = 0
+
+    def text(self, event: TextDelta) -> None:
+        last = self._parts[-1] if self._parts else None
+        if not isinstance(last, _Text) or last.part != event.part:
+            last = _Text(event.part)
+            self._parts.append(last)
+        last.add(event.text)
+
+    def block(self, block: ContentBlock) -> None:
+        self._parts.append(block)
+
+    def call(self, event: ToolCallDelta) -> None:
+        self._number += 1
+        call = self._calls.get(event.index)
+        if call is None:
+            # The next call begins, so those before it are whole: this settles calls without arguments.
+            self.settle()
+            call = self._calls[event.index] = _Call()
+            self._parts.append(call)
+        call.add(event)
+        call.settle(self._number, final=False)
+
+    def settle(self) -> None:
+        """All calls so far are whole."""
+        # Later than everything so far, or answers read late would show calls that had not been whole then.
+        self._number += 1
+        for call in self._calls.values():
+            call.settle(self._number, final=True)
+
+    def has_content(self) -> bool:
+        return bool(self._parts)
+
+    def so_far(self) -> "partial[ChatMessage]":
+        """Makes the message as it is now, whenever it is called."""
+        last = self._parts[-1] if self._parts else None
+        length = last.length if isinstance(last, _Text) else 0
+        return partial(self.message, len(self._parts), length, self._number)
+
+    def message(self, count: int | None = None, length: int | None = None, number: int | None = None) -> ChatMessage:
+        """The message that the first ``count`` parts make, of the last one ``length`` characters."""
+        blocks: list[ContentBlock] = []
+        additional: dict[str, Any] = {}
+        parts = self._parts[:count]
+        for position, part in enumerate(parts, 1):
+            if isinstance(part, _Text):
+                whole = length is None or position < len(parts)
+                blocks.append(TextBlock(text=part.first(part.length if whole or length is None else length)))
+            elif isinstance(part, _Call):
+                if part.block is not None and (number is None or part.settled_at <= number):
+                    blocks.append(part.block)
+                    if part.extra:
+                        additional.setdefault("tool_call_extras", {})[part.block.tool_call_id] = part.extra
+            else:
+                blocks.append(part)
+        # The pieces are of our own making and need no second validation.
+        return ChatMessage.model_construct(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=additional)
+
+
+async def fold(
+    events: AsyncGenerator[StreamEvent, None], *, vendor: str | None = None, model: str | None = None
+) -> AsyncGenerator[ChatResponse, None]:
+    """The responses that ``events`` add up to, one per event that shows something, the last one with usage and reason.
+
+    Args:
+        events: What an adapter produces.
+        vendor: For errors.
+        model: For errors, and for answers that do not name their model.
+
+    Raises:
+        IncompleteResponseError: The events end without :class:`Finish`.
+    """
+    answer = _Answer()
+    async with aclosing(events):
+        async for event in events:
+            delta, additional = "", dict[str, Any]()
+            match event:
+                case TextDelta():
+                    answer.text(event)
+                    delta = event.text
+                case ThinkingDelta():
+                    additional["thinking_delta"] = event.text
+                case ToolCallDelta():
+                    answer.call(event)
+                case BlockDone():
+                    answer.block(event.block)
+                    if isinstance(event.block, ThinkingBlock):
+                        continue
+                case Finish():
+                    answer.settle()
+                    yield _last(answer, event, model)
+                    return
+            yield ChatResponse.partial(answer.so_far(), delta, event.raw, additional)
+    raise incomplete(answer.has_content(), vendor, model)
+
+
+def _last(answer: _Answer, finish: Finish, model: str | None) -> ChatResponse:
+    message = answer.message()
+    message.additional_kwargs.update(finish.message_kwargs)
+    return ChatResponse(
+        message=message,
+        raw=finish.raw,
+        delta="",
+        additional_kwargs=dict(finish.additional_kwargs),
+        usage=finish.usage,
+        stop_reason=finish.reason,
+        model=finish.model or model,
+        vendor=finish.vendor,
+        request_id=finish.request_id,
+    )

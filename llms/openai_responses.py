@@ -1,0 +1,354 @@
+"""OpenAI's Responses."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any, ClassVar, cast
+
+from pydantic import Field
+
+from batonflow.llms.blocks import (
+    AudioBlock,
+    CachePoint,
+    CitableBlock,
+    DocumentBlock,
+    ImageBlock,
+    NativeBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    VideoBlock,
+)
+from batonflow.llms.errors import LLMError, LLMServerError, RateLimitError, error_for_status
+from batonflow.llms.messages import ChatMessage, MessageRole
+from batonflow.llms.openai import cache_breakpoint
+from batonflow.llms.sdk_model import SDKModel, unsupported
+from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
+from batonflow.llms.usage import Usage
+
+__all__ = ["OpenAIResponses", "responses_input"]
+
+_ROLES = {
+    MessageRole.SYSTEM: "system",
+    MessageRole.DEVELOPER: "developer",
+    MessageRole.USER: "user",
+}
+
+_INCOMPLETE = {"max_output_tokens": "length"}
+
+
+class OpenAIResponses(SDKModel):
+    """A model behind OpenAI's Responses.
+
+    Nothing is kept at the vendor unless ``store`` says so: thoughts travel back encrypted, with the conversation.
+
+    Args:
+        model: The model's name.
+        reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
+        reasoning: The vendor's other options of thinking: ``{"summary": "auto"}`` shows a summary of the thoughts.
+        store: Whether the vendor keeps the answer.
+        built_in_tools: Tools that run at the vendor: ``[{"type": "web_search"}]``.
+        data: What every model over an SDK takes (see ``SDKModel``).
+
+    Raises:
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+
+    Example:
+        >>> llm = OpenAIResponses("gpt-5.6", reasoning={"summary": "auto"})
+        >>> print(llm.complete("Say hello."))
+    """
+
+    vendor: ClassVar[str] = "openai"
+    sdk_name: ClassVar[str] = "openai"
+    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
+
+    reasoning_effort: str | None = None
+    reasoning: dict[str, Any] | None = None
+    store: bool = False
+    built_in_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+
+    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
+        super().__init__(model, **data)
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Yes."""
+        return True
+
+    def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        return sdk.AsyncOpenAI(**options)
+
+    def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
+        return client.responses.create
+
+    def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
+        return self._events(stream)
+
+    def _renamed(self, options: dict[str, Any]) -> dict[str, Any]:
+        if "max_tokens" in options:
+            options["max_output_tokens"] = options.pop("max_tokens")
+        if "reasoning_effort" in options:
+            options["reasoning"] = {**(self.reasoning or {}), "effort": options.pop("reasoning_effort")}
+        return options
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        effort = {"effort": self.reasoning_effort} if self.reasoning_effort is not None else {}
+        body: dict[str, Any] = {
+            "model": self.model,
+            "input": responses_input(request.messages),
+            "store": self.store,
+            "temperature": self.temperature,
+            "max_output_tokens": self.max_tokens,
+            "reasoning": {**(self.reasoning or {}), **effort} or None,
+        }
+        schema = request.output_schema
+        if schema is not None:
+            named = {"name": schema.name, "schema": schema.parameters, "strict": True}
+            body["text"] = {"format": {"type": "json_schema", **named}}
+        tools = [*self.built_in_tools, *map(self._function, request.tools)]
+        if tools:
+            body["tools"] = tools
+        if request.tools:
+            choice = request.tool_choice
+            if isinstance(choice, str) and choice not in {"auto", "required", "none"}:
+                choice = {"type": "function", "name": choice}
+            body["tool_choice"] = choice
+            body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
+        return body
+
+    def _function(self, tool: Any) -> dict[str, Any]:
+        schema, strict = self._tool_schema(tool)
+        # Left out, it would mean yes, and the vendor would refuse schemas that have no strict form.
+        return {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": schema,
+            "strict": strict,
+        }
+
+    async def _events(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
+        reader = _Reader()
+        async for event in stream:
+            match event.type:
+                case "response.completed" | "response.incomplete":
+                    yield reader.finish(event)
+                    return
+                case "response.failed":
+                    error = event.response.error
+                    raise self._failure(getattr(error, "code", None), getattr(error, "message", None))
+                case "error":
+                    raise self._failure(event.code, event.message)
+                case _:
+                    for one in reader.events(event):
+                        yield one
+
+    def _failure(self, code: str | None, message: str | None) -> LLMError:
+        """The error for a failure that is told in the stream, when the HTTP status has long been sent."""
+        text = self._redacted(message or "the response failed")
+        kinds: dict[str | None, type[LLMError]] = {
+            None: LLMServerError,
+            "server_error": LLMServerError,
+            "vector_store_timeout": LLMServerError,
+            "rate_limit_exceeded": RateLimitError,
+        }
+        kind = kinds.get(code) or error_for_status(400, f"{code} {text}")
+        return kind(f"{text} [{code}]" if code else text, vendor=self.vendor, model=self.model)
+
+
+class _Reader:
+    """Reads events, one after the other."""
+
+    def __init__(self) -> None:
+        self._written: set[int] = set()
+        self._calls = 0
+        self._refused = False
+        self._phases: list[dict[str, str]] = []
+        self._annotations: list[dict[str, Any]] = []
+
+    def events(self, event: Any) -> list[StreamEvent]:
+        """What ``event`` says."""
+        match event.type:
+            case "response.output_text.delta":
+                self._written.add(event.output_index)
+                return [TextDelta(text=event.delta, part=event.output_index, raw=event)]
+            case "response.refusal.delta":
+                self._refused = True
+                self._written.add(event.output_index)
+                return [TextDelta(text=event.delta, part=event.output_index, raw=event)]
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                return [ThinkingDelta(text=event.delta, raw=event)]
+            case "response.function_call_arguments.delta":
+                self._written.add(event.output_index)
+                return [ToolCallDelta(index=event.output_index, arguments=event.delta, raw=event)]
+            case "response.output_item.added" if event.item.type == "function_call":
+                self._calls += 1
+                item = event.item
+                return [ToolCallDelta(index=event.output_index, id=item.call_id or None, name=item.name, raw=event)]
+            case "response.output_item.done":
+                return self._done(event)
+            case _:
+                # The rest repeats what is read here, or is of kinds that carry nothing an answer needs.
+                return []
+
+    def _done(self, event: Any) -> list[StreamEvent]:
+        item, written = event.item, event.output_index in self._written
+        match item.type:
+            case "message":
+                return self._message(event, written)
+            case "reasoning":
+                return [BlockDone(block=_thought(item), raw=event)]
+            case "function_call":
+                # Servers may send the arguments with the whole item only.
+                left = "" if written else item.arguments
+                return [ToolCallDelta(index=event.output_index, arguments=left, raw=event)] if left else []
+            case _:
+                data = item.model_dump(mode="json", exclude_none=True)
+                return [BlockDone(block=NativeBlock(vendor="openai", data=data), raw=event)]
+
+    def _message(self, event: Any, written: bool) -> list[StreamEvent]:
+        text = "".join(
+            getattr(part, "text", None) or getattr(part, "refusal", None) or "" for part in event.item.content
+        )
+        for part in event.item.content:
+            self._refused = self._refused or part.type == "refusal"
+            noted = cast("Iterable[Any]", getattr(part, "annotations", None) or ())
+            self._annotations += [note.model_dump(mode="json") for note in noted]
+        if event.item.phase:
+            self._phases.append({"text": text, "phase": event.item.phase})
+        return [] if written or not text else [TextDelta(text=text, part=event.output_index, raw=event)]
+
+    def finish(self, event: Any) -> Finish:
+        """The terminal mark."""
+        response = event.response
+        if event.type == "response.incomplete":
+            details = getattr(response.incomplete_details, "reason", None) or "incomplete"
+            reason = _INCOMPLETE.get(details, details)
+        elif self._refused:
+            reason = "refusal"
+        else:
+            reason = "tool_calls" if self._calls else "stop"
+        return Finish(
+            reason=reason,
+            usage=_usage(response.usage),
+            model=response.model,
+            raw=event,
+            additional_kwargs={"annotations": self._annotations} if self._annotations else {},
+            message_kwargs={"phases": self._phases} if self._phases else {},
+        )
+
+
+def _thought(item: Any) -> ThinkingBlock:
+    # Not the item of response.completed: its ciphertext is another one, and the one to send back is this.
+    summary = [part.text for part in item.summary or ()]
+    content = [part.text for part in item.content or ()]
+    information: dict[str, Any] = {"id": item.id}
+    if item.encrypted_content is not None:
+        information["encrypted_content"] = item.encrypted_content
+    if len(summary) > 1:
+        information["summary"] = summary
+    if content and not summary:
+        information["summary"] = []
+    return ThinkingBlock(content="".join(summary or content), additional_information=information)
+
+
+def _usage(usage: Any) -> Usage | None:
+    if usage is None:
+        return None
+    read, written = usage.input_tokens_details, usage.output_tokens_details
+    return Usage(
+        input_tokens=usage.input_tokens or 0,
+        output_tokens=usage.output_tokens or 0,
+        cached_tokens=getattr(read, "cached_tokens", None) or 0,
+        cache_write_tokens=getattr(read, "cache_write_tokens", None) or 0,
+        reasoning_tokens=getattr(written, "reasoning_tokens", None) or 0,
+    )
+
+
+def responses_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """A conversation in the form of OpenAI's Responses.
+
+    Raises:
+        LLMRequestError: A message holds what the API does not take.
+    """
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role in {MessageRole.TOOL, MessageRole.FUNCTION}:
+            call_id = message.additional_kwargs.get("tool_call_id", "")
+            plain = all(isinstance(block, TextBlock) for block in message.blocks)
+            output = message.content or "" if plain else _parts(message.blocks)
+            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+        elif message.role in _ROLES:
+            plain = all(isinstance(block, TextBlock) for block in message.blocks)
+            content = message.content or "" if plain else _parts(message.blocks)
+            items.append({"role": _ROLES[message.role], "content": content})
+        else:
+            items.extend(_said(message))
+    return items
+
+
+def _said(message: ChatMessage) -> list[dict[str, Any]]:
+    """The items of an assistant's message, in the order in which they came."""
+    phases = {one["text"]: one["phase"] for one in message.additional_kwargs.get("phases", ())}
+    calls = iter(tool_call_blocks(message))
+    items: list[dict[str, Any]] = []
+    for block in message.blocks:
+        match block:
+            case TextBlock() if block.text:
+                said: dict[str, Any] = {"role": "assistant", "content": block.text}
+                items.append({**said, "phase": phases[block.text]} if block.text in phases else said)
+            case ThinkingBlock() if "encrypted_content" in block.additional_information:
+                items.append(_reasoning(block))
+            case ToolCallBlock():
+                items.append(_call(next(calls)))
+            case NativeBlock() if block.vendor == "openai":
+                items.append(block.data)
+            case _:
+                # Thoughts of other vendors, and what an assistant cannot have said here.
+                continue
+    return [*items, *map(_call, calls)]
+
+
+def _reasoning(block: ThinkingBlock) -> dict[str, Any]:
+    information = block.additional_information
+    summary = cast("list[str]", information.get("summary", [block.content] if block.content else []))
+    return {
+        "type": "reasoning",
+        "id": information.get("id", ""),
+        "summary": [{"type": "summary_text", "text": text} for text in summary],
+        "encrypted_content": information["encrypted_content"],
+    }
+
+
+def _call(block: ToolCallBlock) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": block.tool_call_id,
+        "name": block.tool_name,
+        "arguments": arguments_text(block),
+    }
+
+
+def _parts(blocks: Sequence[Any]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for block in blocks:
+        match block:
+            case CachePoint():
+                if parts:
+                    parts[-1]["prompt_cache_breakpoint"] = cache_breakpoint(block)
+            case TextBlock():
+                parts.append({"type": "input_text", "text": block.text})
+            case ImageBlock():
+                url = block.url or block.inline_url()
+                parts.append({"type": "input_image", "image_url": url, "detail": block.detail or "auto"})
+            case DocumentBlock() if block.url is not None and block.url.startswith(("http://", "https://")):
+                parts.append({"type": "input_file", "file_url": block.url})
+            case DocumentBlock():
+                parts.append({"type": "input_file", "filename": block.title, "file_data": block.inline_url()})
+            case CitableBlock():
+                parts.extend(_parts(block.content))
+            case AudioBlock() | VideoBlock():
+                raise unsupported(block, "OpenAI's Responses")
+            case _:
+                continue
+    return parts

@@ -1,0 +1,80 @@
+"""JSON schemas in the strict form to which vendors can hold a model's output."""
+
+from typing import Any, cast
+
+__all__ = ["strict_schema"]
+
+# What vendors refuse in strict mode, or understand differently. Leaving it out only widens what the model may write;
+# whoever validates the output still holds it to the whole schema.
+_DROPPED = ("default", "title", "examples", "format", "pattern", "minLength", "maxLength")
+
+
+def strict_schema(schema: dict[str, Any], *, nullable: bool = True) -> dict[str, Any] | None:
+    """``schema`` in strict form: closed objects whose properties are all required.
+
+    Args:
+        schema: A JSON schema of an object.
+        nullable: Whether a property that may be left out becomes one that may be null, so that the model need not
+            invent a value; whoever validates what it wrote takes null there for absent (``batonflow.tools`` does).
+
+    Returns:
+        The strict schema, or None for one that has no such form: an object with free keys, for instance.
+
+    Example:
+        >>> strict_schema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    """
+    try:
+        return _closed(schema, nullable)
+    except _NotStrictError:
+        return None
+
+
+class _NotStrictError(Exception):
+    """The schema has no strict form."""
+
+
+def _closed(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:
+    if schema.get("type") == "object" or "properties" in schema:
+        if schema.get("additionalProperties") not in {None, False} or "patternProperties" in schema:
+            raise _NotStrictError
+        if schema.get("type") == "object" and "properties" not in schema and "$ref" not in schema:
+            raise _NotStrictError
+    if "allOf" in schema:
+        raise _NotStrictError
+    made: dict[str, Any] = {}
+    for name, value in schema.items():
+        match name:
+            case "properties" | "$defs" | "definitions":
+                made[name] = {
+                    key: _closed(inner, nullable) for key, inner in cast("dict[str, dict[str, Any]]", value).items()
+                }
+            case "items":
+                made[name] = _closed(cast("dict[str, Any]", value), nullable)
+            case "anyOf" | "oneOf":
+                made["anyOf"] = [_closed(inner, nullable) for inner in cast("list[dict[str, Any]]", value)]
+            case "required" | "additionalProperties" | "discriminator":
+                continue
+            case _ if name not in _DROPPED:
+                made[name] = value
+            case _:
+                continue
+    if "properties" in made:
+        required = cast("list[str]", schema.get("required", []))
+        properties = cast("dict[str, dict[str, Any]]", made["properties"])
+        made["properties"] = {
+            name: _nullable(inner) if nullable and name not in required else inner for name, inner in properties.items()
+        }
+        made["required"] = list(properties)
+        made["additionalProperties"] = False
+    return made
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type")
+    if isinstance(kind, str) and "enum" not in schema and "const" not in schema:
+        return {**schema, "type": [kind, "null"]}
+    choices = cast("list[dict[str, Any]]", schema.get("anyOf", [schema]))
+    if any(one.get("type") == "null" for one in choices):
+        return schema
+    described = {name: value for name, value in schema.items() if name == "description" and "anyOf" in schema}
+    return {**described, "anyOf": [*choices, {"type": "null"}]}

@@ -1,0 +1,95 @@
+"""Tokens, and what they cost."""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from batonflow.llms._vendor import load
+
+__all__ = ["Usage", "price", "prices_available"]
+
+# How the price list calls the vendors that we call otherwise.
+_PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "deepseek": "deepseek"}
+
+
+class Usage(BaseModel):
+    """Tokens that one request or several took, all vendors' counts brought to one meaning.
+
+    Args:
+        input_tokens: Everything the model read, what came from the cache and what was put there included.
+        output_tokens: Everything it wrote, thoughts included.
+        cached_tokens: The part of the input that came from the vendor's cache.
+        cache_write_tokens: The part of the input that was put there.
+        reasoning_tokens: The part of the output that was thought.
+        cost: US dollars; None when unknown (the extra ``prices`` is not installed, or nobody knows the model's price).
+
+    Example:
+        >>> (Usage(input_tokens=10, output_tokens=5) + Usage(input_tokens=1)).total_tokens
+        16
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        # A sum with a part whose price nobody knows has no known price; a part without tokens has nothing to pay for.
+        priced = [one for one in (self, other) if one.total_tokens or one.cost is not None]
+        costs = [one.cost for one in priced if one.cost is not None]
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost=sum(costs) if costs and len(costs) == len(priced) else None,
+        )
+
+
+@cache
+def prices_available() -> bool:
+    """Whether the extra ``prices`` is installed."""
+    return find_spec("genai_prices") is not None
+
+
+def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
+    """What ``usage`` costs by the price list that comes with the package ``genai-prices``.
+
+    Args:
+        usage: The tokens of one request; prices may depend on how long it was, so sums are not priced but added up.
+        model: The model's name, as the vendor has it.
+        vendor: ``"openai"``, ``"anthropic"``, ``"deepseek"``; others are looked up by the model's name alone.
+
+    Returns:
+        US dollars, or None when nobody knows.
+
+    Raises:
+        MissingDependencyError: The extra ``prices`` is not installed.
+
+    Example:
+        >>> price(Usage(input_tokens=1_000_000), "gpt-5.6", "openai")
+    """
+    prices: Any = load("genai_prices", "prices")
+    counted = prices.Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    try:
+        found = prices.calc_price(counted, model_ref=model, provider_id=_PROVIDERS.get(vendor or ""))
+    except LookupError:
+        return None
+    return float(found.total_price)
