@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
+import httpx2
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
@@ -27,6 +28,7 @@ from tests.llms.wire.content import (
 __all__ = [
     "How",
     "anthropic_client",
+    "http_client",
     "openai_client",
     "raw_read_anthropic",
     "raw_read_chat",
@@ -37,13 +39,20 @@ How: TypeAlias = Literal["stream", "body", "helper"]
 """A stream, event by event; the whole body; or a stream that the SDK's own helper puts together."""
 
 
+def http_client() -> httpx2.AsyncClient:
+    """A client for any number of connections without TLS; reading the certificates takes longer than a whole test."""
+    return httpx2.AsyncClient(verify=False, limits=httpx2.Limits(max_connections=None))
+
+
 @asynccontextmanager
 async def openai_client(server: str | AsyncOpenAI) -> AsyncIterator[AsyncOpenAI]:
     """The SDK's client for a loopback server's address; a client that is given stays open."""
     if isinstance(server, AsyncOpenAI):
         yield server
         return
-    async with AsyncOpenAI(api_key="key", base_url=f"{server}/v1", max_retries=0, timeout=20) as client:
+    async with AsyncOpenAI(
+        api_key="key", base_url=f"{server}/v1", max_retries=0, timeout=20, http_client=http_client()
+    ) as client:
         yield client
 
 
@@ -53,7 +62,9 @@ async def anthropic_client(server: str | AsyncAnthropic) -> AsyncIterator[AsyncA
     if isinstance(server, AsyncAnthropic):
         yield server
         return
-    async with AsyncAnthropic(api_key="key", base_url=server, max_retries=0, timeout=20) as client:
+    async with AsyncAnthropic(
+        api_key="key", base_url=server, max_retries=0, timeout=20, http_client=http_client()
+    ) as client:
         yield client
 
 

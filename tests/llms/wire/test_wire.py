@@ -36,6 +36,7 @@ from tests.llms.wire.chunking import (
 from tests.llms.wire.content import SAMPLES, Said, Text, Thinking, deltas
 from tests.llms.wire.readers import (
     anthropic_client,
+    http_client,
     openai_client,
     raw_read_anthropic,
     raw_read_chat,
@@ -238,7 +239,7 @@ class TestReading:
 
     async def test_the_pieces_arrive_as_they_were_cut(self, server: Loopback) -> None:
         data = chat.stream(SHORT)
-        async with httpx2.AsyncClient() as client:
+        async with http_client() as client:
             for chunking, cut in CHUNKINGS.items():
                 server.answers = [streamed(data, chunking)]
                 async with client.stream("POST", f"{server.url}/v1/chat/completions", json={}) as answer:
@@ -384,7 +385,7 @@ class TestServer:
     async def test_the_test_lets_the_pieces_go_one_by_one(self, server: Loopback) -> None:
         permits = asyncio.Semaphore(0)
         server.answers = [Answer([b"a", b"b", b"c"], permits=permits)]
-        async with httpx2.AsyncClient() as client, client.stream("POST", server.url, json={}) as answer:
+        async with http_client() as client, client.stream("POST", server.url, json={}) as answer:
             arriving = answer.aiter_raw()
             for expected in (b"a", b"b", b"c"):
                 waiting = asyncio.ensure_future(anext(arriving))
@@ -416,7 +417,7 @@ class TestServer:
             return as_json({"path": request.path, "model": request.body["model"], "key": request.headers["x-key"]})
 
         server.answers = answer
-        async with httpx2.AsyncClient() as client:
+        async with http_client() as client:
             got = await client.post(f"{server.url}/v1/x", json={"model": "m"}, headers={"X-Key": "k"})
         assert got.json() == {"path": "/v1/x", "model": "m", "key": "k"}
 
