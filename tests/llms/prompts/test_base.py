@@ -201,9 +201,9 @@ class TestChatPromptTemplate:
 
 class TestNames:
     def test_what_is_not_offered_says_why_and_what_to_use(self) -> None:
-        with pytest.raises(ImportError, match="RichPromptTemplate is not offered: .* Use ChatPromptTemplate"):
+        with pytest.raises(ImportError, match=r"RichPromptTemplate is not offered: .* Use ChatPromptTemplate"):
             from batonflow.llms.prompts import RichPromptTemplate  # noqa: F401
-        with pytest.raises(ImportError, match="SelectorPromptTemplate is not offered: .* Choose the PromptTemplate"):
+        with pytest.raises(ImportError, match=r"SelectorPromptTemplate is not offered: .* Choose the PromptTemplate"):
             from batonflow.llms.prompts import SelectorPromptTemplate  # noqa: F401
 
     def test_a_name_that_never_was_is_an_attribute_error(self) -> None:

@@ -1,0 +1,301 @@
+"""Tools for models that cannot call tools: how a prompt tells them to reason and act in words, and how it is read.
+
+A model writes either::
+
+    Thought: why a tool is needed
+    Action: the tool
+    Action Input: {"its": "arguments"}
+
+and is shown an ``Observation:``, or it ends with::
+
+    Thought: why it can answer
+    Answer: the answer
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import BaseModel
+
+from batonflow.llms.errors import StructuredOutputError
+from batonflow.llms.json_text import read_object
+from batonflow.llms.messages import ChatMessage, MessageRole
+from batonflow.llms.prompts.base import fill, placeholders
+from batonflow.llms.react_steps import (
+    ActionReasoningStep,
+    BaseReasoningStep,
+    ObservationReasoningStep,
+    ResponseReasoningStep,
+)
+from batonflow.llms.tool_protocol import ToolLike
+
+__all__ = [
+    "REACT_HEADER",
+    "REACT_HEADER_WITH_CONTEXT",
+    "ReActChatFormatter",
+    "ReActOutputParser",
+    "extract_final_response",
+    "extract_tool_use",
+    "parse_action_reasoning_step",
+]
+
+_TOOLS = """\
+You solve tasks by reasoning step by step and by using tools.
+
+## Tools
+
+These are the tools. Decide which of them to use and in what order; split the task where that helps.
+
+{tool_desc}
+"""
+
+_FORMS = """
+## How to write
+
+Write in the language of the user, without a code block around the whole message. Each message has one of two forms.
+
+To use a tool:
+
+Thought: which tool helps now, and why
+Action: the name of one tool out of: {tool_names}
+Action Input: its arguments as one JSON object, for example {{"text": "hello", "limit": 5}}
+
+Begin with Thought. JSON has double quotes. The line Action Input is needed for every Action; when the tool takes no \
+arguments, write Action Input: {{}}
+End the message there. The tool is then called, and you are shown what it returned, which you never write yourself:
+
+Observation: what the tool returned
+
+Use tools in this way for as long as you need them. When you know enough, or the tools cannot help, end with:
+
+Thought: I can answer without any more tools.
+Answer: the answer, or why there is none
+
+The conversation follows.
+"""
+
+REACT_HEADER = _TOOLS + _FORMS
+"""Tells a model of its tools, in ``{tool_desc}`` and ``{tool_names}``, and how to use them."""
+
+REACT_HEADER_WITH_CONTEXT = f"{_TOOLS}\n{{context}}\n{_FORMS}"
+"""The same with a ``{context}`` of one's own."""
+
+_IMPLICIT = "(Implicit) I can answer without any more tools!"
+_LONGEST_QUOTE = 500
+
+
+class ReActChatFormatter(BaseModel):
+    """Makes the messages that a model is shown from tools, conversation and the steps so far.
+
+    Args:
+        system_header: The system message; has ``{tool_desc}``, ``{tool_names}`` and maybe ``{context}``. Braces around
+            anything else are text.
+        context: What else the model should know. It is put after a header that has no ``{context}``.
+        observation_role: Who speaks when a tool's output is shown.
+
+    Example:
+        >>> formatter = ReActChatFormatter.from_defaults(context="You work for a port.")
+        >>> messages = formatter.format(tools, [ChatMessage("When is high tide?")])
+    """
+
+    system_header: str = REACT_HEADER
+    context: str = ""
+    observation_role: MessageRole = MessageRole.USER
+
+    @classmethod
+    def from_defaults(
+        cls,
+        system_header: str | None = None,
+        context: str | None = None,
+        observation_role: MessageRole = MessageRole.USER,
+    ) -> Self:
+        """A formatter with the header that fits.
+
+        Args:
+            system_header: Instead of the header that comes with this module.
+            context: What else the model should know.
+            observation_role: Who speaks when a tool's output is shown.
+        """
+        header = system_header or (REACT_HEADER_WITH_CONTEXT if context else REACT_HEADER)
+        return cls(system_header=header, context=context or "", observation_role=observation_role)
+
+    @classmethod
+    def from_context(cls, context: str) -> Self:
+        """The earlier form of ``from_defaults(context=...)``."""
+        return cls.from_defaults(system_header=REACT_HEADER_WITH_CONTEXT, context=context)
+
+    def format(
+        self,
+        tools: Sequence[ToolLike],
+        chat_history: Sequence[ChatMessage],
+        current_reasoning: Sequence[BaseReasoningStep] | None = None,
+    ) -> list[ChatMessage]:
+        """The system message, the conversation, and the steps as messages.
+
+        Args:
+            tools: What the model may use.
+            chat_history: The conversation.
+            current_reasoning: The steps since its last message.
+
+        Raises:
+            ValueError: A tool has no name.
+        """
+        values = {
+            "tool_desc": "\n".join(_description(tool) for tool in tools),
+            "tool_names": ", ".join(_name(tool) for tool in tools),
+            "context": self.context,
+        }
+        header = fill(self.system_header, values)
+        if self.context and "context" not in placeholders(self.system_header):
+            header = f"{header}\n\n{self.context}"
+        return [
+            ChatMessage(header, role=MessageRole.SYSTEM),
+            *chat_history,
+            *(self._shown(step) for step in current_reasoning or ()),
+        ]
+
+    def _shown(self, step: BaseReasoningStep) -> ChatMessage:
+        observed = isinstance(step, ObservationReasoningStep)
+        return ChatMessage(step.get_content(), role=self.observation_role if observed else MessageRole.ASSISTANT)
+
+
+def _name(tool: ToolLike) -> str:
+    name = tool.metadata.name
+    if name is None:
+        raise ValueError(f"{tool!r} has no name, by which a model could ask for it: give its metadata one")
+    return name
+
+
+def _description(tool: ToolLike) -> str:
+    arguments = json.dumps(tool.metadata.get_parameters_dict(), ensure_ascii=False)
+    return f"Tool: {_name(tool)}\nPurpose: {tool.metadata.description}\nArguments (JSON schema): {arguments}\n"
+
+
+def _label(name: str) -> str:
+    """A pattern of the word with its colon, which may be bold, and full-width as Chinese texts have it."""
+    return rf"(?:\*\*{name}(?:[:\uff1a]\*\*|\*\*[:\uff1a])|(?:\*\*)?{name}[:\uff1a])"
+
+
+# No pattern has two ways to match one text: the time grows with the length, whatever the text is.
+_LINE = r"^[ \t#]*+"
+_THOUGHT = re.compile(_label("Thought"))
+_LEADING_THOUGHT = re.compile(rf"[\s#]*+{_label('Thought')}")
+_MENTIONED_ACTION = re.compile(_label("Action"))
+_ACTION = re.compile(rf"{_LINE}{_label('Action')}[ \t]*+(?P<name>[^\n() ]*+)", re.MULTILINE)
+_ACTION_INPUT = re.compile(rf"{_LINE}{_label('Action Input')}", re.MULTILINE)
+_ANSWER = re.compile(rf"(?:{_LINE})?{_label('(?:Final )?Answer')}", re.MULTILINE)
+_NEXT = re.compile(
+    rf"{_LINE}(?:{'|'.join(_label(name) for name in ('Thought', 'Action', 'Observation', 'Answer'))})", re.MULTILINE
+)
+_FENCE = re.compile(rf"\s*+```\w*+[ \t]*+\n(?=\s*+{_label('Thought')})")
+
+
+def extract_tool_use(input_text: str) -> tuple[str, str, str]:
+    r"""Thought, tool and arguments of a message that asks for a tool; the arguments as they are written.
+
+    Only the first action counts: whatever a model makes up after it is not read.
+
+    Raises:
+        StructuredOutputError: No action is there, or other lines than its input in braces follow. It is a ValueError.
+
+    Example:
+        >>> extract_tool_use('Thought: I add.\nAction: add\nAction Input: {"a": 1}')
+        ('I add.', 'add', '{"a": 1}')
+    """
+    text = _without_fence(input_text)
+    action = _ACTION.search(text)
+    name = action["name"].strip("*`\"'") if action else ""
+    label = _ACTION_INPUT.search(text, action.end()) if action else None
+    if action is None or label is None or not name:
+        raise _no_tool_use(input_text)
+    first, last = text.find("{", label.end()), text.rfind("}")
+    following = _NEXT.search(text, action.end())
+    if not 0 <= first < last or (following is not None and following.start() < first):
+        raise _no_tool_use(input_text)
+    thought = text[: action.start()]
+    leading = _LEADING_THOUGHT.match(thought)
+    return thought[leading.end() if leading else 0 :].strip(), name, text[first : last + 1]
+
+
+def extract_final_response(input_text: str) -> tuple[str, str]:
+    r"""Thought and answer of a message that answers.
+
+    Raises:
+        StructuredOutputError: No answer after a thought is there. It is a ValueError.
+
+    Example:
+        >>> extract_final_response("Thought: I know.\nAnswer: 42")
+        ('I know.', '42')
+    """
+    text = _without_fence(input_text)
+    thought = _THOUGHT.search(text)
+    answer = _ANSWER.search(text, thought.end()) if thought else None
+    if thought is None or answer is None:
+        raise StructuredOutputError(f"Could not extract final answer from input text: {_quoted(input_text)}")
+    return text[thought.end() : answer.start()].strip(), text[answer.end() :].strip()
+
+
+def parse_action_reasoning_step(output: str) -> ActionReasoningStep:
+    r"""The step of a message that asks for a tool.
+
+    Raises:
+        StructuredOutputError: It asks for none, or its input cannot be read. It is a ValueError.
+
+    Example:
+        >>> parse_action_reasoning_step("Thought: I add.\nAction: add\nAction Input: {'a': 1}").action_input
+        {'a': 1}
+    """
+    thought, action, written = extract_tool_use(output)
+    try:
+        arguments = read_object(written)
+    except ValueError as err:
+        raise _no_tool_use(output, f"\nIts Action Input must be one JSON object in double quotes, but {err}.") from err
+    return ActionReasoningStep(thought=thought, action=action, action_input=arguments)
+
+
+class ReActOutputParser:
+    r"""Reads what a model writes.
+
+    Example:
+        >>> ReActOutputParser().parse("Thought: I know.\nAnswer: 42").is_done
+        True
+    """
+
+    def parse(self, output: str, is_streaming: bool = False) -> BaseReasoningStep:
+        """The step that a message is. An action before the answer counts; a message without any form is an answer.
+
+        Args:
+            output: The message.
+            is_streaming: Whether it is still being written.
+
+        Raises:
+            StructuredOutputError: The message begins one of the forms and does not keep it. It is a ValueError.
+        """
+        answer = _ANSWER.search(output)
+        action = _ACTION.search(output)
+        if action is None and answer is None:
+            action = _MENTIONED_ACTION.search(output)
+        if action is not None and (answer is None or action.start() < answer.start()):
+            return parse_action_reasoning_step(output)
+        if answer is not None:
+            thought, response = extract_final_response(output)
+            return ResponseReasoningStep(thought=thought, response=response, is_streaming=is_streaming)
+        if _THOUGHT.search(output) is not None:
+            raise StructuredOutputError(f"Could not parse output: {_quoted(output)}")
+        return ResponseReasoningStep(thought=_IMPLICIT, response=output, is_streaming=is_streaming)
+
+
+def _without_fence(text: str) -> str:
+    """The text without the code block that a model has put around the whole of it."""
+    fence = _FENCE.match(text)
+    return text[fence.end() :].rstrip().removesuffix("```") if fence else text
+
+
+def _no_tool_use(text: str, reason: str = "") -> StructuredOutputError:
+    return StructuredOutputError(f"Could not extract tool use from input text: {_quoted(text)}{reason}")
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
