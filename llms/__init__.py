@@ -64,11 +64,14 @@ from batonflow.llms.usage import Usage
 if TYPE_CHECKING:
     from batonflow.llms.anthropic import Anthropic
     from batonflow.llms.compatible import DeepSeek, Ollama, OpenAILike
+    from batonflow.llms.fallback import FallbackLLM
+    from batonflow.llms.limits import RateLimitedLLM, RateLimits
     from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
     from batonflow.llms.openai import OpenAI
     from batonflow.llms.openai_responses import OpenAIResponses
     from batonflow.llms.registry import llm_from
-    from batonflow.llms.scripted import ScriptedLLM, tool_call
+    from batonflow.llms.replay import RecordingLLM, ReplayLLM
+    from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
 
 __all__ = [
     "LLM",
@@ -92,6 +95,8 @@ __all__ = [
     "CustomLLM",
     "DeepSeek",
     "DocumentBlock",
+    "FallbackLLM",
+    "Faults",
     "FunctionCallingLLM",
     "ImageBlock",
     "IncompleteResponseError",
@@ -118,7 +123,11 @@ __all__ = [
     "OpenAIResponses",
     "OverloadedError",
     "RateLimitError",
+    "RateLimitedLLM",
+    "RateLimits",
+    "RecordingLLM",
     "RefusalError",
+    "ReplayLLM",
     "ReplayMissError",
     "ScriptExhaustedError",
     "ScriptedLLM",
@@ -137,12 +146,18 @@ __all__ = [
 _LAZY = {
     "Anthropic": "anthropic",
     "DeepSeek": "compatible",
+    "FallbackLLM": "fallback",
+    "Faults": "scripted",
     "MockFunctionCallingLLM": "mock",
     "MockLLM": "mock",
     "Ollama": "compatible",
     "OpenAI": "openai",
     "OpenAILike": "compatible",
     "OpenAIResponses": "openai_responses",
+    "RateLimitedLLM": "limits",
+    "RateLimits": "limits",
+    "RecordingLLM": "replay",
+    "ReplayLLM": "replay",
     "ScriptedLLM": "scripted",
     "llm_from": "registry",
     "tool_call": "scripted",

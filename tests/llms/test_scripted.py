@@ -1,10 +1,15 @@
 """ScriptedLLM and the mocks."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from batonflow.llms import (
     ChatMessage,
+    Faults,
     ImageBlock,
+    IncompleteResponseError,
     MockFunctionCallingLLM,
     MockLLM,
     RateLimitError,
@@ -195,3 +200,47 @@ class TestMockFunctionCallingLLM:
         assert (await llm.achat([message])).message.content == "see <image>picture!</image>"
         assert (await llm.achat([])).message.content == "<empty>"
         assert (await llm.achat([ChatMessage("done", role="tool")])).message.content == "Tool calls complete."
+
+
+class TestFaults:
+    """What goes wrong is decided by the seed, and a turn that goes wrong is given again."""
+
+    TURNS = (tool_call("add", a=1), [tool_call("add", a=2), tool_call("add", a=3)], "one two three four")
+
+    async def survive(self, faults: Faults) -> tuple[list[Any], list[str]]:
+        """Ask until the script is told, as a program that repeats what failed; what was answered, what went wrong."""
+        llm, answers, wrong = ScriptedLLM(self.TURNS, faults=faults), list[Any](), list[str]()
+        while llm.remaining:
+            try:
+                response = await llm.achat(ASK)
+            except (RateLimitError, IncompleteResponseError) as error:
+                wrong.append(type(error).__name__)
+                continue
+            calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
+            if any(call.invalid_arguments for call in calls):
+                wrong.append("malformed")
+                continue
+            assert len({call.tool_id for call in calls}) == len(calls)
+            answers.append([call.tool_kwargs for call in calls] or response.message.content)
+        return answers, wrong
+
+    async def test_a_program_that_survives_them_ends_as_without_them(self) -> None:
+        kinds: set[str] = set()
+        for seed in range(30):
+            faults = Faults(seed, rate_limited=0.3, cut=0.3, malformed=0.3, duplicate_ids=0.5)
+            answers, wrong = await self.survive(faults)
+            assert answers == [[{"a": 1}], [{"a": 2}, {"a": 3}], "one two three four"]
+            kinds |= set(wrong)
+        assert kinds == {"RateLimitError", "IncompleteResponseError", "malformed"}
+
+    async def test_the_same_seed_makes_the_same_faults(self) -> None:
+        def faults(seed: int) -> Faults:
+            return Faults(seed, rate_limited=0.4, cut=0.4)
+
+        assert await self.survive(faults(3)) == await self.survive(faults(3))
+        assert len({str(await self.survive(faults(seed))) for seed in range(8)}) > 1
+
+    async def test_slow_tokens(self) -> None:
+        stream = await ScriptedLLM(["one two"], faults=Faults(slow=1000)).astream_chat(ASK)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), timeout=0.05)
