@@ -6,8 +6,7 @@ from typing import Any, cast
 
 __all__ = ["read_object"]
 
-# Models break lines inside of strings.
-_decoder = json.JSONDecoder(strict=False)
+_decoder = json.JSONDecoder()
 
 # Every branch that begins also ends, at the latest with the text, and nothing is scanned twice: the time grows with the
 # length, whatever the text is.
@@ -16,7 +15,7 @@ _TOKEN = re.compile(
     rf"""
       (?P<string> "(?:[^"\\]++|\\.)*+"?+ | '(?:[^'\\]++|\\.)*+'?+ )
     | (?P<skipped> {_SKIPPED} | ,(?=(?:\s++|{_SKIPPED})*+[}}\]]) )
-    | (?P<number> \d[\w.]*+(?:(?<=[eE])[+-]\d++)? )
+    | (?P<number> \d[\w.]*+ )
     | (?P<word> [^\W\d]\w*+ )
     """,
     re.VERBOSE | re.DOTALL,

@@ -71,8 +71,7 @@ class PromptMixin(ABC):
                 of_parts.setdefault(part, {})[name] = template
             else:
                 own[key] = template
-        if own:
-            self._update_prompts(own)
+        self._update_prompts(own)
         parts = self._get_prompt_modules()
         for part, prompts in of_parts.items():
             parts[part].update_prompts(prompts)

@@ -71,6 +71,15 @@ def test_what_could_only_be_read_in_part_is_refused(text: str) -> None:
         read_object(text)
 
 
+def test_numbers_that_are_none_are_read_from_both_languages() -> None:
+    assert all(math.isnan(number) for number in read_object("{'a': nan, \"b\": NaN}").values())
+
+
+def test_nesting_deeper_than_python_can_follow_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_object('{"a": ' * 100_000 + "1" + "}" * 100_000)
+
+
 @given(OBJECTS)
 def test_json_and_python_literals_are_read_exactly(value: dict[str, Any]) -> None:
     assert read_object(json.dumps(value)) == value

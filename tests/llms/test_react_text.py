@@ -229,8 +229,9 @@ class TestAnyText:
     @pytest.mark.parametrize(
         "piece",
         [
-            "Thought: ", "\nAction: ", "\nAction: a", "\nAction Input: ", "\nAction: a\nAction Input: ", "Answer:",
-            "\n", " ", "\n ", "#", "\n#", "*", "**", "Final ", "Answer", "`", "```\n", "{", "}", "{}", '{"a":', "'", "\\'",
+            "Thought: ", "\nAction: ", "\nAction: a", "\nAction Input: ", "\nAction: a\nAction Input: ",
+            "Answer:", "\n", " ", "\n ", "#", "\n#", "*", "**", "Final ", "Answer", "`",
+            "```\n", "{", "}", "{}", '{"a":', "'", "\\'",
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("begin", ["", "Thought: ", "Thought: x\nAction: a\nAction Input: {"])

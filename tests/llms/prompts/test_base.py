@@ -106,7 +106,9 @@ class TestPromptTemplate:
         more = template.partial_format(b=2)
         assert more.format() == "1 2"
         assert more.format(a="won") == "won 2"
+        more.metadata["version"] = 2
         assert template.format() == "1 {b}"
+        assert "version" not in template.metadata
         assert isinstance(more, PromptTemplate)
 
     @given(BRACED_TEXT, st.dictionaries(NAMES, st.text(max_size=5)), st.dictionaries(NAMES, st.text(max_size=5)))
@@ -125,6 +127,7 @@ class TestPromptTemplate:
             function_mappings={"number": lambda context_str, **_: len(context_str)},
         )
         assert template.format(context_str="tides") == "tides in 5"
+        assert template.format(context_str="tides", number="computed all the same") == "tides in 5"
 
     def test_a_parser_and_a_wrapper_have_the_last_word(self) -> None:
         class Shouting:
