@@ -16,8 +16,8 @@ say = @printf '\n== %s\n' "$(1)"
 GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static lint types imports packaging contract bench mutants compat soak test-local lock \
-	clean python gone
+.PHONY: help demo test check static lint types imports packaging contract bench bench-models mutants compat soak \
+	test-local lock clean python gone
 
 help: ## say what there is
 	@echo "make <what>, where what is one of"
@@ -64,6 +64,10 @@ contract: $(VENV)/.test ## items of the contract that no test shows
 bench: $(VENV)/.test ## the figures of docs/performance.md
 	$(call say,benchmarks)
 	PYTHONPATH=. $(PY) benchmarks/run.py $(ARGS)
+
+bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the figures of docs/models.md
+	$(call say,benchmarks of the models)
+	PYTHONPATH=. $(PY) benchmarks/models.py $(ARGS)
 
 mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
 	$(call say,mutants)

@@ -20,6 +20,7 @@ import platform
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -196,8 +197,8 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def heading(peer: str | None, dirty: bool) -> str:
-    versions = ["pydantic"] if peer is None else ["pydantic", "llama-index-workflows"]
+def heading(peer: str | None, dirty: bool, also: Sequence[str] = ()) -> str:
+    versions = ["pydantic", *also] if peer is None else ["pydantic", "llama-index-workflows", *also]
     code = "import importlib.metadata as m, sys; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
     named = subprocess.run([peer or sys.executable, "-c", code, *versions], capture_output=True, text=True, check=True)
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())

@@ -32,6 +32,7 @@ _ROLES = {
     MessageRole.FUNCTION: "tool",
 }
 
+_NOTHING: dict[str, Any] = {}
 _REASONS = {"function_call": "tool_calls"}
 
 # Lifetimes that OpenAI has for a cached prefix; others are left to it.
@@ -177,7 +178,9 @@ class _Reader:
 
     def _delta(self, delta: Any, chunk: Any) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+        # Asked of the dict, not of the object: an attribute that is not there costs more than all the rest.
+        more = delta.model_extra or _NOTHING
+        thought = more.get("reasoning_content") or more.get("reasoning")
         if thought:
             self._thoughts.append(thought)
             events.append(ThinkingDelta(text=thought, raw=chunk))
@@ -185,10 +188,9 @@ class _Reader:
             events.append(self._thought(chunk))
         if delta.content:
             events.append(TextDelta(text=delta.content, raw=chunk))
-        refusal = getattr(delta, "refusal", None)
-        if refusal:
+        if delta.refusal:
             self._refused = True
-            events.append(TextDelta(text=refusal, raw=chunk))
+            events.append(TextDelta(text=delta.refusal, raw=chunk))
         for call in delta.tool_calls or ():
             function = call.function
             events.append(
@@ -231,7 +233,7 @@ async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
 
 def _extra(call: Any) -> dict[str, Any] | None:
     """What a server adds to a call and wants back with it."""
-    extra = getattr(call, "extra_content", None)
+    extra = (call.model_extra or _NOTHING).get("extra_content")
     return None if extra is None else {"extra_content": extra}
 
 
