@@ -7,12 +7,10 @@ writes one of the methods of the public family instead. Whatever is written, all
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, TypeVar, cast
-
-from pydantic import BaseModel, ConfigDict
 
 from batonflow.llms._bridge import iterate_sync, run_sync
 from batonflow.llms.answer import fold
@@ -30,6 +28,7 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
+from batonflow.llms.predicting import Predicting, Watch
 from batonflow.llms.stream import (
     BlockDone,
     ChatRequest,
@@ -118,22 +117,22 @@ def _final_sync(items: Iterator[_T]) -> _T | None:
     return last
 
 
-class LLM(BaseModel, ABC):
+class LLM(Predicting):
     """A language model.
 
     Subclasses provide :attr:`metadata` and one of ``_stream``, ``astream_chat``, ``achat``, ``stream_chat``, ``chat``,
     ``astream_complete``, ``acomplete``, ``stream_complete``, ``complete``; the rest derives from the first of these
     that is there. A subclass that provides none is refused with a TypeError when it is defined.
 
+    Prompts, structured answers and single calls of tools are in :class:`~batonflow.llms.predicting.Predicting`:
+    ``predict``, ``structured_predict``, ``predict_and_call``, their asynchronous and streaming forms,
+    ``as_structured_llm``, and the fields they look at.
+
     Args:
-        system_prompt: Kept for programs that read it; agents have a system prompt of their own.
         messages_to_prompt: How a conversation becomes one text, for models that only complete.
         completion_to_prompt: How a prompt is dressed for such a model.
         callback_manager: Accepted and kept; use instrumentation instead.
         rate_limiter: Accepted and kept.
-        output_parser: Accepted and kept.
-        pydantic_program_mode: Accepted and kept.
-        query_wrapper_prompt: Accepted and kept.
 
     Example:
         >>> class Echo(LLM):
@@ -146,16 +145,10 @@ class LLM(BaseModel, ABC):
         'hello'
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
-
-    system_prompt: str | None = None
     messages_to_prompt: Any = None
     completion_to_prompt: Any = None
     callback_manager: Any = None
     rate_limiter: Any = None
-    output_parser: Any = None
-    pydantic_program_mode: Any = None
-    query_wrapper_prompt: Any = None
 
     _origins: ClassVar[dict[str, str | None]] = {}
     _completes: ClassVar[bool] = False
@@ -255,10 +248,24 @@ class LLM(BaseModel, ABC):
     def _prompt(self, messages: Sequence[ChatMessage]) -> str:
         return cast("str", (self.messages_to_prompt or messages_to_prompt)(list(messages)))
 
-    async def _native(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatResponseAsyncGen:
+    @property
+    def _watchable(self) -> bool:
+        # Whoever overrides astream_chat means it to be called.
+        return self._origins["astream_chat"] == _NATIVE and getattr(self.astream_chat, "__func__", None) is _ASTREAM
+
+    def _watched_chat(
+        self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
+    ) -> ChatResponseAsyncGen:
+        return self._native(messages, kwargs, watch)
+
+    async def _native(
+        self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch | None = None
+    ) -> ChatResponseAsyncGen:
         """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
         name = self.metadata.model_name
         events = self._stream(self._request(messages, kwargs))
+        if watch is not None:
+            events = _watched(events, watch)
         if not _dispatcher.enabled:
             async with aclosing(fold(events, vendor=self.class_name(), model=name)) as responses:
                 async for response in responses:
@@ -427,6 +434,16 @@ class LLM(BaseModel, ABC):
             case _:
                 for response in self.stream_chat([ChatMessage(prompt)], **kwargs):
                     yield _to_completion(response)
+
+
+_ASTREAM = LLM.astream_chat
+
+
+async def _watched(events: AsyncGenerator[StreamEvent, None], watch: Watch) -> AsyncGenerator[StreamEvent, None]:
+    async with aclosing(events):
+        async for event in events:
+            watch(event)
+            yield event
 
 
 def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:

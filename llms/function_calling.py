@@ -8,6 +8,8 @@ from typing import Any
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
+from batonflow.llms.predict_and_call import AgentChatResponse, called
+from batonflow.llms.predicting import Watch
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 
 __all__ = ["FunctionCallingLLM"]
@@ -123,6 +125,15 @@ class FunctionCallingLLM(LLM):
         )
         return await self.astream_chat(**prepared)
 
+    def _watched_calls(
+        self, tools: Sequence[Any], messages: list[ChatMessage], options: dict[str, Any], watch: Watch
+    ) -> ChatResponseAsyncGen | None:
+        # Whoever overrides one of these means it to be called.
+        if not self._watchable or getattr(self.astream_chat_with_tools, "__func__", None) is not _WITH_TOOLS:
+            return None
+        prepared = self._prepare(tools, None, messages, False, False, True, options)
+        return self._watched_chat(prepared.pop("messages"), prepared, watch)
+
     def chat_with_tools(
         self,
         tools: Sequence[Any],
@@ -178,3 +189,31 @@ class FunctionCallingLLM(LLM):
                 model=self.metadata.model_name,
             )
         return selections
+
+    async def apredict_and_call(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        **kwargs: Any,
+    ) -> AgentChatResponse:
+        """Let the model choose a tool, call it, and give back its output; see ``LLM.apredict_and_call``."""
+        if not self.metadata.is_function_calling_model:
+            return await super().apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs)
+        parallel = kwargs.pop("allow_parallel_tool_calls", False)
+        needs_call = kwargs.pop("error_on_no_tool_call", True)
+        needs_success = kwargs.pop("error_on_tool_error", False)
+        response = await self.achat_with_tools(
+            tools,
+            user_msg=user_msg,
+            chat_history=None if chat_history is None else list(chat_history),
+            verbose=verbose,
+            allow_parallel_tool_calls=parallel,
+            **kwargs,
+        )
+        calls = self.get_tool_calls_from_response(response, error_on_no_tool_call=needs_call)
+        return await called(tools, response, calls, parallel, needs_success)
+
+
+_WITH_TOOLS = FunctionCallingLLM.astream_chat_with_tools

@@ -269,17 +269,27 @@ class TestStreams:
         assert responses[-1].stop_reason == "stop"
         assert (await Native().achat(ASK)).delta is None
 
-    @pytest.mark.parametrize(("said", "state"), [(["half"], "half way"), ([], "before it began")])
-    async def test_a_stream_without_its_terminal_mark_is_an_error(self, said: list[str], state: str) -> None:
+    @pytest.mark.parametrize(
+        ("said", "state", "retryable"), [(["half"], "half way", False), ([], "before it began", True)]
+    )
+    async def test_a_stream_without_its_terminal_mark_is_an_error(
+        self, said: list[str], state: str, retryable: bool
+    ) -> None:
         class Broken(Named, LLM):
             async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
                 for text in said:
                     yield TextDelta(text=text)
 
         with pytest.raises(IncompleteResponseError, match=state) as error:
-            await Broken().achat(ASK)
-        assert error.value.retryable
+            async for _ in await Broken().astream_chat(ASK):
+                pass
+        # Once a part has been shown, asking again would show it twice.
+        assert error.value.retryable is retryable
         assert error.value.model == "test"
+        with pytest.raises(IncompleteResponseError, match=state) as error:
+            await Broken().achat(ASK)
+        # Who waits for the whole answer has been shown nothing.
+        assert error.value.retryable
 
     async def test_leaving_a_stream_ends_the_adapter_s_request(self) -> None:
         ended: list[bool] = []

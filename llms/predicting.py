@@ -1,0 +1,545 @@
+"""What every model can do with a prompt: answer it in words, answer it in a form, or call a tool for it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._vendor import load
+from batonflow.llms.errors import LLMConfigurationError
+from batonflow.llms.messages import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    LLMMetadata,
+    MessageRole,
+)
+from batonflow.llms.partial import GrowingObject, PartialModel
+from batonflow.llms.predict_and_call import AgentChatResponse, conversation, react_step
+from batonflow.llms.prompts.base import BasePromptTemplate, PromptTemplate
+from batonflow.llms.stream import StreamEvent, ToolCallDelta
+from batonflow.llms.structured import Form, Outcome, Way, ask_until_it_fits
+from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.llms.types import Model, PydanticProgramMode, TokenAsyncGen, TokenGen
+from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.instrumentation.events.llm import (
+    LLMPredictEndEvent,
+    LLMPredictStartEvent,
+    LLMStructuredPredictEndEvent,
+    LLMStructuredPredictInProgressEvent,
+    LLMStructuredPredictStartEvent,
+)
+
+if TYPE_CHECKING:
+    from batonflow.llms.structured_llm import StructuredLLM
+
+__all__ = ["Predicting"]
+
+_dispatcher = get_dispatcher(__name__)
+
+# Decided by the way in which the form is reached.
+_NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
+
+Watch = Callable[[StreamEvent], None]
+_SoFar = Callable[[ChatResponse], dict[str, Any] | None]
+
+
+class Predicting(BaseModel, ABC):
+    """The part of ``LLM`` that is made of chat and completion.
+
+    Args:
+        system_prompt: Stands before every prompt here; agents have a system prompt of their own.
+        query_wrapper_prompt: For models that only complete: a template around the prompt, with ``{query_str}``.
+        output_parser: Its ``format`` and ``parse`` are applied to prompts and answers in words.
+        pydantic_program_mode: How the form of a structured answer is reached (see ``PydanticProgramMode``).
+        structured_retries: How often a model whose structured answer does not fit is told so and asked again.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+
+    system_prompt: str | None = None
+    query_wrapper_prompt: Any = None
+    output_parser: Any = None
+    pydantic_program_mode: Any = PydanticProgramMode.DEFAULT
+    structured_retries: int = Field(default=2, ge=0)
+
+    @property
+    @abstractmethod
+    def metadata(self) -> LLMMetadata:
+        """What is known of the model."""
+
+    @property
+    @abstractmethod
+    def native_output_schema(self) -> bool:
+        """Whether the vendor can hold an answer to a JSON schema."""
+
+    @property
+    @abstractmethod
+    def _watchable(self) -> bool:
+        """Whether ``_watched_chat`` shows the events of the stream."""
+
+    @abstractmethod
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Send a conversation and wait for the whole answer."""
+
+    @abstractmethod
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        """Send a conversation; the answer comes in pieces."""
+
+    @abstractmethod
+    def _watched_chat(
+        self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
+    ) -> ChatResponseAsyncGen:
+        """The same, each event of the stream being shown to ``watch``."""
+
+    @abstractmethod
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Complete a prompt."""
+
+    @abstractmethod
+    async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
+        """Complete a prompt in pieces."""
+
+    # Words
+
+    @_dispatcher.span
+    async def apredict(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> str:
+        """Fill in a prompt and wait for the answer.
+
+        Args:
+            prompt: The template; a text without arguments is taken as it is.
+            **prompt_args: Values for its placeholders.
+
+        Raises:
+            LLMError: One of its subclasses.
+
+        Example:
+            >>> await llm.apredict(PromptTemplate("Name a {thing}."), thing="tide")
+        """
+        _announce(prompt, prompt_args)
+        if self.metadata.is_chat_model:
+            output = (await self.achat(self._prompt_messages(prompt, prompt_args))).message.content or ""
+        else:
+            output = (await self.acomplete(self._prompt_text(prompt, prompt_args), formatted=True)).text
+        if self.output_parser is not None:
+            output = str(self.output_parser.parse(output))
+        if _dispatcher.enabled:
+            _dispatcher.event(LLMPredictEndEvent(output=output))
+        return output
+
+    def predict(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> str:
+        """The same as :meth:`apredict` for synchronous code."""
+        return run_sync(self.apredict(prompt, **prompt_args))
+
+    async def astream(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> TokenAsyncGen:
+        """Fill in a prompt; the answer comes in pieces of text. Await the call, then iterate.
+
+        Args:
+            prompt: The template; a text without arguments is taken as it is.
+            **prompt_args: Values for its placeholders.
+
+        Raises:
+            NotImplementedError: There is an output parser, which wants the whole answer.
+
+        Example:
+            >>> async for token in await llm.astream("Tell me of the tides."):
+            ...     print(token, end="")
+        """
+        if self.output_parser is not None or getattr(prompt, "output_parser", None) is not None:
+            raise NotImplementedError("an output parser wants the whole answer: use predict, or take the parser out")
+        return self._tokens(prompt, prompt_args)
+
+    def stream(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> TokenGen:
+        """The same as :meth:`astream` for synchronous code; the call returns the generator at once."""
+        return iterate_sync(run_sync(self.astream(prompt, **prompt_args)))
+
+    async def _tokens(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> TokenAsyncGen:
+        _announce(prompt, prompt_args)
+        written: list[str] = []
+        text: str | None = None
+        if self.metadata.is_chat_model:
+            response: ChatResponse | None = None
+            async for response in await self.astream_chat(self._prompt_messages(prompt, prompt_args)):
+                if response.delta:
+                    written.append(response.delta)
+                    yield response.delta
+            text = response and response.message.content
+        else:
+            completions = await self.astream_complete(self._prompt_text(prompt, prompt_args), formatted=True)
+            async for completion in completions:
+                text = completion.text
+                if completion.delta:
+                    written.append(completion.delta)
+                    yield completion.delta
+        if text and not written:
+            # A model that does not say what is new in a piece.
+            written.append(text)
+            yield text
+        if _dispatcher.enabled:
+            _dispatcher.event(LLMPredictEndEvent(output="".join(written)))
+
+    def _prompt_messages(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> list[ChatMessage]:
+        messages = self._form_messages(prompt, prompt_args)
+        return messages if self.output_parser is None else self.output_parser.format_messages(messages)
+
+    def _form_messages(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> list[ChatMessage]:
+        if isinstance(prompt, str):
+            messages = [ChatMessage(_filled(prompt, prompt_args))]
+        else:
+            messages = prompt.format_messages(llm=self, **prompt_args)
+        return self._after_system_prompt(messages)
+
+    def _after_system_prompt(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        system = [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)] if self.system_prompt else []
+        return [*system, *messages]
+
+    def _prompt_text(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> str:
+        text = _filled(prompt, prompt_args) if isinstance(prompt, str) else prompt.format(llm=self, **prompt_args)
+        if self.output_parser is not None:
+            text = self.output_parser.format(text)
+        if self.system_prompt:
+            text = f"{self.system_prompt}\n\n{text}"
+        return text if self.query_wrapper_prompt is None else self.query_wrapper_prompt.format(query_str=text)
+
+    # Forms
+
+    async def astructured_predict(
+        self,
+        output_cls: type[Model],
+        prompt: BasePromptTemplate | str,
+        llm_kwargs: dict[str, Any] | None = None,
+        **prompt_args: Any,
+    ) -> Model:
+        """Fill in a prompt and have it answered as an instance of a pydantic model.
+
+        An answer that does not fit goes back to the model with what is wrong, ``structured_retries`` times.
+
+        Args:
+            output_cls: What the answer is to be an instance of.
+            prompt: The template; a text without arguments is taken as it is.
+            llm_kwargs: Options of the call.
+            **prompt_args: Values for the prompt's placeholders.
+
+        Raises:
+            TypeError: ``output_cls`` is no pydantic model class.
+            StructuredOutputError: The answer does not fit; pydantic's error is the cause. It is a ValueError.
+            RefusalError: The model declines.
+            NoToolCallError: The model was to call a tool and did not. It is a ValueError.
+            LLMError: Another of its subclasses.
+
+        Example:
+            >>> song = await llm.astructured_predict(Song, PromptTemplate("A song of {topic}"), topic="tides")
+        """
+        messages = self._form_messages(prompt, prompt_args)
+        outcome: Outcome[Model] | None = None
+        async for piece in self._structured(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args):
+            if isinstance(piece, Outcome):
+                outcome = piece
+        assert outcome is not None  # it ends with an outcome or an error
+        return outcome.output
+
+    def structured_predict(
+        self,
+        output_cls: type[Model],
+        prompt: BasePromptTemplate | str,
+        llm_kwargs: dict[str, Any] | None = None,
+        **prompt_args: Any,
+    ) -> Model:
+        """The same as :meth:`astructured_predict` for synchronous code."""
+        return run_sync(self.astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args))
+
+    async def astream_structured_predict(
+        self,
+        output_cls: type[Model],
+        prompt: BasePromptTemplate | str,
+        llm_kwargs: dict[str, Any] | None = None,
+        **prompt_args: Any,
+    ) -> AsyncGenerator[Model | PartialModel, None]:
+        """The same in pieces. Await the call, then iterate.
+
+        Args:
+            output_cls: What the answer is to be an instance of.
+            prompt: The template; a text without arguments is taken as it is.
+            llm_kwargs: Options of the call.
+            **prompt_args: Values for the prompt's placeholders.
+
+        Returns:
+            A generator of partial models, whose fields are None until they have arrived, and last of the validated
+            instance. When an answer did not fit and the model is asked again, the partial models begin anew.
+
+        Example:
+            >>> async for song in await llm.astream_structured_predict(Song, "A song of the tides"):
+            ...     print(song.title)
+        """
+        Form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
+        return self._outputs(output_cls, prompt, llm_kwargs or {}, prompt_args)
+
+    def stream_structured_predict(
+        self,
+        output_cls: type[Model],
+        prompt: BasePromptTemplate | str,
+        llm_kwargs: dict[str, Any] | None = None,
+        **prompt_args: Any,
+    ) -> Generator[Model | PartialModel, None, None]:
+        """The same as :meth:`astream_structured_predict` for synchronous code."""
+        return iterate_sync(run_sync(self.astream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)))
+
+    async def _outputs(
+        self,
+        output_cls: type[Model],
+        prompt: BasePromptTemplate | str,
+        options: dict[str, Any],
+        prompt_args: dict[str, Any],
+    ) -> AsyncGenerator[Model | PartialModel, None]:
+        messages = self._form_messages(prompt, prompt_args)
+        pieces = self._structured(output_cls, messages, options, stream=True, template=prompt, args=prompt_args)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece.output if isinstance(piece, Outcome) else piece
+
+    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "StructuredLLM":
+        """A model that gives every answer as an instance of ``output_cls``.
+
+        Args:
+            output_cls: What answers are to be instances of.
+            **kwargs: Fields of the new model.
+
+        Raises:
+            TypeError: ``output_cls`` is no pydantic model class.
+
+        Example:
+            >>> song = (await llm.as_structured_llm(Song).achat([ChatMessage("A song of the tides")])).raw
+        """
+        Form(output_cls)
+        made = load("batonflow.llms.structured_llm").StructuredLLM(llm=self, output_cls=output_cls, **kwargs)
+        return cast("StructuredLLM", made)
+
+    @_dispatcher.span
+    async def _structured(
+        self,
+        output_cls: type[Model],
+        messages: Sequence[ChatMessage],
+        options: dict[str, Any],
+        *,
+        stream: bool = False,
+        template: Any = None,
+        args: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
+        """The answer to ``messages`` in the form of ``output_cls``: partial models if streamed, then the outcome."""
+        form = Form(output_cls)
+        way = self._way(form)
+        options = {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
+        if _dispatcher.enabled:
+            _dispatcher.event(
+                LLMStructuredPredictStartEvent(output_cls=output_cls, template=template, template_args=args)
+            )
+        asking = self._pieces if stream else self._whole
+        pieces = ask_until_it_fits(
+            form,
+            way,
+            messages,
+            partial(asking, form, way, options),
+            self._calls_in,
+            retries=self.structured_retries,
+            model=self.metadata.model_name,
+        )
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if _dispatcher.enabled:
+                    _dispatcher.event(
+                        LLMStructuredPredictEndEvent(output=piece.output)
+                        if isinstance(piece, Outcome)
+                        else LLMStructuredPredictInProgressEvent(output=piece)
+                    )
+                yield piece
+
+    def _way(self, form: Form[Any]) -> Way:
+        """The best way to ``form``, or the one that ``pydantic_program_mode`` says."""
+        given = self.pydantic_program_mode
+        try:
+            # Programs have enums of their own with the same words.
+            mode = PydanticProgramMode(getattr(given, "value", given) or "default")
+        except ValueError:
+            mode = None
+        takes_tools = self.metadata.is_function_calling_model and hasattr(self, "achat_with_tools")
+        native = self.native_output_schema and form.native is not None
+        match mode:
+            case PydanticProgramMode.DEFAULT:
+                return "native" if native else "function" if takes_tools else "llm"
+            case PydanticProgramMode.NATIVE if native:
+                return "native"
+            case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI if takes_tools:
+                return "function"
+            case PydanticProgramMode.LLM:
+                return "llm"
+            case PydanticProgramMode.NATIVE if self.native_output_schema:
+                reason = f"the schema of {form.title} has no strict form (free keys, for instance)"
+            case PydanticProgramMode.NATIVE:
+                reason = "the model cannot be held to a schema"
+            case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI:
+                reason = "the model does not take tools"
+            case _:
+                reason = "there is no such way here"
+        raise LLMConfigurationError(
+            f"pydantic_program_mode is {getattr(given, 'value', given)!r}, but {reason}; leave it at 'default' for the "
+            "best way there is, or set one of native, function, llm",
+            model=self.metadata.model_name,
+        )
+
+    def _calls_in(self, response: ChatResponse) -> Sequence[ToolSelection]:
+        own: Any = getattr(self, "get_tool_calls_from_response", None)
+        if own is None:
+            return tool_selections(response.message)
+        return cast("Sequence[ToolSelection]", own(response, error_on_no_tool_call=False))
+
+    async def _whole(
+        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
+    ) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        if way == "function":
+            with_tools = cast("Any", self).achat_with_tools
+            yield await with_tools(tools=[form.tool], chat_history=messages, tool_required=True, **options)
+        else:
+            yield await self.achat(messages, **_held(form, way), **options)
+
+    async def _pieces(
+        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
+    ) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        responses, so_far, marks_end = await self._opened(form, way, options, messages)
+        response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
+        try:
+            async for response in responses:
+                if waiting is not None:
+                    yield waiting
+                value = so_far(response)
+                waiting = None if value is None else form.partial(value)
+                # Where no end is marked the last piece may be the whole answer, of which there is no part to show.
+                if waiting is not None and marks_end:
+                    yield waiting
+                    waiting = None
+        finally:
+            close = getattr(responses, "aclose", None)
+            if close is not None:
+                await close()
+        yield response
+
+    async def _opened(
+        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
+    ) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
+        """The answer in pieces, what tells the object so far if a piece shows more of it, and whether the end shows."""
+        growing = GrowingObject()
+        if way != "function":
+            responses = await self.astream_chat(messages, **_held(form, way), **options)
+            return responses, lambda response: growing.add(response.delta or "").news(), self._watchable
+        watched = self._watched_calls([form.tool], messages, options, _arguments_into(growing))
+        if watched is not None:
+            return watched, lambda _: growing.news(), True
+        with_tools = cast("Any", self).astream_chat_with_tools
+        responses = await with_tools(tools=[form.tool], chat_history=messages, tool_required=True, **options)
+        return responses, self._arguments_in(form), False
+
+    def _arguments_in(self, form: Form[Any]) -> _SoFar:
+        shown: dict[str, Any] = {}
+
+        def so_far(response: ChatResponse) -> dict[str, Any] | None:
+            nonlocal shown
+            call = form.chosen(self._calls_in(response))
+            if call is None or call.tool_kwargs == shown:
+                return None
+            shown = call.tool_kwargs
+            return shown
+
+        return so_far
+
+    def _watched_calls(
+        self,
+        tools: Sequence[Any],  # noqa: ARG002 - for models that take them
+        messages: list[ChatMessage],  # noqa: ARG002
+        options: dict[str, Any],  # noqa: ARG002
+        watch: Watch,  # noqa: ARG002
+    ) -> ChatResponseAsyncGen | None:
+        """The answer to a request that demands a call, ``watch`` seeing its events; None when they cannot be seen."""
+        return None
+
+    # Tools
+
+    async def apredict_and_call(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,  # noqa: ARG002 - part of the contract; there is nothing to print
+        **kwargs: Any,
+    ) -> AgentChatResponse:
+        """Let the model choose a tool, call it, and give back its output; one step, without the model seeing it.
+
+        A model that takes no tools is told of them in words (see ``batonflow.llms.react_text``).
+
+        Args:
+            tools: What it may use.
+            user_msg: The next message, after ``chat_history``.
+            chat_history: The conversation so far.
+            verbose: Kept for the contract.
+            **kwargs: ``react_chat_formatter`` and ``output_parser``; for models that take tools
+                ``allow_parallel_tool_calls``, ``error_on_no_tool_call`` and ``error_on_tool_error``; and options of
+                the call.
+
+        Returns:
+            The tool's output, or the model's answer if it needed none. A tool that fails gives an output that says so.
+
+        Raises:
+            NoToolCallError: A call was demanded and none came. It is a ValueError.
+            ToolCallError: Several calls where one is allowed. It is a ValueError.
+
+        Example:
+            >>> print(await llm.apredict_and_call([add], "What is 2 + 40?"))
+        """
+        formatter, parser = kwargs.pop("react_chat_formatter", None), kwargs.pop("output_parser", None)
+        for name in (*_NOT_OPTIONS, "error_on_no_tool_call", "error_on_tool_error"):
+            kwargs.pop(name, None)
+        messages = conversation(user_msg, chat_history)
+        return await react_step(partial(self.achat, **kwargs), tools, messages, formatter, parser)
+
+    def predict_and_call(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        **kwargs: Any,
+    ) -> AgentChatResponse:
+        """The same as :meth:`apredict_and_call` for synchronous code."""
+        return run_sync(self.apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs))
+
+
+def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> None:
+    if _dispatcher.enabled:
+        _dispatcher.event(LLMPredictStartEvent(template=prompt, template_args=prompt_args))
+
+
+def _filled(text: str, values: dict[str, Any]) -> str:
+    # Without values a text is no template, and its double braces are double braces.
+    return PromptTemplate(text).format(**values) if values else text
+
+
+def _held(form: Form[Any], way: Way) -> dict[str, Any]:
+    return {"output_schema": form.native} if way == "native" else {}
+
+
+def _arguments_into(growing: GrowingObject) -> Watch:
+    """Puts the arguments of the first call into ``growing``."""
+    first: int | None = None
+
+    def watch(event: StreamEvent) -> None:
+        nonlocal first
+        if isinstance(event, ToolCallDelta):
+            first = event.index if first is None else first
+            if event.index == first:
+                growing.add(event.arguments)
+
+    return watch

@@ -1,0 +1,357 @@
+"""Answers in a form: what a model is told of it, how its answer is read, and how it is asked again.
+
+A pydantic model class is the form. A model reaches it in one of three ways: the vendor holds the answer to the JSON
+schema, the answer is the arguments of a tool call, or the schema stands in the prompt. Whatever the way, the answer is
+validated here, and what is wrong with it goes back to the model.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Literal, Self, cast
+
+from pydantic import BaseModel, RootModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from batonflow.llms.blocks import TextBlock
+from batonflow.llms.errors import NoToolCallError, RefusalError, StructuredOutputError
+from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.partial import PartialModel, objects_in, partial_of
+from batonflow.llms.stream import OutputSchema
+from batonflow.llms.strict_schema import strict_schema
+from batonflow.llms.tool_protocol import ToolSelection
+from batonflow.llms.types import Model
+from batonflow.llms.usage import Usage
+
+__all__ = ["Ask", "Form", "FormTool", "Outcome", "Way", "ask_until_it_fits"]
+
+Way = Literal["native", "function", "llm"]
+"""How the form is reached; the words of ``PydanticProgramMode``."""
+
+Ask = Callable[[list[ChatMessage]], AsyncGenerator[PartialModel | ChatResponse, None]]
+"""Sends a conversation: partial answers if they are wanted, and last the response."""
+
+_LONGEST_NAME = 64
+_LONGEST_VALUE = 100
+_LONGEST_ANSWER = 2000
+_MOST_PROBLEMS = 20
+_REFUSED = ("refusal", "content_filter")
+
+
+@dataclass(frozen=True)
+class FormTool:
+    """A tool of which only the arguments matter; nobody calls it.
+
+    Args:
+        name: Of the form.
+        description: For the model.
+        fn_schema: The class of the arguments.
+        parameters: Their JSON schema.
+    """
+
+    name: str
+    description: str
+    fn_schema: type[BaseModel]
+    parameters: dict[str, Any]
+
+    @property
+    def metadata(self) -> Self:
+        """The tool itself, which has all that is read of a tool."""
+        return self
+
+    def get_name(self) -> str:
+        """The name."""
+        return self.name
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self.parameters
+
+    def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:  # noqa: ARG002 - the contract's
+        """The tool in the form of OpenAI's API."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+class UnfitError(Exception):
+    """An answer does not fit; the message is for the model.
+
+    Args:
+        problems: What is wrong.
+        answer: The answer.
+    """
+
+    def __init__(self, problems: str, answer: str) -> None:
+        super().__init__(problems)
+        self.answer = answer
+
+
+class Form(Generic[Model]):
+    """The form of an answer.
+
+    Args:
+        output_cls: What the answer is to be an instance of.
+
+    Raises:
+        TypeError: It is no pydantic model class.
+    """
+
+    def __init__(self, output_cls: type[Model]) -> None:
+        given: Any = output_cls
+        if not (isinstance(given, type) and issubclass(given, BaseModel)):
+            raise TypeError(
+                f"the output class is {output_cls!r}, and must be a subclass of pydantic's BaseModel; for a bare list "
+                "or value write RootModel[...]"
+            )
+        self.output_cls = output_cls
+        schema = output_cls.model_json_schema()
+        self.title = str(schema.get("title", output_cls.__name__))
+        self.name = re.sub(r"[^A-Za-z0-9_-]", "_", self.title)[:_LONGEST_NAME]
+        self.description = str(schema.get("description") or "")
+        # Every way wants an object.
+        self._bare = issubclass(output_cls, RootModel)
+        self.parameters = _in_object(schema) if self._bare else _without_reference(schema)
+
+    @cached_property
+    def native(self) -> OutputSchema | None:
+        """The form as vendors take it, None when it has none that they could hold an answer to."""
+        strict = strict_schema(self.parameters, nullable=False)
+        if strict is None or strict.get("type") != "object":
+            return None
+        return OutputSchema(name=self.name, parameters=strict, description=self.description)
+
+    @cached_property
+    def tool(self) -> FormTool:
+        """The form as a tool."""
+        description = self.description or f"Gives the answer as {self.title}."
+        return FormTool(self.name, description, self.output_cls, self.parameters)
+
+    def explained(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        """``messages`` with the schema at the end."""
+        schema = json.dumps(self.parameters, ensure_ascii=False)
+        told = TextBlock(
+            text="Answer with one JSON object that fits the following JSON schema. Do not repeat the schema, and write "
+            f"nothing but the object.\n\n{schema}"
+        )
+        if messages and messages[-1].role is MessageRole.USER:
+            last = messages[-1].model_copy(update={"blocks": [*messages[-1].blocks, told]})
+            return [*messages[:-1], last]
+        return [*messages, ChatMessage(blocks=[told])]
+
+    def partial(self, value: dict[str, Any]) -> PartialModel:
+        """The part of the answer that is in ``value``."""
+        return partial_of(self.output_cls, value)
+
+    def of_value(self, value: dict[str, Any]) -> Model:
+        """The instance that JSON stands for.
+
+        Raises:
+            UnfitError: It does not fit.
+        """
+        inner = value["root"] if self._bare and "root" in value else value
+        try:
+            written = to_json(inner)
+        except PydanticSerializationError:
+            # Test doubles call tools with objects of all kinds.
+            written = None
+        try:
+            # As JSON: a strict model takes a date from it, but not from a text of Python's.
+            return (
+                self.output_cls.model_validate(inner)
+                if written is None
+                else self.output_cls.model_validate_json(written)
+            )
+        except ValidationError as err:
+            answer = repr(inner) if written is None else written.decode()
+            raise UnfitError(_problems(err), answer) from err
+
+    def of_text(self, text: str) -> Model:
+        """The instance in a text: the object with most of the form's names that fits.
+
+        Raises:
+            UnfitError: There is none.
+        """
+        names = set(self.parameters.get("properties", ()))
+        found = list(objects_in(text))
+        if not found:
+            raise UnfitError("- there is no JSON object in it, or it cannot be read", text)
+        most = max(len(names & one.keys()) for one in found)
+        unfit: UnfitError | None = None
+        for value in found:
+            if len(names & value.keys()) == most:
+                try:
+                    return self.of_value(value)
+                except UnfitError as err:
+                    unfit = unfit or err
+        assert unfit is not None  # one of them has the most
+        raise unfit
+
+    def chosen(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
+        """The call that is the answer: the first of the form's tool, or the first at all."""
+        return next((call for call in calls if call.tool_name == self.name), calls[0] if calls else None)
+
+
+def _in_object(schema: dict[str, Any]) -> dict[str, Any]:
+    inner = {key: value for key, value in schema.items() if key not in {"$defs", "title", "description"}}
+    made: dict[str, Any] = {"type": "object", "properties": {"root": inner}, "required": ["root"]}
+    return {**made, **{key: schema[key] for key in ("title", "description", "$defs") if key in schema}}
+
+
+def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
+    """A recursive model's schema is a reference to itself; vendors want to see an object."""
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    definitions = cast("dict[str, Any]", schema.get("$defs", {}))
+    return {**definitions[name], "$defs": definitions} if name in definitions else schema
+
+
+def _problems(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False)
+    lines = [_problem(one) for one in found[:_MOST_PROBLEMS]]
+    if len(found) > _MOST_PROBLEMS:
+        lines.append(f"- and {len(found) - _MOST_PROBLEMS} more")
+    return "\n".join(lines)
+
+
+def _problem(error: Any) -> str:
+    path = ""
+    for part in error["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    given = (
+        "" if error["type"] == "missing" or not path else f" (given: {_short(repr(error['input']), _LONGEST_VALUE)})"
+    )
+    return f"- {path}: {error['msg']}{given}" if path else f"- {error['msg']}"
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Model]):
+    """A structured answer.
+
+    Args:
+        output: The instance.
+        response: The response it was in.
+        usage: Tokens and cost of all attempts, None when the vendor does not say.
+    """
+
+    output: Model
+    response: ChatResponse
+    usage: Usage | None
+
+
+async def ask_until_it_fits(
+    form: Form[Model],
+    way: Way,
+    messages: Sequence[ChatMessage],
+    ask: Ask,
+    calls_in: Callable[[ChatResponse], Sequence[ToolSelection]],
+    *,
+    retries: int,
+    model: str,
+) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
+    """Ask until the answer fits: partial answers as ``ask`` gives them, and last the outcome.
+
+    Args:
+        form: What the answer is to be.
+        way: How it is reached.
+        messages: The conversation.
+        ask: Sends a conversation.
+        calls_in: The calls in a response.
+        retries: How often a model that answered wrongly is asked again.
+        model: For errors.
+
+    Raises:
+        RefusalError: The model declines, or the vendor cut it off for what it was about to say.
+        NoToolCallError: It was to call a tool, and answered in words that do not hold the object either.
+        StructuredOutputError: The answer still does not fit, or was cut at the limit of its length.
+    """
+    conversation = form.explained(messages) if way == "llm" else list(messages)
+    usage: Usage | None = None
+    unfit: UnfitError | None = None
+    for _ in range(retries + 1):
+        response = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
+        async with aclosing(ask(conversation)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ChatResponse):
+                    response = piece
+                else:
+                    yield piece
+        if response.usage is not None:
+            usage = response.usage if usage is None else usage + response.usage
+        calls = calls_in(response) if way == "function" else ()
+        if response.stop_reason in _REFUSED:
+            said = _short(response.message.content or "nothing", _LONGEST_ANSWER)
+            raise RefusalError(
+                f"the model declines to answer as {form.title} ({response.stop_reason}): {said}", model=model
+            )
+        try:
+            output = _read(form, way, response, calls)
+        except UnfitError as err:
+            unfit = err
+            _check_whole(form, way, response, calls, unfit, model)
+            conversation = [*conversation, *_correction(form, way, response, calls, unfit)]
+            continue
+        yield Outcome(output, response, usage)
+        return
+    assert unfit is not None  # there was at least one attempt
+    attempts = "1 attempt" if retries == 0 else f"{retries + 1} attempts"
+    raise StructuredOutputError(
+        f"the answer does not fit {form.title} after {attempts}:\n{unfit}\n"
+        f"It was: {_short(unfit.answer, _LONGEST_ANSWER)}",
+        model=model,
+    ) from unfit.__cause__
+
+
+def _read(form: Form[Model], way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> Model:
+    call = form.chosen(calls) if way == "function" else None
+    if call is None:
+        # Some servers write the arguments where the call should be.
+        return form.of_text(response.message.content or "")
+    return form.of_value(call.tool_kwargs) if call.invalid_arguments is None else form.of_text(call.invalid_arguments)
+
+
+def _check_whole(
+    form: Form[Any], way: Way, response: ChatResponse, calls: Sequence[ToolSelection], unfit: UnfitError, model: str
+) -> None:
+    """Raise for an answer of which there is nothing to correct."""
+    if response.stop_reason == "length":
+        raise StructuredOutputError(
+            f"the answer was cut at its limit of length before {form.title} was whole: raise max_tokens, or ask for "
+            f"less. It was: {_short(unfit.answer, _LONGEST_ANSWER)}",
+            model=model,
+        ) from unfit.__cause__
+    if way == "function" and not calls:
+        raise NoToolCallError(
+            f"the model was to call {form.name}, and answered in words: {response.message.content!r}. If it cannot "
+            'call tools, set pydantic_program_mode="llm"',
+            model=model,
+        )
+
+
+def _correction(
+    form: Form[Any], way: Way, response: ChatResponse, calls: Sequence[ToolSelection], unfit: UnfitError
+) -> list[ChatMessage]:
+    """The answer, and what is wrong with it, as the conversation goes on."""
+    said = [response.message] if response.message.blocks or calls else []
+    if way != "function":
+        text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
+        return [*said, ChatMessage(text)]
+    chosen = form.chosen(calls)
+    wrong = f"The arguments do not fit the schema:\n{unfit}\nCall {form.name} again with all of them, corrected."
+    other = f"Not looked at: one call of {form.name} is wanted."
+    return [
+        *said,
+        *(
+            ChatMessage(
+                wrong if call is chosen else other,
+                role=MessageRole.TOOL,
+                additional_kwargs={"tool_call_id": call.tool_id},
+            )
+            for call in calls
+        ),
+    ]

@@ -1,0 +1,181 @@
+"""StructuredLLM: a model that gives every answer in one form."""
+
+import inspect
+import json
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from pydantic import BaseModel, Field, SerializeAsAny
+
+from batonflow.llms._bridge import run_sync
+from batonflow.llms.base import LLM
+from batonflow.llms.blocks import TextBlock, ToolCallBlock
+from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
+from batonflow.llms.partial import PartialModel
+from batonflow.llms.predicting import Predicting
+from batonflow.llms.prompts.base import ChatPromptTemplate
+from batonflow.llms.structured import Outcome
+from batonflow.llms.tool_protocol import arguments_text
+
+__all__ = ["StructuredLLM", "generate_structured_response", "messages_to_xml_format"]
+
+
+class _Conversation(ChatPromptTemplate):
+    """A conversation as a prompt, for models with a ``structured_predict`` of their own; braces in it are text."""
+
+    def format_messages(self, llm: Any = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ARG002 - the contract's
+        return list(self.message_templates)
+
+
+class StructuredLLM(LLM):
+    """A model that gives every answer as an instance of a pydantic model.
+
+    The text of an answer is its JSON, and ``response.raw`` is the instance; ``response.usage`` counts every attempt
+    that it took. While it streams, ``raw`` is a partial model, and the text is the JSON of what has arrived.
+
+    Args:
+        llm: The model behind.
+        output_cls: What answers are instances of.
+
+    Raises:
+        StructuredOutputError: When asked: the answer does not fit (see ``LLM.astructured_predict``).
+
+    Example:
+        >>> response = await StructuredLLM(llm=llm, output_cls=Song).achat([ChatMessage("A song of the tides")])
+        >>> print(response.raw.title)
+    """
+
+    llm: SerializeAsAny[LLM]
+    output_cls: type[BaseModel] = Field(exclude=True)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """Of the model behind."""
+        return self.llm.metadata
+
+    async def aclose(self) -> None:
+        """Close the model behind."""
+        await self.llm.aclose()
+
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Send a conversation and wait for the whole answer.
+
+        Args:
+            messages: The conversation.
+            **kwargs: Options of the call.
+
+        Raises:
+            LLMError: One of its subclasses, as of ``LLM.astructured_predict``.
+        """
+        asked = self.llm.astructured_predict
+        if getattr(asked, "__func__", None) is not Predicting.astructured_predict:
+            return self._of_output(
+                await asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
+            )
+        [answer] = [response async for response in self._answers(messages, kwargs, stream=False)]
+        return answer.model_copy(update={"delta": None})
+
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The same as :meth:`achat` for synchronous code."""
+        asked = self.llm.structured_predict
+        if getattr(asked, "__func__", None) is Predicting.structured_predict:
+            return run_sync(self.achat(messages, **kwargs))
+        output: Any = asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
+        return self._of_output(run_sync(_awaited(output)) if inspect.isawaitable(output) else output)
+
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        """Send a conversation; the answer comes in pieces. Await the call, then iterate.
+
+        Args:
+            messages: The conversation.
+            **kwargs: Options of the call.
+
+        Returns:
+            A generator of responses whose ``raw`` is a partial model, and of the last one the validated instance.
+        """
+        asked = self.llm.astream_structured_predict
+        if getattr(asked, "__func__", None) is Predicting.astream_structured_predict:
+            return self._answers(messages, kwargs, stream=True)
+        return self._of_outputs(
+            await asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
+        )
+
+    async def _of_outputs(self, outputs: AsyncGenerator[Any, None]) -> ChatResponseAsyncGen:
+        async for output in outputs:
+            yield self._of_output(output)
+
+    def _of_output(self, output: Any) -> ChatResponse:
+        if not isinstance(output, BaseModel):
+            raise TypeError(
+                f"structured_predict of {type(self.llm).__name__} is to return an instance of "
+                f"{self.output_cls.__name__}, and returned {output!r}"
+            )
+        return ChatResponse(message=_message(output), raw=output)
+
+    async def _answers(
+        self, messages: Sequence[ChatMessage], options: dict[str, Any], *, stream: bool
+    ) -> ChatResponseAsyncGen:
+        conversation = self.llm._after_system_prompt(messages)
+        pieces = self.llm._structured(self.output_cls, conversation, options, stream=stream)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if isinstance(piece, Outcome):
+                    told = {"usage": piece.usage, "message": _message(piece.output), "raw": piece.output, "delta": ""}
+                    yield piece.response.model_copy(update=told)
+                else:
+                    # Its text is written when somebody asks for it.
+                    yield ChatResponse.partial(lambda part=piece: _message(part), "", piece, {})
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _message(output: BaseModel) -> ChatMessage:
+    text = output.model_dump_json(exclude_unset=isinstance(output, PartialModel))
+    return ChatMessage(text, role=MessageRole.ASSISTANT)
+
+
+def messages_to_xml_format(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """A conversation laid out as one message, to be answered in a form; a system message stays before it.
+
+    Args:
+        messages: The conversation.
+
+    Example:
+        >>> messages_to_xml_format([ChatMessage("Why are there tides?")])
+    """
+    lines = ["<current_conversation>"]
+    for message in messages:
+        lines.append(f"\t<{message.role.value}>")
+        for block in message.blocks:
+            if isinstance(block, TextBlock):
+                lines.append(f"\t\t<message>{block.text}</message>")
+            elif isinstance(block, ToolCallBlock):
+                lines.append(f"\t\t<tool_call>{block.tool_name} {arguments_text(block)}</tool_call>")
+        lines.append(f"\t</{message.role.value}>")
+    lines += ["</current_conversation>", "", "Format the output of this conversation according to the provided schema."]
+    system = [message for message in messages if message.role is MessageRole.SYSTEM]
+    return [*system[-1:], ChatMessage("\n".join(lines))]
+
+
+async def generate_structured_response(
+    messages: Sequence[ChatMessage], llm: LLM, output_cls: type[BaseModel]
+) -> dict[str, Any]:
+    """What came of a conversation, as data in the form of ``output_cls``.
+
+    Args:
+        messages: The conversation.
+        llm: The model that is asked.
+        output_cls: The form.
+
+    Raises:
+        LLMError: One of its subclasses, as of ``LLM.astructured_predict``.
+
+    Example:
+        >>> await generate_structured_response(messages, llm, Song)
+        {'title': 'Ebb'}
+    """
+    response = await llm.as_structured_llm(output_cls).achat(messages_to_xml_format(messages))
+    return cast("dict[str, Any]", json.loads(response.message.content or "{}"))
