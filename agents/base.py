@@ -19,7 +19,7 @@ from batonflow.agents.events import (
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import EARLY_STOPPING, MAX_ITERATIONS_REACHED, STATE_PROMPT
-from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, track_usage
 from batonflow.llms.registry import llm_from
 from batonflow.tools import (
     AsyncBaseTool,
@@ -240,6 +240,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         await store.set("num_iterations", 0)
         await store.set("formatted_input_with_state", False)
         await store.set("current_tool_calls", [])
+        await store.set("usage", {})
 
     @step
     async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
@@ -267,9 +268,27 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         """One answer of the model."""
         memory: BaseMemory = await ctx.store.get("memory")
         tools = await self.get_tools(await ctx.store.get("user_msg_str", default=""))
-        output = await self.take_step(ctx, ev.input, tools, memory)
+        with track_usage() as spent:
+            output = await self.take_step(ctx, ev.input, tools, memory)
+        if spent.requests:
+            output.usage = spent.usage
+            await self._add_usage(ctx, spent.usage)
         ctx.write_event_to_stream(output)
         return output
+
+    async def _add_usage(self, ctx: Context[Any], usage: Usage) -> None:
+        totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
+        totals[self.name] = totals.get(self.name, Usage()) + usage
+        await ctx.store.set("usage", totals)
+
+    async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+        """The end of a run, with what it took."""
+        totals: Any = await ctx.store.get("usage", default=None)
+        if isinstance(totals, dict):  # a store that stands in for one in a test has anything but that
+            output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
+            output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
+        await ctx.store.set("current_tool_calls", [])
+        return StopEvent(result=output)
 
     @step
     async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
@@ -290,20 +309,24 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         for position, call in enumerate(ev.tool_calls):
             request = ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
             request["position"] = position
+            if isinstance(call, ToolSelection) and call.invalid_arguments is not None:
+                request["invalid_arguments"] = call.invalid_arguments
             ctx.send_event(request)
         return None
 
     async def _answer(self, ctx: Context[Any], ev: AgentOutput, memory: BaseMemory) -> StopEvent:
         output = await self.finalize(ctx, ev, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        data = await structured_response(
-            self._llm_or_none(), await memory.aget(), self.output_cls, self.structured_output_fn
-        )
+        with track_usage() as spent:
+            data = await structured_response(
+                self._llm_or_none(), await memory.aget(), self.output_cls, self.structured_output_fn
+            )
+        if spent.requests:
+            await self._add_usage(ctx, spent.usage)
         if data is not None:
             output.structured_response = data
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
-        await ctx.store.set("current_tool_calls", [])
-        return StopEvent(result=output)
+        return await self._ended(ctx, output)
 
     async def _stop_early(self, ctx: Context[Any], memory: BaseMemory, limit: int) -> StopEvent:
         """After the last allowed step: an error, or an answer from what was gathered."""
@@ -316,7 +339,10 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         if self.system_prompt:
             shown = [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM), *shown]
         closing = ChatMessage(EARLY_STOPPING.format(max_iterations=limit), role=MessageRole.SYSTEM)
-        response: ChatResponse = await self.the_llm().achat([*shown, closing])
+        with track_usage() as spent:
+            response: ChatResponse = await self.the_llm().achat([*shown, closing])
+        if spent.requests:
+            await self._add_usage(ctx, spent.usage)
         await memory.aput(response.message)
         output = AgentOutput(
             response=response.message,
@@ -324,9 +350,9 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
             raw=response.raw,
             current_agent_name=gathered.current_agent_name,
         )
-        await ctx.store.set("current_tool_calls", [])
+        ended = await self._ended(ctx, output)
         ctx.write_event_to_stream(output)
-        return StopEvent(result=output)
+        return ended
 
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
@@ -336,6 +362,8 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         tool = tools.get(ev.tool_name)
         if tool is None:
             output = unknown_tool_output(ev.tool_name, ev.tool_kwargs, tools)
+        elif ev.get("invalid_arguments") is not None:
+            output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev.get("invalid_arguments"))
         else:
             output = await self._call_tool(ctx, tool, ev.tool_kwargs)
         result = ToolCallResult(
@@ -381,9 +409,7 @@ class BaseWorkflowAgent(Workflow, BaseModel):  # pyright: ignore[reportIncompati
         output = AgentOutput(
             response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=self.name
         )
-        output = await self.finalize(ctx, output, memory)
-        await ctx.store.set("current_tool_calls", [])
-        return StopEvent(result=output)
+        return await self._ended(ctx, await self.finalize(ctx, output, memory))
 
 
 def _text(message: ChatMessage) -> str:

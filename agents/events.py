@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
-from batonflow.llms import ChatMessage
+from batonflow.llms import ChatMessage, Usage
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.events import Event, StartEvent
@@ -132,6 +132,8 @@ class AgentOutput(Event):
         tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
         raw: What the vendor sent; never written into a snapshot.
         retry_messages: What to show the model before it tries again.
+        usage: Tokens and cost of this answer; on the last output of a run, of the whole run. None when no model says.
+        usage_by_agent: On the last output of a run, the same for each agent.
     """
 
     response: ChatMessage
@@ -140,6 +142,8 @@ class AgentOutput(Event):
     raw: Any = Field(default=None, exclude=True)
     tool_calls: list[ToolSelection | ToolCallResult] = Field(default_factory=list[ToolSelection | ToolCallResult])
     retry_messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
+    usage: Usage | None = None
+    usage_by_agent: dict[str, Usage] = Field(default_factory=dict[str, Usage])
 
     @field_validator("tool_calls", mode="before")
     @classmethod

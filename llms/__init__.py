@@ -59,7 +59,7 @@ from batonflow.llms.messages import (
     MessageRole,
 )
 from batonflow.llms.tool_protocol import ToolSelection, ToolSpec
-from batonflow.llms.usage import Usage
+from batonflow.llms.usage import Usage, UsageTotals, price, track_usage
 
 if TYPE_CHECKING:
     from batonflow.llms.anthropic import Anthropic
@@ -138,6 +138,9 @@ __all__ = [
     "ToolSelection",
     "ToolSpec",
     "Usage",
+    "UsageTotals",
+    "price",
+    "track_usage",
     "VideoBlock",
     "llm_from",
     "tool_call",

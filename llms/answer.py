@@ -11,6 +11,7 @@ from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
+from batonflow.llms.usage import record_usage
 from batonflow.workflow_core.clock import current_source
 
 __all__ = ["fold", "incomplete"]
@@ -129,8 +130,7 @@ class _Answer:
         self._number += 1
         call = self._calls.get(event.index)
         if call is None:
-            # The next call begins, so those before it are whole: this settles calls without arguments.
-            self.settle()
+            # That it begins does not say that those before it are whole: some servers write several at a time.
             call = self._calls[event.index] = _Call()
             self._parts.append(call)
         call.add(event)
@@ -177,6 +177,8 @@ async def fold(
 ) -> AsyncGenerator[ChatResponse, None]:
     """The responses that ``events`` add up to, one per event that shows something, the last one with usage and reason.
 
+    What the answer took is counted where :func:`batonflow.llms.track_usage` is at work.
+
     Args:
         events: What an adapter produces.
         vendor: For errors.
@@ -203,6 +205,8 @@ async def fold(
                         continue
                 case Finish():
                     answer.settle()
+                    if event.usage is not None:
+                        record_usage(event.usage, event.model or model or "unknown")
                     yield _last(answer, event, model)
                     return
             yield ChatResponse.partial(answer.so_far(), delta, event.raw, additional)

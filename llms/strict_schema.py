@@ -34,12 +34,8 @@ class _NotStrictError(Exception):
 
 
 def _closed(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:
-    if schema.get("type") == "object" or "properties" in schema:
-        if schema.get("additionalProperties") not in {None, False} or "patternProperties" in schema:
-            raise _NotStrictError
-        if schema.get("type") == "object" and "properties" not in schema and "$ref" not in schema:
-            raise _NotStrictError
-    if "allOf" in schema:
+    free = bool(schema.get("additionalProperties", False)) or "patternProperties" in schema
+    if free or "allOf" in schema or (schema.get("type") == "object" and "properties" not in schema):
         raise _NotStrictError
     made: dict[str, Any] = {}
     for name, value in schema.items():

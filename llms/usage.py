@@ -1,5 +1,9 @@
 """Tokens, and what they cost."""
 
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -8,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from batonflow.llms._vendor import load
 
-__all__ = ["Usage", "price", "prices_available"]
+__all__ = ["Usage", "UsageTotals", "price", "prices_available", "record_usage", "track_usage"]
 
 # How the price list calls the vendors that we call otherwise.
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "deepseek": "deepseek"}
@@ -93,3 +97,55 @@ def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
     except LookupError:
         return None
     return float(found.total_price)
+
+
+class UsageTotals:
+    """What the models asked inside a :func:`track_usage` block have taken so far.
+
+    Attributes:
+        usage: All of it.
+        by_model: The same by the model that answered.
+        requests: How many answers that is.
+    """
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.by_model: dict[str, Usage] = {}
+        self.requests = 0
+        # Synchronous calls answer on the bridge's thread.
+        self._lock = threading.Lock()
+
+    def add(self, usage: Usage, model: str) -> None:
+        """Count one answer."""
+        with self._lock:
+            self.usage += usage
+            self.by_model[model] = self.by_model.get(model, Usage()) + usage
+            self.requests += 1
+
+
+_tracking: ContextVar[tuple[UsageTotals, ...]] = ContextVar("batonflow_usage", default=())
+
+
+@contextmanager
+def track_usage() -> Generator[UsageTotals, None, None]:
+    """Add up what models take inside the block, in tasks and runs started there too. Blocks may lie in one another.
+
+    Counted are whole answers of every model whose adapter is written with ``_stream``, as all of ours are.
+
+    Example:
+        >>> with track_usage() as totals:
+        ...     print(agent.run_sync("What is 2 + 40?"))
+        >>> print(totals.usage.total_tokens, totals.usage.cost)
+    """
+    totals = UsageTotals()
+    token = _tracking.set((*_tracking.get(), totals))
+    try:
+        yield totals
+    finally:
+        _tracking.reset(token)
+
+
+def record_usage(usage: Usage, model: str) -> None:
+    """Count an answer where :func:`track_usage` is at work."""
+    for totals in _tracking.get():
+        totals.add(usage, model)

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
@@ -251,7 +252,7 @@ def validated_arguments(tool_name: str, schema: type[BaseModel], arguments: Mapp
         known = ", ".join(names) or "none"
         problems += [f"{one}: no such argument (known: {known})" for one in arguments if one not in names]
     try:
-        checked = schema.model_validate(dict(arguments))
+        checked = _checked(schema, dict(arguments))
     except ValidationError as err:
         problems += [_problem(one) for one in err.errors(include_url=False)]
         raise _refusal(tool_name, problems) from err
@@ -260,6 +261,29 @@ def validated_arguments(tool_name: str, schema: type[BaseModel], arguments: Mapp
     given = {alias: getattr(checked, name) for alias, name in names.items() if name in checked.model_fields_set}
     given.update(checked.model_extra or {})
     return given
+
+
+def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
+    """``arguments`` as a model; null for what takes none means absent, for that is how models leave things out."""
+    try:
+        return schema.model_validate(arguments)
+    except ValidationError as err:
+        empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
+        if not empty:
+            raise
+        left = deepcopy(arguments)
+        for place in empty:
+            _leave_out(left, place)
+        return schema.model_validate(left)
+
+
+def _leave_out(arguments: Any, place: Sequence[int | str]) -> None:
+    """Take the null at ``place`` out of its object; places that pass through a union or a list stay as they are."""
+    holder = arguments
+    for part in place[:-1]:
+        holder = cast("dict[Any, Any]", holder).get(part) if isinstance(holder, dict) else None
+    if isinstance(holder, dict) and cast("dict[Any, Any]", holder).get(place[-1], ...) is None:
+        del holder[place[-1]]
 
 
 def _problem(error: Any) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from batonflow.agents import AgentInput, AgentOutput, AgentStream, FunctionAgent, ToolCall, ToolCallResult
 from batonflow.agents.memory import ChatMemoryBuffer
-from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, Faults, MessageRole, ScriptedLLM, Usage, tool_call
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import (
     Context,
@@ -268,3 +268,40 @@ class TestInputEvents:
         events, _ = await events_of(FunctionAgent(llm=llm, system_prompt="Be kind."), "hello")
         shown = next(event for event in events if isinstance(event, AgentInput))
         assert shown.input == llm.requests[0].messages
+
+
+class TestUsage:
+    async def test_each_answer_says_what_it_took_and_the_last_one_what_the_run_took(self) -> None:
+        agent = FunctionAgent(name="adder", llm=ScriptedLLM([tool_call("add", a=2, b=40), "It is 42."]), tools=[add])
+        events, output = await events_of(agent, "What is 2 + 40?")
+        answers = [event.usage for event in events if isinstance(event, AgentOutput)]
+        assert output.usage == answers[-1]
+        first, total = answers
+        assert isinstance(first, Usage)
+        assert isinstance(total, Usage)
+        assert total.output_tokens > first.output_tokens > 0
+        assert output.usage_by_agent == {"adder": total}
+
+    async def test_a_second_run_counts_anew(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["one two", "three"]))
+        ctx = Context[Any](agent)
+        taken = [(await agent.run("Hello", ctx=ctx)).usage.output_tokens for _ in range(2)]
+        assert taken == [2, 1]
+
+    async def test_an_early_stop_counts_its_answer_too(self) -> None:
+        llm = ScriptedLLM([tool_call("add", a=1, b=1), "two"])
+        output = await FunctionAgent(llm=llm, tools=[add]).run(
+            "1 + 1?", max_iterations=1, early_stopping_method="generate"
+        )
+        assert len(llm.requests) == 2
+        assert output.usage.output_tokens > 1
+
+
+async def test_arguments_that_are_no_json_are_shown_to_the_model_which_calls_again() -> None:
+    llm = ScriptedLLM([tool_call("add", a=2, b=40), "It is 42."], faults=Faults(seed=4, malformed=0.5))
+    events, output = await events_of(FunctionAgent(llm=llm, tools=[add]), "What is 2 + 40?")
+    results = [event.tool_output for event in events if isinstance(event, ToolCallResult)]
+    assert len(results) > 1
+    assert [result.is_error for result in results] == [*[True] * (len(results) - 1), False]
+    assert "not a JSON object" in results[0].content
+    assert str(output) == "It is 42."

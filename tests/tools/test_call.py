@@ -69,6 +69,21 @@ class TestValidation:
         ):
             assert part in output.content
 
+    async def test_null_for_what_takes_none_means_left_out(self) -> None:
+        class Stay(BaseModel):
+            nights: int = 1
+            note: str | None = "none"
+
+        def book(city: str, stay: Stay, price: float = 9.5) -> str:
+            return f"{city} {stay.nights} {stay.note} {price}"
+
+        tool = FunctionTool.from_defaults(book)
+        sent = {"city": "Bern", "stay": {"nights": None, "note": None}, "price": None}
+        assert (await run_tool(tool, sent)).content == "Bern 1 None 9.5"
+        assert sent["stay"] == {"nights": None, "note": None}
+        refused = await run_tool(tool, {"city": None, "stay": None})
+        assert (refused.is_error, "city: missing" in refused.content) == (True, True)
+
     async def test_arguments_that_are_no_object_are_told_to_the_model(self) -> None:
         output = await run_tool(add, {}, invalid_arguments='{"a": ')
         assert output.is_error
