@@ -4,7 +4,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from batonflow import Context, Event, ScriptedLLM, StartEvent, StopEvent, Workflow, step
+from models import model_or
+
+from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.draw import draw_all_possible_flows
 
 
@@ -28,7 +30,7 @@ class Narrator(Workflow):
 
     @step
     async def write(self, ctx: Context, ev: Prepared) -> Written:
-        llm = ScriptedLLM(["Twice a day the sea breathes."])
+        llm = model_or("Twice a day the sea breathes.")
         text = ""
         async for piece in await llm.astream_complete(ev.prompt):
             ctx.write_event_to_stream(Said(text=(piece.delta or "").strip()))

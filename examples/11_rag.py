@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from batonflow import Context, Event, ScriptedLLM, StartEvent, StopEvent, Workflow, step
+from models import model_or
+
+from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
 TEXTS = ["The moon pulls the sea.", "Bread needs yeast.", "The sea rises twice a day.", "Salt keeps fish."]
 
@@ -45,7 +47,7 @@ class AskTheTexts(Workflow):
     async def generate(self, ctx: Context, ev: Reranked) -> StopEvent:
         question = await ctx.store.get("question")
         facts = " ".join(node.text for node in ev.nodes)
-        llm = ScriptedLLM([f"From what I read: {facts}"])
+        llm = model_or(f"From what I read: {facts}")
 
         async def words() -> AsyncIterator[str]:
             async for piece in await llm.astream_complete(f"{facts}\n\n{question}"):

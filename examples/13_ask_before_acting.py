@@ -2,7 +2,9 @@
 
 import asyncio
 
-from batonflow import Context, FunctionAgent, HumanResponseEvent, InputRequiredEvent, ScriptedLLM
+from models import model_or
+
+from batonflow import Context, FunctionAgent, HumanResponseEvent, InputRequiredEvent
 from batonflow.llms import tool_call
 
 
@@ -18,7 +20,7 @@ async def delete_archive(ctx: Context, year: int) -> str:
 
 
 async def main() -> None:
-    llm = ScriptedLLM([tool_call("delete_archive", year=1999), "The archive of 1999 is still there."])
+    llm = model_or(tool_call("delete_archive", year=1999), "The archive of 1999 is still there.")
     handler = FunctionAgent(llm=llm, tools=[delete_archive]).run("Clean up 1999.")
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow import AgentOutput, BaseWorkflowAgent, ChatMessage, Context, ScriptedLLM, ToolCallResult
+from models import model_or
+
+from batonflow import AgentOutput, BaseWorkflowAgent, ChatMessage, Context, ToolCallResult
 from batonflow.llms import MessageRole, ToolSelection
 from batonflow.tools import AsyncBaseTool
 
@@ -27,7 +29,7 @@ class Calculator(BaseWorkflowAgent):
 
     async def handle_tool_call_results(self, ctx: Context[Any], results: list[ToolCallResult], memory: Any) -> None:
         for result in results:
-            await memory.aput(ChatMessage(result.tool_output.content, role=MessageRole.TOOL))
+            await memory.aput(ChatMessage(result.tool_output.content))
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: Any) -> AgentOutput:
         await memory.aput(output.response)
@@ -40,7 +42,7 @@ def multiply(a: int, b: int) -> int:
 
 
 async def main() -> None:
-    llm = ScriptedLLM([lambda request: f"That makes {request.messages[-1].content}."])
+    llm = model_or(lambda request: f"That makes {request.messages[-1].content}.")
     agent = Calculator(name="calculator", llm=llm, tools=[multiply])
     print(await agent.run("What is 6 times 7 ?"))
 

@@ -7,15 +7,15 @@ OpenAI's protocol) it asks that model instead.
 
 import asyncio
 import csv
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from models import model_or
+
 from batonflow import FunctionAgent
 from batonflow.agents import AgentOutput, AgentStream, ToolCall, ToolCallResult
-from batonflow.llms import LLM, ScriptedLLM, llm_from, tool_call
-from batonflow.llms.scripted import Turn
+from batonflow.llms import LLM, ScriptedLLM, tool_call
 
 TIDES = [("06:12", 5.4), ("12:27", 0.9), ("18:41", 5.7)]
 TASK = "Read tides.csv and tell me how much the water rises between noon and evening."
@@ -47,19 +47,15 @@ def subtract(a: float, b: float) -> float:
 
 def choose_model() -> tuple[LLM, str]:
     """A real model when there is a key for one, else the script; and how to say which."""
-    if os.environ.get("OPENAI_API_KEY"):
-        name = os.environ.get("OPENAI_MODEL", "gpt-5.6")
-        return llm_from(f"openai:{name}"), f"OpenAI's {name}"
-    if os.environ.get("ANTHROPIC_API_KEY"):
-        name = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5")
-        return llm_from(f"anthropic:{name}"), f"Anthropic's {name}"
-    script: list[Turn] = [
+    llm = model_or(
         ["I will look at the file.", tool_call("read_file", name="tide.csv")],
         ["That name was wrong; the file is called tides.csv.", tool_call("read_file", name="tides.csv")],
         tool_call("subtract", a=5.7, b=0.9),
         "Between 12:27 and 18:41 the water rises by 4.8 metres, from 0.9 to 5.7.",
-    ]
-    return ScriptedLLM(script), "a scripted model (set OPENAI_API_KEY or ANTHROPIC_API_KEY for a real one)"
+    )
+    if isinstance(llm, ScriptedLLM):
+        return llm, "a scripted model (set OPENAI_API_KEY or ANTHROPIC_API_KEY for a real one)"
+    return llm, f"{llm.class_name()}'s {llm.metadata.model_name}"
 
 
 async def main(folder: Path) -> None:

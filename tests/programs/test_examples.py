@@ -9,8 +9,8 @@ from tests.programs.running import ROOT, run_program
 
 EXPECTED = Path(__file__).with_name("expected")
 EXAMPLES = [*sorted(ROOT.glob("examples/[01]*.py")), ROOT / "examples" / "demo.py"]
-NEED_MORE = {"local_model", "inventory"}
-"""The one needs a model on this machine (`make test-local`), the other is what examples share."""
+NEED_MORE = {"local_model", "inventory", "models"}
+"""The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
 
 def test_every_example_is_run() -> None:
