@@ -68,7 +68,8 @@ class SDKModel(FunctionCallingLLM):
         max_retries: How often the SDK repeats a request that failed before its answer began.
         default_headers: Sent with every request.
         http_client: An ``httpx2.AsyncClient`` to use, for a proxy or a certificate of one's own; it is not closed
-            here.
+            here. A client belongs to one event loop, and synchronous calls run on another than asynchronous ones: give
+            a function that makes a client if the model is used both ways.
         additional_kwargs: Merged into the body of every request, over whatever is computed here; None takes a key out.
             What the SDK's method does not know goes into ``extra_body``.
         context_window: Tokens the model can read and write.
@@ -167,7 +168,7 @@ class SDKModel(FunctionCallingLLM):
             "timeout": self.timeout,
             "max_retries": self.max_retries,
             "default_headers": self.default_headers,
-            "http_client": self.http_client,
+            "http_client": self.http_client() if callable(self.http_client) else self.http_client,
         }
         try:
             return self._make_client(sdk, options)
@@ -231,7 +232,7 @@ class SDKModel(FunctionCallingLLM):
                 raise
             raise translated from err
         finally:
-            if not self.reuse_client and self.http_client is None:
+            if not self.reuse_client and self._owns_connections:
                 await client.close()
         kind = stream.response.headers.get("content-type", "")
         if not shown and "event-stream" not in kind:
@@ -254,6 +255,10 @@ class SDKModel(FunctionCallingLLM):
         return event.model_copy(update={"usage": usage, "vendor": self.vendor, "request_id": request_id})
 
     @property
+    def _owns_connections(self) -> bool:
+        return self.http_client is None or callable(self.http_client)
+
+    @property
     def _priced(self) -> bool:
         """Whether the public price list holds for this address."""
         return self.base_url is None or self.vendor in self.base_url
@@ -261,7 +266,7 @@ class SDKModel(FunctionCallingLLM):
     async def aclose(self) -> None:
         """Close this loop's connections; the next request opens new ones."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and self.http_client is None:
+        if client is not None and self._owns_connections:
             await client.close()
 
     def _translated(self, sdk: Any, http: Any, err: Any, shown: bool) -> LLMError | None:
