@@ -149,7 +149,8 @@ class _Counts:
 
     def add(self, usage: Any) -> None:
         self._input = usage.input_tokens or self._input
-        self._output = usage.output_tokens or self._output
+        # What is told at the beginning is no more than a guess; the end may well be nothing.
+        self._output = self._output if usage.output_tokens is None else usage.output_tokens
         self._read = usage.cache_read_input_tokens or self._read
         self._written = usage.cache_creation_input_tokens or self._written
         details = getattr(usage, "output_tokens_details", None)
@@ -184,6 +185,7 @@ class _Reader:
         self._model: str | None = None
         self._thoughts: dict[int, ThinkingBlock] = {}
         self._natives: dict[int, _Native] = {}
+        self._without_arguments: set[int] = set()
         self._citations: list[CitationBlock] = []
 
     def events(self, event: Any) -> list[StreamEvent]:
@@ -235,6 +237,8 @@ class _Reader:
                 self._thoughts[event.index] = ThinkingBlock(content="", additional_information={"data": block.data})
             case "tool_use":
                 arguments = json.dumps(block.input) if block.input else ""
+                if not arguments:
+                    self._without_arguments.add(event.index)
                 return [ToolCallDelta(index=event.index, id=block.id, name=block.name, arguments=arguments, raw=event)]
             case _:
                 self._natives[event.index] = _Native(block.model_dump(mode="json", exclude_none=True))
@@ -247,7 +251,8 @@ class _Reader:
                 return [TextDelta(text=delta.text, raw=event)]
             case "input_json_delta" if index in self._natives:
                 self._natives[index].input += delta.partial_json
-            case "input_json_delta":
+            case "input_json_delta" if delta.partial_json:
+                self._without_arguments.discard(index)
                 return [ToolCallDelta(index=index, arguments=delta.partial_json, raw=event)]
             case "thinking_delta" if index in self._thoughts:
                 self._thoughts[index].content = (self._thoughts[index].content or "") + delta.thinking
@@ -265,6 +270,8 @@ class _Reader:
             return [BlockDone(block=self._thoughts.pop(event.index), raw=event)]
         if event.index in self._natives:
             return [BlockDone(block=self._natives.pop(event.index).block(), raw=event)]
+        if event.index in self._without_arguments:
+            return [ToolCallDelta(index=event.index, arguments="{}", raw=event)]
         return []
 
 

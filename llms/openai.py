@@ -16,7 +16,7 @@ from batonflow.llms.blocks import (
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
+from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
@@ -31,6 +31,8 @@ _ROLES = {
     MessageRole.TOOL: "tool",
     MessageRole.FUNCTION: "tool",
 }
+
+_OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
 _NOTHING: dict[str, Any] = {}
 _REASONS = {"function_call": "tool_calls"}
@@ -71,8 +73,8 @@ class OpenAI(SDKModel):
 
     @property
     def official(self) -> bool:
-        """Whether the server is OpenAI's own, which wants some things otherwise than the servers that imitate it."""
-        return self.base_url is None or "api.openai.com" in self.base_url
+        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than those that imitate them."""
+        return self.base_url is None or any(host in self.base_url for host in _OFFICIAL)
 
     @property
     def native_output_schema(self) -> bool:
@@ -86,7 +88,7 @@ class OpenAI(SDKModel):
         return client.chat.completions.create
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
-        return _events(stream)
+        return _events(stream, self.vendor)
 
     @property
     def _limit(self) -> str:
@@ -100,7 +102,7 @@ class OpenAI(SDKModel):
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": openai_messages(request.messages, self.reasoning_field, self.official),
+            "messages": openai_messages(request.messages, self.reasoning_field, self.official, self.vendor),
             "stream_options": {"include_usage": True} if self.include_usage else None,
             "temperature": self.temperature,
             self._limit: self.max_tokens,
@@ -133,30 +135,50 @@ class _Calls:
     """Which call a piece belongs to: some servers leave out the index, or number every call 0."""
 
     def __init__(self) -> None:
-        self._ids: list[str | None] = []
+        self._begun: list[_Begun] = []
         self._slots: dict[int | None, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._ids)
+        return bool(self._begun)
 
     def slot(self, call: Any) -> int:
         """Position of the call that this piece belongs to."""
+        name, text = (call.function.name, call.function.arguments) if call.function is not None else (None, None)
         known = self._slots.get(call.index)
-        begins = call.function is not None and bool(call.function.name)
-        if known is not None and begins:
-            # A new name under a number in use: another call, unless it is the same one named again.
-            same = call.id == self._ids[known] if call.id else call.index is not None
-            known = known if same else None
+        if known is not None and name and not self._begun[known].named_again(call.id, name, call.index):
+            known = None
         if known is None:
-            self._ids.append(call.id)
-            known = self._slots[call.index] = len(self._ids) - 1
+            self._begun.append(_Begun(call.id, name))
+            known = self._slots[call.index] = len(self._begun) - 1
+        self._begun[known].arguments += text or ""
         return known
+
+
+class _Begun:
+    """A call of which a piece has come."""
+
+    def __init__(self, call_id: str | None, name: str | None) -> None:
+        self.arguments = ""
+        self._id = call_id
+        self._name = name
+
+    def named_again(self, call_id: str | None, name: str, index: int | None) -> bool:
+        """Whether a name under a number in use is this call's, in a server that repeats it with every piece."""
+        if self._name and name != self._name:
+            return False
+        if call_id:
+            return call_id == self._id
+        if index is None:
+            return False
+        # Where neither number nor id tells them apart, a call that is whole has no more pieces.
+        return not self.arguments.strip() or parse_arguments(self.arguments) is None
 
 
 class _Reader:
     """Reads chunks, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, vendor: str) -> None:
+        self._vendor = vendor
         self.reason: str | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
@@ -206,7 +228,8 @@ class _Reader:
         return events
 
     def _thought(self, chunk: Any) -> BlockDone:
-        block = ThinkingBlock(content="".join(self._thoughts))
+        # Nothing else tells later whose thoughts these are, and they may go back to nobody else.
+        block = ThinkingBlock(content="".join(self._thoughts), additional_information={"vendor": self._vendor})
         self._thoughts.clear()
         return BlockDone(block=block, raw=chunk)
 
@@ -222,8 +245,8 @@ class _Reader:
         return [*events, Finish(reason=reason, usage=self.usage, model=self.model, raw=chunk)]
 
 
-async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
-    reader, chunk = _Reader(), None
+async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
+    reader, chunk = _Reader(vendor), None
     async for chunk in stream:
         for event in reader.events(chunk):
             yield event
@@ -249,7 +272,10 @@ def _usage(usage: Any) -> Usage:
 
 
 def openai_messages(
-    messages: Sequence[ChatMessage], reasoning_field: str | None = None, official: bool = True
+    messages: Sequence[ChatMessage],
+    reasoning_field: str | None = None,
+    official: bool = True,
+    vendor: str = "openai",
 ) -> list[dict[str, Any]]:
     """A conversation in the form of OpenAI's chat completions.
 
@@ -257,26 +283,27 @@ def openai_messages(
         messages: The conversation.
         reasoning_field: Under which name the server wants the model's thoughts back; None for servers that do not.
         official: Whether the server is OpenAI's own, which knows cache points.
+        vendor: Whose the server is; the thoughts of others are left out.
 
     Raises:
         LLMRequestError: A message holds what the API does not take.
     """
-    return [_message(message, reasoning_field, official) for message in messages]
+    return [_message(message, reasoning_field, official, vendor) for message in messages]
 
 
-def _message(message: ChatMessage, reasoning_field: str | None, official: bool) -> dict[str, Any]:
+def _message(message: ChatMessage, reasoning_field: str | None, official: bool, vendor: str) -> dict[str, Any]:
     role = _ROLES[message.role]
     if role == "tool":
         call_id = message.additional_kwargs.get("tool_call_id", "")
         return {"role": role, "tool_call_id": call_id, "content": message.content or ""}
     if role == "assistant":
-        return _assistant(message, reasoning_field)
+        return _assistant(message, reasoning_field, vendor)
     if all(isinstance(block, TextBlock) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
     return {"role": role, "content": _parts(message.blocks, official)}
 
 
-def _assistant(message: ChatMessage, reasoning_field: str | None) -> dict[str, Any]:
+def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:
     extras = message.additional_kwargs.get("tool_call_extras", {})
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
@@ -287,11 +314,17 @@ def _assistant(message: ChatMessage, reasoning_field: str | None) -> dict[str, A
     if calls:
         converted["tool_calls"] = calls
     if reasoning_field is not None:
-        own = [block for block in message.blocks if isinstance(block, ThinkingBlock) and not block.is_sealed]
+        own = [block for block in message.blocks if isinstance(block, ThinkingBlock) and _is_from(block, vendor)]
         # Servers that want thoughts back insist on the field where tools were called, whoever called them.
         if own or calls:
             converted[reasoning_field] = "".join(block.content or "" for block in own)
     return converted
+
+
+def _is_from(thought: ThinkingBlock, vendor: str) -> bool:
+    """Whether the thought may be the server's own; one written by hand does not say whose it is."""
+    information = thought.additional_information
+    return not thought.is_sealed and "id" not in information and information.get("vendor", vendor) == vendor
 
 
 def cache_breakpoint(point: CachePoint) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class _Reader:
                 return [TextDelta(text=event.delta, part=event.output_index, raw=event)]
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 return [ThinkingDelta(text=event.delta, raw=event)]
-            case "response.function_call_arguments.delta":
+            case "response.function_call_arguments.delta" if event.delta:
                 self._written.add(event.output_index)
                 return [ToolCallDelta(index=event.output_index, arguments=event.delta, raw=event)]
             case "response.output_item.added" if event.item.type == "function_call":
@@ -200,7 +200,7 @@ class _Reader:
                 return [BlockDone(block=_thought(item), raw=event)]
             case "function_call":
                 # Servers may send the arguments with the whole item only.
-                left = "" if written else item.arguments
+                left = "" if written else item.arguments or "{}"
                 return [ToolCallDelta(index=event.output_index, arguments=left, raw=event)] if left else []
             case _:
                 data = item.model_dump(mode="json", exclude_none=True)

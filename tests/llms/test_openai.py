@@ -171,7 +171,8 @@ class TestStreams:
         server.answers.append(Answer([body]))
         responses = [response async for response in await llm.astream_chat(ASK)]
         assert [one.additional_kwargs.get("thinking_delta") for one in responses] == ["let me ", "see", None, None]
-        assert responses[-1].message.blocks == [ThinkingBlock(content="let me see"), TextBlock(text="42")]
+        thought = ThinkingBlock(content="let me see", additional_information={"vendor": "openai"})
+        assert responses[-1].message.blocks == [thought, TextBlock(text="42")]
 
     async def test_refusals_are_text(self, server: Loopback, llm: OpenAI) -> None:
         server.answers.append(Answer([sse(chunk({"refusal": "I cannot."}), chunk({}, finish="stop"))]))
