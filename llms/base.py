@@ -249,7 +249,7 @@ class LLM(Predicting):
         return cast("str", (self.messages_to_prompt or messages_to_prompt)(list(messages)))
 
     @property
-    def _watchable(self) -> bool:
+    def _watchable_stream(self) -> bool:
         # Whoever overrides astream_chat means it to be called.
         return self._origins["astream_chat"] == _NATIVE and getattr(self.astream_chat, "__func__", None) is _ASTREAM
 

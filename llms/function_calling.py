@@ -126,12 +126,13 @@ class FunctionCallingLLM(LLM):
         return await self.astream_chat(**prepared)
 
     def _watched_calls(
-        self, tools: Sequence[Any], messages: list[ChatMessage], options: dict[str, Any], watch: Watch
+        self, messages: list[ChatMessage], options: dict[str, Any], watch: Watch
     ) -> ChatResponseAsyncGen | None:
         # Whoever overrides one of these means it to be called.
-        if not self._watchable or getattr(self.astream_chat_with_tools, "__func__", None) is not _WITH_TOOLS:
+        if not self._watchable_stream or getattr(self.astream_chat_with_tools, "__func__", None) is not _WITH_TOOLS:
             return None
-        prepared = self._prepare(tools, None, messages, False, False, True, options)
+        others = {name: value for name, value in options.items() if name not in {"tools", "tool_required"}}
+        prepared = self._prepare(options["tools"], None, messages, False, False, options["tool_required"], others)
         return self._watched_chat(prepared.pop("messages"), prepared, watch)
 
     def chat_with_tools(

@@ -18,7 +18,9 @@ __all__ = ["GrowingObject", "PartialModel", "objects_in", "partial_of"]
 
 # Up to this many characters an object is read at every piece.
 _SHORT = 4096
-_MOST_STARTS = 50
+_MOST_STARTS = 200
+# Reading what is only nearly JSON takes its time.
+_MOST_REPAIRS = 8
 
 # Models break lines inside of strings.
 _decoder = json.JSONDecoder(strict=False)
@@ -206,7 +208,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         >>> list(objects_in('Sure! ```json\n{"a": 1}\n``` I hope {this} helps.'))
         [{'a': 1}]
     """
-    start = -1
+    start, repairs = -1, 0
     for _ in range(_MOST_STARTS):
         start = text.find("{", start + 1)
         if start < 0:
@@ -214,7 +216,9 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
         try:
             value, end = _decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            yield from _nearly(text[start:])
+            repairs += 1
+            if repairs <= _MOST_REPAIRS:
+                yield from _nearly(text[start:])
             if _LIKE_JSON.match(text, start):
                 # Objects inside of a broken one are not the answer, and where it ends is not known.
                 return

@@ -39,7 +39,7 @@ from batonflow.workflow_core.instrumentation.events.llm import (
 if TYPE_CHECKING:
     from batonflow.llms.structured_llm import StructuredLLM
 
-__all__ = ["Predicting"]
+__all__ = ["Predicting", "Watch", "after_system_prompt"]
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -47,6 +47,8 @@ _dispatcher = get_dispatcher(__name__)
 _NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
 
 Watch = Callable[[StreamEvent], None]
+"""Is shown the events of a stream while they pass."""
+
 _SoFar = Callable[[ChatResponse], dict[str, Any] | None]
 
 
@@ -81,7 +83,7 @@ class Predicting(BaseModel, ABC):
 
     @property
     @abstractmethod
-    def _watchable(self) -> bool:
+    def _watchable_stream(self) -> bool:
         """Whether ``_watched_chat`` shows the events of the stream."""
 
     @abstractmethod
@@ -124,9 +126,9 @@ class Predicting(BaseModel, ABC):
         """
         _announce(prompt, prompt_args)
         if self.metadata.is_chat_model:
-            output = (await self.achat(self._prompt_messages(prompt, prompt_args))).message.content or ""
+            output = (await self.achat(_prompt_messages(self, prompt, prompt_args))).message.content or ""
         else:
-            output = (await self.acomplete(self._prompt_text(prompt, prompt_args), formatted=True)).text
+            output = (await self.acomplete(_prompt_text(self, prompt, prompt_args), formatted=True)).text
         if self.output_parser is not None:
             output = str(self.output_parser.parse(output))
         if _dispatcher.enabled:
@@ -153,59 +155,11 @@ class Predicting(BaseModel, ABC):
         """
         if self.output_parser is not None or getattr(prompt, "output_parser", None) is not None:
             raise NotImplementedError("an output parser wants the whole answer: use predict, or take the parser out")
-        return self._tokens(prompt, prompt_args)
+        return _tokens(self, prompt, prompt_args)
 
     def stream(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> TokenGen:
         """The same as :meth:`astream` for synchronous code; the call returns the generator at once."""
         return iterate_sync(run_sync(self.astream(prompt, **prompt_args)))
-
-    async def _tokens(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> TokenAsyncGen:
-        _announce(prompt, prompt_args)
-        written: list[str] = []
-        text: str | None = None
-        if self.metadata.is_chat_model:
-            response: ChatResponse | None = None
-            async for response in await self.astream_chat(self._prompt_messages(prompt, prompt_args)):
-                if response.delta:
-                    written.append(response.delta)
-                    yield response.delta
-            text = response and response.message.content
-        else:
-            completions = await self.astream_complete(self._prompt_text(prompt, prompt_args), formatted=True)
-            async for completion in completions:
-                text = completion.text
-                if completion.delta:
-                    written.append(completion.delta)
-                    yield completion.delta
-        if text and not written:
-            # A model that does not say what is new in a piece.
-            written.append(text)
-            yield text
-        if _dispatcher.enabled:
-            _dispatcher.event(LLMPredictEndEvent(output="".join(written)))
-
-    def _prompt_messages(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> list[ChatMessage]:
-        messages = self._form_messages(prompt, prompt_args)
-        return messages if self.output_parser is None else self.output_parser.format_messages(messages)
-
-    def _form_messages(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> list[ChatMessage]:
-        if isinstance(prompt, str):
-            messages = [ChatMessage(_filled(prompt, prompt_args))]
-        else:
-            messages = prompt.format_messages(llm=self, **prompt_args)
-        return self._after_system_prompt(messages)
-
-    def _after_system_prompt(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        system = [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)] if self.system_prompt else []
-        return [*system, *messages]
-
-    def _prompt_text(self, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> str:
-        text = _filled(prompt, prompt_args) if isinstance(prompt, str) else prompt.format(llm=self, **prompt_args)
-        if self.output_parser is not None:
-            text = self.output_parser.format(text)
-        if self.system_prompt:
-            text = f"{self.system_prompt}\n\n{text}"
-        return text if self.query_wrapper_prompt is None else self.query_wrapper_prompt.format(query_str=text)
 
     # Forms
 
@@ -236,9 +190,10 @@ class Predicting(BaseModel, ABC):
         Example:
             >>> song = await llm.astructured_predict(Song, PromptTemplate("A song of {topic}"), topic="tides")
         """
-        messages = self._form_messages(prompt, prompt_args)
+        messages = _filled_messages(self, prompt, prompt_args)
         outcome: Outcome[Model] | None = None
-        async for piece in self._structured(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args):
+        pieces = self._structured_pieces(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args)
+        async for piece in pieces:
             if isinstance(piece, Outcome):
                 outcome = piece
         assert outcome is not None  # it ends with an outcome or an error
@@ -278,7 +233,12 @@ class Predicting(BaseModel, ABC):
             ...     print(song.title)
         """
         Form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
-        return self._outputs(output_cls, prompt, llm_kwargs or {}, prompt_args)
+        messages = _filled_messages(self, prompt, prompt_args)
+        return _outputs(
+            self._structured_pieces(
+                output_cls, messages, llm_kwargs or {}, stream=True, template=prompt, args=prompt_args
+            )
+        )
 
     def stream_structured_predict(
         self,
@@ -289,19 +249,6 @@ class Predicting(BaseModel, ABC):
     ) -> Generator[Model | PartialModel, None, None]:
         """The same as :meth:`astream_structured_predict` for synchronous code."""
         return iterate_sync(run_sync(self.astream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)))
-
-    async def _outputs(
-        self,
-        output_cls: type[Model],
-        prompt: BasePromptTemplate | str,
-        options: dict[str, Any],
-        prompt_args: dict[str, Any],
-    ) -> AsyncGenerator[Model | PartialModel, None]:
-        messages = self._form_messages(prompt, prompt_args)
-        pieces = self._structured(output_cls, messages, options, stream=True, template=prompt, args=prompt_args)
-        async with aclosing(pieces):
-            async for piece in pieces:
-                yield piece.output if isinstance(piece, Outcome) else piece
 
     def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "StructuredLLM":
         """A model that gives every answer as an instance of ``output_cls``.
@@ -321,7 +268,7 @@ class Predicting(BaseModel, ABC):
         return cast("StructuredLLM", made)
 
     @_dispatcher.span
-    async def _structured(
+    async def _structured_pieces(
         self,
         output_cls: type[Model],
         messages: Sequence[ChatMessage],
@@ -333,19 +280,19 @@ class Predicting(BaseModel, ABC):
     ) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
         """The answer to ``messages`` in the form of ``output_cls``: partial models if streamed, then the outcome."""
         form = Form(output_cls)
-        way = self._way(form)
+        way = _way(self, form)
         options = {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
+        asking = _Asking(self, form, way, options, self._watched_calls, self._watchable_stream)
         if _dispatcher.enabled:
             _dispatcher.event(
                 LLMStructuredPredictStartEvent(output_cls=output_cls, template=template, template_args=args)
             )
-        asking = self._pieces if stream else self._whole
         pieces = ask_until_it_fits(
             form,
             way,
             messages,
-            partial(asking, form, way, options),
-            self._calls_in,
+            asking.pieces if stream else asking.whole,
+            asking.calls_in,
             retries=self.structured_retries,
             model=self.metadata.model_name,
         )
@@ -359,111 +306,13 @@ class Predicting(BaseModel, ABC):
                     )
                 yield piece
 
-    def _way(self, form: Form[Any]) -> Way:
-        """The best way to ``form``, or the one that ``pydantic_program_mode`` says."""
-        given = self.pydantic_program_mode
-        try:
-            # Programs have enums of their own with the same words.
-            mode = PydanticProgramMode(getattr(given, "value", given) or "default")
-        except ValueError:
-            mode = None
-        takes_tools = self.metadata.is_function_calling_model and hasattr(self, "achat_with_tools")
-        native = self.native_output_schema and form.native is not None
-        match mode:
-            case PydanticProgramMode.DEFAULT:
-                return "native" if native else "function" if takes_tools else "llm"
-            case PydanticProgramMode.NATIVE if native:
-                return "native"
-            case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI if takes_tools:
-                return "function"
-            case PydanticProgramMode.LLM:
-                return "llm"
-            case PydanticProgramMode.NATIVE if self.native_output_schema:
-                reason = f"the schema of {form.title} has no strict form (free keys, for instance)"
-            case PydanticProgramMode.NATIVE:
-                reason = "the model cannot be held to a schema"
-            case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI:
-                reason = "the model does not take tools"
-            case _:
-                reason = "there is no such way here"
-        raise LLMConfigurationError(
-            f"pydantic_program_mode is {getattr(given, 'value', given)!r}, but {reason}; leave it at 'default' for the "
-            "best way there is, or set one of native, function, llm",
-            model=self.metadata.model_name,
-        )
-
-    def _calls_in(self, response: ChatResponse) -> Sequence[ToolSelection]:
-        own: Any = getattr(self, "get_tool_calls_from_response", None)
-        if own is None:
-            return tool_selections(response.message)
-        return cast("Sequence[ToolSelection]", own(response, error_on_no_tool_call=False))
-
-    async def _whole(
-        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
-    ) -> AsyncGenerator[PartialModel | ChatResponse, None]:
-        if way == "function":
-            with_tools = cast("Any", self).achat_with_tools
-            yield await with_tools(tools=[form.tool], chat_history=messages, tool_required=True, **options)
-        else:
-            yield await self.achat(messages, **_held(form, way), **options)
-
-    async def _pieces(
-        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
-    ) -> AsyncGenerator[PartialModel | ChatResponse, None]:
-        responses, so_far, marks_end = await self._opened(form, way, options, messages)
-        response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
-        try:
-            async for response in responses:
-                if waiting is not None:
-                    yield waiting
-                value = so_far(response)
-                waiting = None if value is None else form.partial(value)
-                # Where no end is marked the last piece may be the whole answer, of which there is no part to show.
-                if waiting is not None and marks_end:
-                    yield waiting
-                    waiting = None
-        finally:
-            close = getattr(responses, "aclose", None)
-            if close is not None:
-                await close()
-        yield response
-
-    async def _opened(
-        self, form: Form[Any], way: Way, options: dict[str, Any], messages: list[ChatMessage]
-    ) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
-        """The answer in pieces, what tells the object so far if a piece shows more of it, and whether the end shows."""
-        growing = GrowingObject()
-        if way != "function":
-            responses = await self.astream_chat(messages, **_held(form, way), **options)
-            return responses, lambda response: growing.add(response.delta or "").news(), self._watchable
-        watched = self._watched_calls([form.tool], messages, options, _arguments_into(growing))
-        if watched is not None:
-            return watched, lambda _: growing.news(), True
-        with_tools = cast("Any", self).astream_chat_with_tools
-        responses = await with_tools(tools=[form.tool], chat_history=messages, tool_required=True, **options)
-        return responses, self._arguments_in(form), False
-
-    def _arguments_in(self, form: Form[Any]) -> _SoFar:
-        shown: dict[str, Any] = {}
-
-        def so_far(response: ChatResponse) -> dict[str, Any] | None:
-            nonlocal shown
-            call = form.chosen(self._calls_in(response))
-            if call is None or call.tool_kwargs == shown:
-                return None
-            shown = call.tool_kwargs
-            return shown
-
-        return so_far
-
     def _watched_calls(
         self,
-        tools: Sequence[Any],  # noqa: ARG002 - for models that take them
-        messages: list[ChatMessage],  # noqa: ARG002
+        messages: list[ChatMessage],  # noqa: ARG002 - for models that take tools
         options: dict[str, Any],  # noqa: ARG002
         watch: Watch,  # noqa: ARG002
     ) -> ChatResponseAsyncGen | None:
-        """The answer to a request that demands a call, ``watch`` seeing its events; None when they cannot be seen."""
+        """``astream_chat_with_tools``, ``watch`` being shown the stream's events; None when they cannot be seen."""
         return None
 
     # Tools
@@ -517,6 +366,189 @@ class Predicting(BaseModel, ABC):
         return run_sync(self.apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs))
 
 
+class _Asking:
+    """Asks a model for an answer in a form, by the way chosen."""
+
+    def __init__(
+        self,
+        llm: Predicting,
+        form: Form[Any],
+        way: Way,
+        options: dict[str, Any],
+        watched_calls: Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None],
+        marks_end: bool,
+    ) -> None:
+        self._llm = llm
+        self._watched_calls = watched_calls
+        self._marks_end = marks_end
+        self._form = form
+        self._way: Way = way
+        self._options = options
+        if way == "native":
+            self._options = {**options, "output_schema": form.native}
+        elif way == "function":
+            self._options = {**options, "tools": [form.tool], "tool_required": True}
+
+    def calls_in(self, response: ChatResponse) -> Sequence[ToolSelection]:
+        """The calls in a response."""
+        own: Any = getattr(self._llm, "get_tool_calls_from_response", None)
+        if own is None:
+            return tool_selections(response.message)
+        return cast("Sequence[ToolSelection]", own(response, error_on_no_tool_call=False))
+
+    async def whole(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        """The response."""
+        if self._way == "function":
+            yield await cast("Any", self._llm).achat_with_tools(chat_history=messages, **self._options)
+        else:
+            yield await self._llm.achat(messages, **self._options)
+
+    async def pieces(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
+        """Partial models, and last the response."""
+        responses, so_far, marks_end = await self._opened(messages)
+        response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
+        try:
+            async for response in responses:
+                if waiting is not None:
+                    yield waiting
+                value = so_far(response)
+                waiting = None if value is None else self._form.partial(value)
+                # Where no end is marked the last piece may be the whole answer, of which there is no part to show.
+                if waiting is not None and marks_end:
+                    yield waiting
+                    waiting = None
+        finally:
+            close = getattr(responses, "aclose", None)
+            if close is not None:
+                await close()
+        yield response
+
+    async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
+        """The answer in pieces, what tells the object so far if a piece shows more of it, and whether the end shows."""
+        growing = GrowingObject()
+        if self._way != "function":
+            responses = await self._llm.astream_chat(messages, **self._options)
+            return responses, lambda response: growing.add(response.delta or "").news(), self._marks_end
+        watched = self._watched_calls(messages, self._options, _arguments_into(growing))
+        if watched is not None:
+            return watched, lambda _: growing.news(), True
+        with_tools = cast("Any", self._llm).astream_chat_with_tools
+        return await with_tools(chat_history=messages, **self._options), self._arguments_so_far(), False
+
+    def _arguments_so_far(self) -> _SoFar:
+        shown: dict[str, Any] = {}
+
+        def so_far(response: ChatResponse) -> dict[str, Any] | None:
+            nonlocal shown
+            call = self._form.chosen(self.calls_in(response))
+            if call is None or call.tool_kwargs == shown:
+                return None
+            shown = call.tool_kwargs
+            return shown
+
+        return so_far
+
+
+async def _tokens(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> TokenAsyncGen:
+    _announce(prompt, prompt_args)
+    written: list[str] = []
+    text: str | None = None
+    if llm.metadata.is_chat_model:
+        response: ChatResponse | None = None
+        async for response in await llm.astream_chat(_prompt_messages(llm, prompt, prompt_args)):
+            if response.delta:
+                written.append(response.delta)
+                yield response.delta
+        text = response and response.message.content
+    else:
+        completions = await llm.astream_complete(_prompt_text(llm, prompt, prompt_args), formatted=True)
+        async for completion in completions:
+            text = completion.text
+            if completion.delta:
+                written.append(completion.delta)
+                yield completion.delta
+    if text and not written:
+        # A model that does not say what is new in a piece.
+        written.append(text)
+        yield text
+    if _dispatcher.enabled:
+        _dispatcher.event(LLMPredictEndEvent(output="".join(written)))
+
+
+def _prompt_messages(
+    llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]
+) -> list[ChatMessage]:
+    messages = _filled_messages(llm, prompt, prompt_args)
+    return messages if llm.output_parser is None else llm.output_parser.format_messages(messages)
+
+
+def after_system_prompt(llm: Predicting, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """``messages`` after the model's system prompt, if it has one."""
+    system = [ChatMessage(llm.system_prompt, role=MessageRole.SYSTEM)] if llm.system_prompt else []
+    return [*system, *messages]
+
+
+def _filled_messages(
+    llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]
+) -> list[ChatMessage]:
+    if isinstance(prompt, str):
+        messages = [ChatMessage(_filled(prompt, prompt_args))]
+    else:
+        messages = prompt.format_messages(llm=llm, **prompt_args)
+    return after_system_prompt(llm, messages)
+
+
+def _prompt_text(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> str:
+    text = _filled(prompt, prompt_args) if isinstance(prompt, str) else prompt.format(llm=llm, **prompt_args)
+    if llm.output_parser is not None:
+        text = llm.output_parser.format(text)
+    if llm.system_prompt:
+        text = f"{llm.system_prompt}\n\n{text}"
+    return text if llm.query_wrapper_prompt is None else llm.query_wrapper_prompt.format(query_str=text)
+
+
+async def _outputs(
+    pieces: AsyncGenerator[PartialModel | Outcome[Model], None],
+) -> AsyncGenerator[Model | PartialModel, None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece.output if isinstance(piece, Outcome) else piece
+
+
+def _way(llm: Predicting, form: Form[Any]) -> Way:
+    """The best way to ``form``, or the one that ``pydantic_program_mode`` says."""
+    given = llm.pydantic_program_mode
+    try:
+        # Programs have enums of their own with the same words.
+        mode = PydanticProgramMode(getattr(given, "value", given) or "default")
+    except ValueError:
+        mode = None
+    takes_tools = llm.metadata.is_function_calling_model and hasattr(llm, "achat_with_tools")
+    native = llm.native_output_schema and form.native is not None
+    match mode:
+        case PydanticProgramMode.DEFAULT:
+            return "native" if native else "function" if takes_tools else "llm"
+        case PydanticProgramMode.NATIVE if native:
+            return "native"
+        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI if takes_tools:
+            return "function"
+        case PydanticProgramMode.LLM:
+            return "llm"
+        case PydanticProgramMode.NATIVE if llm.native_output_schema:
+            reason = f"the schema of {form.title} has no strict form (free keys, for instance)"
+        case PydanticProgramMode.NATIVE:
+            reason = "the model cannot be held to a schema"
+        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI:
+            reason = "the model does not take tools"
+        case _:
+            reason = "there is no such way here"
+    raise LLMConfigurationError(
+        f"pydantic_program_mode is {getattr(given, 'value', given)!r}, but {reason}; leave it at 'default' for the "
+        "best way there is, or set one of native, function, llm",
+        model=llm.metadata.model_name,
+    )
+
+
 def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> None:
     if _dispatcher.enabled:
         _dispatcher.event(LLMPredictStartEvent(template=prompt, template_args=prompt_args))
@@ -525,10 +557,6 @@ def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> 
 def _filled(text: str, values: dict[str, Any]) -> str:
     # Without values a text is no template, and its double braces are double braces.
     return PromptTemplate(text).format(**values) if values else text
-
-
-def _held(form: Form[Any], way: Way) -> dict[str, Any]:
-    return {"output_schema": form.native} if way == "native" else {}
 
 
 def _arguments_into(growing: GrowingObject) -> Watch:

@@ -13,7 +13,7 @@ from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
 from batonflow.llms.partial import PartialModel
-from batonflow.llms.predicting import Predicting
+from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate
 from batonflow.llms.structured import Outcome
 from batonflow.llms.tool_protocol import arguments_text
@@ -70,9 +70,7 @@ class StructuredLLM(LLM):
         """
         asked = self.llm.astructured_predict
         if getattr(asked, "__func__", None) is not Predicting.astructured_predict:
-            return self._of_output(
-                await asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
-            )
+            return self._of_output(await asked(**self._arguments(messages, kwargs)))
         [answer] = [response async for response in self._answers(messages, kwargs, stream=False)]
         return answer.model_copy(update={"delta": None})
 
@@ -81,7 +79,7 @@ class StructuredLLM(LLM):
         asked = self.llm.structured_predict
         if getattr(asked, "__func__", None) is Predicting.structured_predict:
             return run_sync(self.achat(messages, **kwargs))
-        output: Any = asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
+        output: Any = asked(**self._arguments(messages, kwargs))
         return self._of_output(run_sync(_awaited(output)) if inspect.isawaitable(output) else output)
 
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
@@ -97,9 +95,12 @@ class StructuredLLM(LLM):
         asked = self.llm.astream_structured_predict
         if getattr(asked, "__func__", None) is Predicting.astream_structured_predict:
             return self._answers(messages, kwargs, stream=True)
-        return self._of_outputs(
-            await asked(self.output_cls, _Conversation(message_templates=list(messages)), llm_kwargs=kwargs)
-        )
+        return self._of_outputs(await asked(**self._arguments(messages, kwargs)))
+
+    def _arguments(self, messages: Sequence[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
+        """For a model that has its own way to answer in a form."""
+        prompt = _Conversation(message_templates=list(messages))
+        return {"output_cls": self.output_cls, "prompt": prompt, "llm_kwargs": options}
 
     async def _of_outputs(self, outputs: AsyncGenerator[Any, None]) -> ChatResponseAsyncGen:
         async for output in outputs:
@@ -116,13 +117,12 @@ class StructuredLLM(LLM):
     async def _answers(
         self, messages: Sequence[ChatMessage], options: dict[str, Any], *, stream: bool
     ) -> ChatResponseAsyncGen:
-        conversation = self.llm._after_system_prompt(messages)
-        pieces = self.llm._structured(self.output_cls, conversation, options, stream=stream)
+        conversation = after_system_prompt(self.llm, messages)
+        pieces = self.llm._structured_pieces(self.output_cls, conversation, options, stream=stream)
         async with aclosing(pieces):
             async for piece in pieces:
                 if isinstance(piece, Outcome):
-                    told = {"usage": piece.usage, "message": _message(piece.output), "raw": piece.output, "delta": ""}
-                    yield piece.response.model_copy(update=told)
+                    yield _whole(piece)
                 else:
                     # Its text is written when somebody asks for it.
                     yield ChatResponse.partial(lambda part=piece: _message(part), "", piece, {})
@@ -130,6 +130,19 @@ class StructuredLLM(LLM):
 
 async def _awaited(value: Awaitable[Any]) -> Any:
     return await value
+
+
+def _whole(outcome: Outcome[Any]) -> ChatResponse:
+    last = outcome.response
+    told = {
+        "message": _message(outcome.output),
+        "raw": outcome.output,
+        "delta": "",
+        "usage": outcome.usage,
+        # That it took the call of a tool is nobody's business: there is none in the message.
+        "stop_reason": "stop" if last.stop_reason == "tool_calls" else last.stop_reason,
+    }
+    return last.model_copy(update=told)
 
 
 def _message(output: BaseModel) -> ChatMessage:
