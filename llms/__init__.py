@@ -69,12 +69,16 @@ if TYPE_CHECKING:
     from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
     from batonflow.llms.openai import OpenAI
     from batonflow.llms.openai_responses import OpenAIResponses
+    from batonflow.llms.partial import PartialModel
+    from batonflow.llms.predict_and_call import AgentChatResponse, ToolCallError
     from batonflow.llms.registry import llm_from
     from batonflow.llms.replay import RecordingLLM, ReplayLLM
     from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
+    from batonflow.llms.structured_llm import StructuredLLM
 
 __all__ = [
     "LLM",
+    "AgentChatResponse",
     "Anthropic",
     "AudioBlock",
     "AuthenticationError",
@@ -122,6 +126,7 @@ __all__ = [
     "OpenAILike",
     "OpenAIResponses",
     "OverloadedError",
+    "PartialModel",
     "RateLimitError",
     "RateLimitedLLM",
     "RateLimits",
@@ -131,22 +136,25 @@ __all__ = [
     "ReplayMissError",
     "ScriptExhaustedError",
     "ScriptedLLM",
+    "StructuredLLM",
     "StructuredOutputError",
     "TextBlock",
     "ThinkingBlock",
     "ToolCallBlock",
+    "ToolCallError",
     "ToolSelection",
     "ToolSpec",
     "Usage",
     "UsageTotals",
-    "price",
-    "track_usage",
     "VideoBlock",
     "llm_from",
+    "price",
     "tool_call",
+    "track_usage",
 ]
 
 _LAZY = {
+    "AgentChatResponse": "predict_and_call",
     "Anthropic": "anthropic",
     "DeepSeek": "compatible",
     "FallbackLLM": "fallback",
@@ -157,11 +165,14 @@ _LAZY = {
     "OpenAI": "openai",
     "OpenAILike": "compatible",
     "OpenAIResponses": "openai_responses",
+    "PartialModel": "partial",
     "RateLimitedLLM": "limits",
     "RateLimits": "limits",
     "RecordingLLM": "replay",
     "ReplayLLM": "replay",
     "ScriptedLLM": "scripted",
+    "StructuredLLM": "structured_llm",
+    "ToolCallError": "predict_and_call",
     "llm_from": "registry",
     "tool_call": "scripted",
 }

@@ -25,18 +25,19 @@ from batonflow.llms import (
     NoToolCallError,
     OpenAI,
     OpenAIResponses,
+    PartialModel,
     RefusalError,
     ScriptedLLM,
+    StructuredLLM,
     StructuredOutputError,
     ToolCallBlock,
     ToolSelection,
     Usage,
     tool_call,
 )
-from batonflow.llms.partial import PartialModel
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
-from batonflow.llms.structured_llm import StructuredLLM, generate_structured_response, messages_to_xml_format
+from batonflow.llms.structured_llm import generate_structured_response, messages_to_xml_format
 from batonflow.llms.types import PydanticProgramMode
 from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 from tests.llms.loopback import Answer, Loopback, loopback
