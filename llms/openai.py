@@ -35,6 +35,9 @@ _ROLES = {
 _OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
 _NOTHING: dict[str, Any] = {}
+# Whose the extras of a message's calls are, among its additional_kwargs.
+_EXTRAS_FROM = "tool_call_extras_from"
+
 _REASONS = {"function_call": "tool_calls"}
 
 # Lifetimes that OpenAI has for a cached prefix; others are left to it.
@@ -73,7 +76,7 @@ class OpenAI(SDKModel):
 
     @property
     def official(self) -> bool:
-        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than those that imitate them."""
+        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than their imitators."""
         return self.base_url is None or any(host in self.base_url for host in _OFFICIAL)
 
     @property
@@ -185,6 +188,7 @@ class _Reader:
         self._thoughts: list[str] = []
         self._calls = _Calls()
         self._refused = False
+        self._kept: dict[str, Any] = {}
 
     def events(self, chunk: Any) -> list[StreamEvent]:
         """What ``chunk`` says."""
@@ -214,14 +218,16 @@ class _Reader:
             self._refused = True
             events.append(TextDelta(text=delta.refusal, raw=chunk))
         for call in delta.tool_calls or ():
-            function = call.function
+            function, extra = call.function, _extra(call)
+            if extra is not None:
+                self._kept = {_EXTRAS_FROM: self._vendor}
             events.append(
                 ToolCallDelta(
                     index=self._calls.slot(call),
                     id=call.id or None,
                     name=(function.name if function is not None else None) or None,
                     arguments=(function.arguments if function is not None else None) or "",
-                    extra=_extra(call),
+                    extra=extra,
                     raw=chunk,
                 )
             )
@@ -242,7 +248,10 @@ class _Reader:
         if reason == "stop":
             # What servers say about an answer that consists of calls, or of a refusal.
             reason = "tool_calls" if self._calls else "refusal" if self._refused else "stop"
-        return [*events, Finish(reason=reason, usage=self.usage, model=self.model, raw=chunk)]
+        return [
+            *events,
+            Finish(reason=reason, usage=self.usage, model=self.model, raw=chunk, message_kwargs=self._kept),
+        ]
 
 
 async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
@@ -298,13 +307,16 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
         return {"role": role, "tool_call_id": call_id, "content": message.content or ""}
     if role == "assistant":
         return _assistant(message, reasoning_field, vendor)
-    if all(isinstance(block, TextBlock) for block in message.blocks):
+    # Servers that imitate OpenAI's may take nothing but plain text, and get no cache points.
+    plain = TextBlock if official else TextBlock | CachePoint
+    if all(isinstance(block, plain) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
     return {"role": role, "content": _parts(message.blocks, official)}
 
 
 def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:
-    extras = message.additional_kwargs.get("tool_call_extras", {})
+    kept = message.additional_kwargs
+    extras = kept.get("tool_call_extras", {}) if kept.get(_EXTRAS_FROM, vendor) == vendor else {}
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
         function = {"name": block.tool_name, "arguments": arguments_text(block)}

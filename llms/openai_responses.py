@@ -136,14 +136,14 @@ class OpenAIResponses(SDKModel):
                     return
                 case "response.failed":
                     error = event.response.error
-                    raise self._failure(getattr(error, "code", None), getattr(error, "message", None))
+                    raise self._failure(getattr(error, "code", None), getattr(error, "message", None), stream)
                 case "error":
-                    raise self._failure(event.code, event.message)
+                    raise self._failure(event.code, event.message, stream)
                 case _:
                     for one in reader.events(event):
                         yield one
 
-    def _failure(self, code: str | None, message: str | None) -> LLMError:
+    def _failure(self, code: str | None, message: str | None, stream: Any) -> LLMError:
         """The error for a failure that is told in the stream, when the HTTP status has long been sent."""
         text = self._redacted(message or "the response failed")
         kinds: dict[str | None, type[LLMError]] = {
@@ -153,7 +153,13 @@ class OpenAIResponses(SDKModel):
             "rate_limit_exceeded": RateLimitError,
         }
         kind = kinds.get(code) or error_for_status(400, f"{code} {text}")
-        return kind(f"{text} [{code}]" if code else text, vendor=self.vendor, model=self.model)
+        return kind(
+            f"{text} [{code}]" if code else text,
+            status_code=stream.response.status_code,
+            request_id=self._request_id(stream.response.headers),
+            vendor=self.vendor,
+            model=self.model,
+        )
 
 
 class _Reader:

@@ -217,14 +217,15 @@ class SDKModel(FunctionCallingLLM):
         try:
             method = self._method(client, body)
             stream = await _without_key(method, _arguments(method, body), self.vendor, self.model)
-            async with stream, aclosing(self._read(stream)) as events:
+            async with stream, aclosing(self._understood(stream)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
                         yield await self._finished(event, stream)
                         return
                     shown = True
                     yield event
-        except LLMError:
+        except LLMError as err:
+            err.shown = shown
             raise
         except (*_base_errors(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
             translated = self._translated(sdk, http, err, shown)
@@ -244,6 +245,24 @@ class SDKModel(FunctionCallingLLM):
                 model=self.model,
             )
         raise incomplete(shown, self.vendor, self.model)
+
+    async def _understood(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
+        """The events in the SDK's stream; what makes no sense is an error of ours.
+
+        The SDKs check nothing: JSON of any other form comes out as objects without what the vendor's have.
+        """
+        try:
+            async with aclosing(self._read(stream)) as events:
+                async for event in events:
+                    yield event
+        except (AttributeError, TypeError, LookupError) as err:
+            raise InvalidResponseError(
+                f"an event that is none of this API: {self._redacted(str(err))}",
+                status_code=stream.response.status_code,
+                request_id=self._request_id(stream.response.headers),
+                vendor=self.vendor,
+                model=self.model,
+            ) from err
 
     async def _finished(self, event: Finish, stream: Any) -> Finish:
         """The terminal mark with what is known beside the vendor's words: whose it is, which request, what it cost."""
@@ -289,7 +308,7 @@ class SDKModel(FunctionCallingLLM):
         if isinstance(err, sdk.APIConnectionError | http.TransportError | http.InvalidURL):
             cause = f": {err.__cause__}" if err.__cause__ is not None and str(err.__cause__) else ""
             where = "the connection broke" if shown else "no connection"
-            return LLMConnectionError(f"{where}: {text}{cause}", **details)
+            return LLMConnectionError(f"{where}: {text}{self._redacted(cause)}", **details)
         if isinstance(err, sdk.APIError):
             kind_name = _kind(err.body)
             refused = error_for_status(400, f"{kind_name} {text}")
@@ -301,10 +320,11 @@ class SDKModel(FunctionCallingLLM):
         return None
 
     def _redacted(self, text: str) -> str:
-        """``text`` without keys: vendors and proxies quote them back."""
+        """``text`` without keys and headers: vendors and proxies quote them back."""
         key = self.api_key.get_secret_value() if self.api_key is not None else ""
-        if len(key) >= _KEY_LENGTH:
-            text = text.replace(key, "***")
+        for secret in (key, *(self.default_headers or {}).values()):
+            if len(secret) >= _KEY_LENGTH:
+                text = text.replace(secret, "***")
         return _KEY.sub("***", text)
 
 

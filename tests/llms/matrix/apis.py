@@ -67,7 +67,7 @@ Entry: TypeAlias = str | Said | Results
 """A part of a conversation: the user's words, a model's answer as the SDK alone read it, results of tools."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class API(ABC):
     """An API, or a dialect of one.
 
@@ -178,7 +178,7 @@ def _call(call: ToolCall) -> ToolCallBlock:
     return ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=parsed(call.arguments))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChatAPI(API):
     """OpenAI's chat completions, or a server that speaks them.
 
@@ -229,8 +229,10 @@ class ChatAPI(API):
                     yield _call(part)
 
     def kept(self, read: Said, calls: Sequence[ToolCallBlock]) -> dict[str, Any]:
-        extra = self.dialect.call_extra
-        return {"tool_call_extras": {call.tool_call_id: extra for call in calls}} if extra and calls else {}
+        if not (self.dialect.call_extra and calls):
+            return {}
+        extras = {call.tool_call_id: self.dialect.call_extra for call in calls}
+        return {"tool_call_extras": extras, "tool_call_extras_from": self.vendor}
 
     def asked(self, system: str, *entries: Entry) -> dict[str, Any]:
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}]
@@ -273,7 +275,7 @@ class ChatAPI(API):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ResponsesAPI(API):
     """OpenAI's Responses."""
 
@@ -355,7 +357,7 @@ class ResponsesAPI(API):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AnthropicAPI(API):
     """Anthropic's messages."""
 
@@ -503,7 +505,13 @@ APIS: tuple[API, ...] = (
         "`Ollama`: thoughts in `reasoning`, every call whole and numbered 0",
         dialect=chat.DIALECTS["ollama"],
     ),
-    _compatible("OpenRouter", "openrouter", "`OpenAILike`: thoughts in `reasoning`, comments between the events"),
+    _compatible(
+        "OpenRouter",
+        "openrouter",
+        '`OpenAILike(reasoning_field="reasoning")`: thoughts in `reasoning`, which go back; comments between events',
+        options={"reasoning_field": "reasoning"},
+        reasoning_field="reasoning",
+    ),
     _compatible("Gemini", "gemini", "`OpenAILike`: calls without ids, with a signature that goes back"),
     _compatible("unnumbered", "no numbers", "`OpenAILike`: pieces of calls without a number"),
     _compatible("interleaved", "all at once", "`OpenAILike`: parallel calls piece by piece in turn, no `[DONE]`"),
