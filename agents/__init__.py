@@ -12,6 +12,8 @@ from batonflow.agents.events import (
     ToolCallResult,
 )
 from batonflow.agents.function import FunctionAgent
+from batonflow.agents.react import ReActAgent
+from batonflow.agents.team import AgentWorkflow
 
 __all__ = [
     "AgentInput",
@@ -19,9 +21,11 @@ __all__ = [
     "AgentSetup",
     "AgentStream",
     "AgentStreamStructuredOutput",
+    "AgentWorkflow",
     "AgentWorkflowStartEvent",
     "BaseWorkflowAgent",
     "FunctionAgent",
+    "ReActAgent",
     "ToolCall",
     "ToolCallResult",
 ]

@@ -1,6 +1,19 @@
 """The texts that agents show to models."""
 
-__all__ = ["EARLY_STOPPING", "MAX_ITERATIONS_REACHED", "STATE_PROMPT", "STRUCTURED_OUTPUT"]
+__all__ = [
+    "EARLY_STOPPING",
+    "HANDOFF",
+    "HANDOFF_DONE",
+    "HANDOFF_NOT_PERMITTED",
+    "HANDOFF_TOO_OFTEN",
+    "HANDOFF_UNKNOWN",
+    "MAX_ITERATIONS_REACHED",
+    "ONE_HANDOFF",
+    "REACT_EMPTY",
+    "REACT_GIVEN_UP",
+    "REACT_UNREADABLE",
+    "STATE_PROMPT",
+]
 
 STATE_PROMPT = "The state of the work so far:\n{state}\n\nThe message of the user:\n{msg}\n"
 
@@ -14,4 +27,36 @@ MAX_ITERATIONS_REACHED = (
     "larger max_iterations to run(), or early_stopping_method='generate' to get an answer from what was found."
 )
 
-STRUCTURED_OUTPUT = "Give the answer of the conversation above by calling the tool {name}."
+HANDOFF = (
+    "Hand the task over to another agent when it is better suited for what comes next. Give its name and the reason; "
+    "it sees the whole conversation and goes on from there. The agents you can hand over to:\n{agent_info}\n"
+)
+
+HANDOFF_DONE = (
+    "The task has been handed over: agent {to_agent} is in charge now, for this reason: {reason}.\n"
+    "Go on with the conversation from here."
+)
+
+HANDOFF_UNKNOWN = "Agent {to_agent} not found. Please select a valid agent to hand over to. Valid agents: {valid}."
+
+HANDOFF_NOT_PERMITTED = (
+    "Agent {from_agent} may not hand over to {to_agent}. Please select a valid agent to hand over to. Valid agents: "
+    "{valid}."
+)
+
+HANDOFF_TOO_OFTEN = "The task has been handed over {limit} times, no more is allowed. Finish it yourself."
+
+ONE_HANDOFF = "Not done: the task was handed over to another agent in the same turn, and goes to one agent at a time."
+
+_REACT_FORMS = (
+    "Write either\nThought: ...\nAction: the name of a tool\nAction Input: its arguments as a JSON object\n"
+    "or\nThought: ...\nAnswer: the answer"
+)
+
+REACT_EMPTY = f"FAILURE: Your previous response was empty. {_REACT_FORMS}"
+
+REACT_UNREADABLE = f"Error while parsing the output: {{error}}\n\n{_REACT_FORMS}"
+
+REACT_GIVEN_UP = (
+    "Agent {name}: the model did not keep to the form {failures} times in a row. The last thing it was told:\n{words}"
+)

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         AgentOutput,
         AgentSetup,
         AgentStream,
+        AgentWorkflow,
         BaseWorkflowAgent,
         FunctionAgent,
+        ReActAgent,
         ToolCall,
         ToolCallResult,
     )
@@ -57,6 +59,7 @@ __all__ = [
     "AgentOutput",
     "AgentSetup",
     "AgentStream",
+    "AgentWorkflow",
     "All",
     "Anthropic",
     "BaseTool",
@@ -73,6 +76,7 @@ __all__ = [
     "JsonSerializer",
     "MessageRole",
     "OpenAI",
+    "ReActAgent",
     "Resource",
     "ResourceConfig",
     "ScriptedLLM",
@@ -101,7 +105,10 @@ __all__ = [
 
 # Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
 _HOMES = {
-    "agents": "AgentInput AgentOutput AgentSetup AgentStream BaseWorkflowAgent FunctionAgent ToolCall ToolCallResult",
+    "agents": (
+        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent FunctionAgent ReActAgent "
+        "ToolCall ToolCallResult"
+    ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",
     "workflow_core.collect": "All Collect Take",

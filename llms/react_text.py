@@ -189,6 +189,11 @@ _ANSWER = re.compile(rf"(?:{_LINE})?{_label('(?:Final )?Answer')}", re.MULTILINE
 _NEXT = re.compile(
     rf"{_LINE}(?:{'|'.join(_label(name) for name in ('Thought', 'Action', 'Observation', 'Answer'))})", re.MULTILINE
 )
+_ANY_CASE = re.compile(
+    r"^(?P<before>[ \t#]*+\*{0,2})(?P<name>thought|action input|action|observation|final answer|answer)"
+    r"(?=\*{0,2}[:\uff1a])",
+    re.MULTILINE | re.IGNORECASE,
+)
 _FENCE = re.compile(rf"\s*+```\w*+[ \t]*+\n(?=\s*+{_label('Thought')})")
 
 
@@ -204,7 +209,7 @@ def extract_tool_use(input_text: str) -> tuple[str, str, str]:
         >>> extract_tool_use('Thought: I add.\nAction: add\nAction Input: {"a": 1}')
         ('I add.', 'add', '{"a": 1}')
     """
-    text = _without_fence(input_text)
+    text = _tidied(input_text)
     action = _ACTION.search(text)
     name = action["name"].strip("*`\"'") if action else ""
     label = _ACTION_INPUT.search(text, action.end()) if action else None
@@ -229,7 +234,7 @@ def extract_final_response(input_text: str) -> tuple[str, str]:
         >>> extract_final_response("Thought: I know.\nAnswer: 42")
         ('I know.', '42')
     """
-    text = _without_fence(input_text)
+    text = _tidied(input_text)
     thought = _THOUGHT.search(text)
     answer = _ANSWER.search(text, thought.end()) if thought else None
     if thought is None or answer is None:
@@ -273,6 +278,7 @@ class ReActOutputParser:
         Raises:
             StructuredOutputError: The message begins one of the forms and does not keep it. It is a ValueError.
         """
+        output = _with_usual_case(output)
         answer = _ANSWER.search(output)
         action = _ACTION.search(output)
         if action is None and answer is None:
@@ -287,8 +293,17 @@ class ReActOutputParser:
         return ResponseReasoningStep(thought=_IMPLICIT, response=output, is_streaming=is_streaming)
 
 
-def _without_fence(text: str) -> str:
-    """The text without the code block that a model has put around the whole of it."""
+def _with_usual_case(text: str) -> str:
+    """The text with its labels as ``Thought`` and so on, if it begins with one in another case."""
+    first = _ANY_CASE.match(text, len(text) - len(text.lstrip()))
+    if first is None or first["name"] == first["name"].title():
+        return text
+    return _ANY_CASE.sub(lambda found: found["before"] + found["name"].title(), text)
+
+
+def _tidied(text: str) -> str:
+    """The text with labels in the usual case, without the code block that a model has put around the whole of it."""
+    text = _with_usual_case(text)
     fence = _FENCE.match(text)
     return text[fence.end() :].rstrip().removesuffix("```") if fence else text
 

@@ -4,9 +4,13 @@ from typing import Any, cast
 
 __all__ = ["strict_schema"]
 
-# What vendors refuse in strict mode, or understand differently. Leaving it out only widens what the model may write;
-# whoever validates the output still holds it to the whole schema.
-_DROPPED = ("default", "title", "examples", "format", "pattern", "minLength", "maxLength")
+# What not every vendor takes in strict mode. It is told to the model in words instead; whoever validates what the
+# model wrote still holds it to the whole schema.
+_IN_WORDS = (
+    "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "multipleOf", "minItems", "maxItems", "uniqueItems",
+)  # fmt: skip
+_DROPPED = ("default", "title", "examples", "required", "additionalProperties", "discriminator", "description")
 
 
 def strict_schema(schema: dict[str, Any], *, nullable: bool = True) -> dict[str, Any] | None:
@@ -48,12 +52,13 @@ def _closed(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:
                 made[name] = _closed(cast("dict[str, Any]", value), nullable)
             case "anyOf" | "oneOf":
                 made["anyOf"] = [_closed(inner, nullable) for inner in cast("list[dict[str, Any]]", value)]
-            case "required" | "additionalProperties" | "discriminator":
-                continue
-            case _ if name not in _DROPPED:
+            case _ if name not in _DROPPED and name not in _IN_WORDS:
                 made[name] = value
             case _:
                 continue
+    described = _described(schema)
+    if described:
+        made["description"] = described
     if "properties" in made:
         required = cast("list[str]", schema.get("required", []))
         properties = cast("dict[str, dict[str, Any]]", made["properties"])
@@ -63,6 +68,11 @@ def _closed(schema: dict[str, Any], nullable: bool) -> dict[str, Any]:
         made["required"] = list(properties)
         made["additionalProperties"] = False
     return made
+
+
+def _described(schema: dict[str, Any]) -> str:
+    bounds = ", ".join(f"{name}: {schema[name]}" for name in _IN_WORDS if name in schema)
+    return " ".join(text for text in (schema.get("description", ""), bounds and f"({bounds})") if text)
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_what_may_be_left_out_may_be_null() -> None:
     assert properties["length"] == {"type": ["number", "null"]}
     assert properties["kind"]["anyOf"][-1] == {"type": "null"}
     assert properties["first"]["anyOf"] == [{"$ref": "#/$defs/Point"}, {"type": "null"}]
-    assert properties["name"] == {"type": "string", "description": "What it is called."}
+    assert properties["name"] == {"type": "string", "description": "What it is called. (minLength: 1)"}
 
 
 def test_or_must_be_there_where_null_would_not_be_understood() -> None:

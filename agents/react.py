@@ -1,0 +1,234 @@
+"""ReActAgent: an agent whose model reasons and acts in text, for models that cannot call tools natively.
+
+The form is that of Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models" (2022): a thought, an
+action with its input, an observation, and so on until an answer.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Self, cast
+
+from pydantic import Field, model_validator
+
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
+from batonflow.agents.loop import HANDOFF
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.react_steps import (
+    ActionReasoningStep,
+    BaseReasoningStep,
+    ObservationReasoningStep,
+    ResponseReasoningStep,
+)
+from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+from batonflow.tools import AsyncBaseTool, ToolSelection
+from batonflow.workflow_core import Context, WorkflowRuntimeError
+from batonflow.workflow_core.clock import current_source
+
+__all__ = ["ReActAgent"]
+
+_LABEL = re.compile(r"(?:\A|\n)[ \t]*[*_#> \t]*(?:final[ \t]+)?answer[*_ \t]*[:\uff1a][*_ \t]*\s*", re.IGNORECASE)
+_LONGEST_LABEL = 40
+_BEGINS = re.compile(r"[\s*_#>]*(thought|action|answer|final)", re.IGNORECASE)
+_SHORTEST_BEGINNING = 12
+
+
+class ReActAgent(BaseWorkflowAgent, PromptMixin):
+    """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
+
+    Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
+
+    Args:
+        reasoning_key: Where the steps of the current turn are kept until the answer.
+        output_parser: Reads what the model writes; has ``parse(text)``.
+        formatter: Makes the messages the model is shown.
+        max_parse_retries: How many answers in a row may be unreadable; the model is told what was wrong each time.
+
+    Raises:
+        WorkflowRuntimeError: The model does not keep to the form; in a run.
+
+    Example:
+        >>> agent = ReActAgent(llm="ollama:qwen3:8b", tools=[add])
+        >>> print(agent.run_sync("What is 2 + 40?"))
+    """
+
+    reasoning_key: str = "current_reasoning"
+    output_parser: Any = Field(default_factory=ReActOutputParser)
+    formatter: ReActChatFormatter = Field(default_factory=ReActChatFormatter.from_defaults)
+    max_parse_retries: int = 3
+
+    @model_validator(mode="after")
+    def _context_in_header(self) -> Self:
+        # The system prompt is shown inside the header; the message that the loop puts first is taken out again.
+        if self.system_prompt:
+            context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
+            changed = ReActChatFormatter.from_defaults(
+                system_header=self._own_header(), context=context, observation_role=self.formatter.observation_role
+            )
+            # Past the validation of assignments, which would come here again.
+            object.__setattr__(self, "formatter", changed)
+        return self
+
+    def _own_header(self) -> str | None:
+        given = self.formatter.system_header
+        return None if given == ReActChatFormatter().system_header else given
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {"react_header": PromptTemplate(self.formatter.system_header)}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        if "react_header" in prompts_dict:
+            self.formatter.system_header = prompts_dict["react_header"].get_template()
+
+    async def take_step(
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """One message of the model: a step of its reasoning, or something unreadable that it is told about."""
+        conversation = llm_input[1:] if llm_input and llm_input[0].role == MessageRole.SYSTEM else list(llm_input)
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        shown = self.formatter.format(tools, chat_history=conversation, current_reasoning=reasoning)
+        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown)
+        text = response.message.content or ""
+        try:
+            parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
+        except ValueError as err:
+            return await self._unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
+        if parsed is None:
+            return await self._unreadable(ctx, response, REACT_EMPTY)
+        await ctx.store.set(f"{self.reasoning_key}_failures", 0)
+        await ctx.store.set(self.reasoning_key, [*reasoning, parsed])
+        calls: list[ToolSelection | ToolCallResult] = []
+        if not parsed.is_done:
+            step = cast("ActionReasoningStep", parsed)
+            call_id = f"call_{current_source().token(12)}"
+            calls = [ToolSelection(tool_id=call_id, tool_name=step.action, tool_kwargs=step.action_input)]
+        return AgentOutput(response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name)
+
+    async def _unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+        """Have the model try again, told what was wrong with what it wrote."""
+        key = f"{self.reasoning_key}_failures"
+        before: Any = await ctx.store.get(key, default=0)
+        failures = before + 1 if isinstance(before, int) else 1
+        if failures > self.max_parse_retries:
+            raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=self.name, failures=failures, words=words))
+        await ctx.store.set(key, failures)
+        return AgentOutput(
+            response=response.message,
+            retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
+            raw=response.raw,
+            current_agent_name=self.name,
+        )
+
+    async def _get_response(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        current_llm_input: list[ChatMessage],
+    ) -> ChatResponse:
+        return await self.the_llm().achat(current_llm_input)
+
+    async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
+        chunks = await self.the_llm().astream_chat(current_llm_input)
+        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+        splitter = _Splitter()
+        async for last in chunks:
+            thought, text = splitter.feed(last.delta or "")
+            self._show(ctx, last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
+        thought, text = splitter.rest()
+        if thought or text:
+            self._show(ctx, last, thought, text)
+        return last
+
+    def _show(self, ctx: Context[Any], response: ChatResponse, thought: str, text: str) -> None:
+        ctx.write_event_to_stream(
+            AgentStream(
+                delta=text,
+                response=response.message.content or "",
+                raw=response.raw,
+                current_agent_name=self.name,
+                thinking_delta=thought or None,
+            )
+        )
+
+    async def handle_tool_call_results(
+        self,
+        ctx: Context[Any],
+        results: list[ToolCallResult],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> None:
+        """Keep what came of the action; the output of a direct tool is also the answer."""
+        reasoning: list[BaseReasoningStep] = list(await ctx.store.get(self.reasoning_key, default=[]))
+        for result in results:
+            content = result.tool_output.content
+            direct = result.return_direct and not result.tool_output.is_error
+            reasoning.append(ObservationReasoningStep(observation=content, return_direct=direct))
+            if direct and result.tool_name != HANDOFF:
+                reasoning.append(ResponseReasoningStep(thought=content, response=content, is_streaming=False))
+                break
+        await ctx.store.set(self.reasoning_key, reasoning)
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Put the steps of this turn into the memory, and leave only the answer in the output."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        if not reasoning:
+            return output
+        written = "\n".join(one.get_content() for one in reasoning)
+        await memory.aput(ChatMessage(written, role=MessageRole.ASSISTANT))
+        await ctx.store.set(self.reasoning_key, [])
+        last = reasoning[-1]
+        if isinstance(last, ResponseReasoningStep):
+            answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
+            answer.additional_kwargs = output.response.additional_kwargs
+            output.response = answer
+        return output
+
+
+class _Splitter:
+    """Tells the answer from the thoughts before it while the text arrives."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._answering: bool | None = None
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """Thought and text in what arrived so far and was not told yet."""
+        self._held += delta
+        if self._answering is None and len(self._held) >= _SHORTEST_BEGINNING:
+            # A text that begins with none of the labels is an answer as a whole.
+            self._answering = _BEGINS.match(self._held) is None
+        if self._answering:
+            return "", self._take(len(self._held))
+        if self._answering is None:
+            return "", ""
+        found = _LABEL.search(self._held)
+        if found is None or found.end() == len(self._held):
+            # The end may be the beginning of the label, or of the space behind it.
+            kept = len(self._held) - (found.start() if found else 0) if found else _LONGEST_LABEL
+            return self._take(max(0, len(self._held) - kept)), ""
+        thought = self._take(found.start())
+        self._take(found.end() - found.start())
+        self._answering = True
+        return thought, self._take(len(self._held))
+
+    def rest(self) -> tuple[str, str]:
+        """What is left when the text has ended."""
+        found = None if self._answering else _LABEL.search(self._held)
+        if self._answering or (self._answering is None and not _BEGINS.match(self._held)):
+            return "", self._take(len(self._held))
+        if found is None:
+            return self._take(len(self._held)), ""
+        thought = self._take(found.start())
+        self._take(found.end() - found.start())
+        return thought, self._take(len(self._held))
+
+    def _take(self, length: int) -> str:
+        taken, self._held = self._held[:length], self._held[length:]
+        return taken

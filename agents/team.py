@@ -1,0 +1,198 @@
+"""AgentWorkflow: several agents that hand over to one another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.function import FunctionAgent
+from batonflow.agents.handoff import handoff_tool, refusal
+from batonflow.agents.loop import AgentLoop, EarlyStopping, Member, Team
+from batonflow.agents.prompts import HANDOFF, HANDOFF_DONE, STATE_PROMPT
+from batonflow.agents.react import ReActAgent
+from batonflow.llms import LLM, ChatMessage
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts.base import placeholders
+from batonflow.llms.registry import llm_from
+from batonflow.tools import AsyncBaseTool, BaseTool, adapt_to_async_tool
+from batonflow.workflow_core import Context
+
+__all__ = ["AgentWorkflow"]
+
+_DEFAULTS = BaseWorkflowAgent.model_fields
+
+
+class AgentWorkflow(AgentLoop, PromptMixin):
+    """A team of agents. One begins; each may hand the task over to another one, and all see one conversation.
+
+    Args:
+        agents: The members, each with a name and a description of its own.
+        initial_state: State that the models are shown and tools may change, under the key ``state``.
+        root_agent: The name of the member that begins; may be left out for a team of one.
+        handoff_prompt: What models read of the handoff tool; has ``{agent_info}``.
+        handoff_output_prompt: What the next agent reads of a handoff; has ``{to_agent}`` and ``{reason}``.
+        state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
+        output_cls: A model of the structured answer; wins over that of the agents.
+        structured_output_fn: Makes the structured answer from the messages.
+        early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
+        max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        timeout: Seconds for a run; None for as long as it takes.
+        options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
+
+    Raises:
+        ValueError: No agents, two with one name, a name or description that says nothing, a root that is not there,
+            or a prompt that lacks a placeholder.
+
+    Example:
+        >>> team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
+        >>> print(await team.run("Write about tides."))
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[BaseWorkflowAgent],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        handoff_prompt: str | BasePromptTemplate | None = None,
+        handoff_output_prompt: str | BasePromptTemplate | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        timeout: float | None = None,
+        output_cls: type[BaseModel] | None = None,
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        early_stopping_method: EarlyStopping = "force",
+        max_handoffs: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(timeout=timeout, **options)
+        self.agents = _named(agents)
+        self.root_agent = _root(self.agents, root_agent)
+        self.initial_state = initial_state or {}
+        self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF, "agent_info")
+        self.handoff_output_prompt = _prompt(
+            "handoff_output_prompt", handoff_output_prompt or HANDOFF_DONE, "to_agent", "reason"
+        )
+        self.state_prompt = _prompt("state_prompt", state_prompt or STATE_PROMPT, "state", "msg")
+        self.output_cls = output_cls
+        self.structured_output_fn = None if output_cls is not None else structured_output_fn
+        self.early_stopping_method: EarlyStopping = early_stopping_method
+        self.max_handoffs = max_handoffs
+
+    @classmethod
+    def from_tools_or_functions(
+        cls,
+        tools_or_functions: Sequence[BaseTool | Callable[..., Any]],
+        llm: LLM | str | None = None,
+        system_prompt: str | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        initial_state: dict[str, Any] | None = None,
+        output_cls: type[BaseModel] | None = None,
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        timeout: float | None = None,
+        verbose: bool = False,
+    ) -> Self:
+        """A team of one agent: one that calls tools natively if its model can, else one that does so in text.
+
+        Example:
+            >>> team = AgentWorkflow.from_tools_or_functions([add], llm="openai:gpt-5.6")
+        """
+        model = llm_from(llm) if isinstance(llm, str) else llm
+        kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else ReActAgent
+        agent = kind(name="Agent", tools=list(tools_or_functions), llm=model, system_prompt=system_prompt)
+        return cls(
+            agents=[agent],
+            state_prompt=state_prompt,
+            initial_state=initial_state,
+            output_cls=output_cls,
+            structured_output_fn=structured_output_fn,
+            timeout=timeout,
+            verbose=verbose,
+        )
+
+    def _team(self) -> Team:
+        permitted = {name: agent.can_handoff_to for name, agent in self.agents.items()}
+        return Team(
+            agents=self.agents,
+            root=self.root_agent,
+            state_prompt=self.state_prompt.get_template(),
+            initial_state=self.initial_state,
+            early_stopping_method=self.early_stopping_method,
+            output_cls=self.output_cls,
+            structured_output_fn=self.structured_output_fn,
+            stored={
+                "agents": list(self.agents),
+                "can_handoff_to": permitted,
+                "handoff_output_prompt": self.handoff_output_prompt.get_template(),
+                "next_agent": None,
+                "num_handoffs": 0,
+            },
+        )
+
+    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+        tools = list(await agent.get_tools(text))
+        handoff = handoff_tool(agent, self.agents, self.handoff_prompt.get_template(), self.max_handoffs)
+        return tools if handoff is None else [*tools, adapt_to_async_tool(handoff)]
+
+    def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
+        return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
+
+    async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        if not chosen:
+            return agent.name
+        await ctx.store.set("current_agent_name", chosen)
+        await ctx.store.set("next_agent", None)
+        return chosen
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {
+            "handoff_prompt": self.handoff_prompt,
+            "handoff_output_prompt": self.handoff_output_prompt,
+            "state_prompt": self.state_prompt,
+        }
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return dict(self.agents)
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        for name, prompt in prompts_dict.items():
+            setattr(self, name, prompt)
+
+
+def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:
+    if not agents:
+        raise ValueError("At least one agent must be provided")
+    if len(agents) > 1:
+        for field in ("name", "description"):
+            if any(getattr(agent, field) == _DEFAULTS[field].default for agent in agents):
+                raise ValueError(f"All agents must have a {field} of their own in a team: it tells them apart")
+    found: dict[str, BaseWorkflowAgent] = {}
+    for agent in agents:
+        if agent.name in found:
+            raise ValueError(f"Two agents are named {agent.name!r}: give each a name of its own")
+        if agent.initial_state:
+            raise ValueError(
+                f"Agent {agent.name} has an initial_state, which is not supported in a team: give initial_state to "
+                "AgentWorkflow"
+            )
+        found[agent.name] = agent
+    return found
+
+
+def _root(agents: Mapping[str, BaseWorkflowAgent], root: str | None) -> str:
+    if root is None:
+        if len(agents) > 1:
+            raise ValueError(f"Exactly one root agent must be provided: root_agent= one of {', '.join(agents)}")
+        return next(iter(agents))
+    if root not in agents:
+        raise ValueError(f"Root agent {root} not found among the agents: {', '.join(agents)}")
+    return root
+
+
+def _prompt(name: str, prompt: str | BasePromptTemplate, *needed: str) -> BasePromptTemplate:
+    if not isinstance(prompt, str):
+        return prompt
+    missing = [one for one in needed if one not in placeholders(prompt)]
+    if missing:
+        raise ValueError(f"{name} must contain {' and '.join(f'{{{one}}}' for one in missing)}")
+    return PromptTemplate(prompt)

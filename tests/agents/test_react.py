@@ -1,0 +1,165 @@
+"""ReActAgent: reasoning and acting in text."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batonflow.agents import AgentInput, AgentStream, ReActAgent, ToolCallResult
+from batonflow.agents.react import _Splitter  # pyright: ignore[reportPrivateUsage]
+from batonflow.llms import ScriptedLLM
+from batonflow.llms.prompts import PromptTemplate
+from batonflow.llms.react_text import ReActChatFormatter
+from batonflow.tools import FunctionTool
+from batonflow.workflow_core import Context, WorkflowRuntimeError
+
+ADD = 'Thought: I need to add.\nAction: add\nAction Input: {"a": 2, "b": 40}'
+ANSWER = "Thought: I can answer without any more tools.\nAnswer: It is 42."
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def agent(*turns: Any, **options: Any) -> ReActAgent:
+    return ReActAgent(llm=ScriptedLLM(turns), tools=[add], **options)
+
+
+def requests(made: ReActAgent) -> list[Any]:
+    assert isinstance(made.llm, ScriptedLLM)
+    return made.llm.requests
+
+
+async def events_of(made: ReActAgent, message: str, **options: Any) -> tuple[list[Any], Any]:
+    handler = made.run(message, **options)
+    events = [event async for event in handler.stream_events()]
+    return events, await handler
+
+
+class TestTheLoop:
+    @pytest.mark.parametrize("streaming", [True, False])
+    async def test_an_action_is_run_and_shown_and_the_answer_is_only_the_answer(self, streaming: bool) -> None:
+        made = agent(ADD, ANSWER, streaming=streaming)
+        events, output = await events_of(made, "What is 2 + 40?")
+        assert str(output) == "It is 42."
+        (result,) = [event for event in events if isinstance(event, ToolCallResult)]
+        assert (result.tool_kwargs, result.tool_output.content) == ({"a": 2, "b": 40}, "42")
+        second = requests(made)[1]
+        assert list(second.tools) == []
+        assert [message.content for message in second.messages[-2:]][-1] == "Observation: 42"
+
+    async def test_the_model_is_told_of_its_tools_and_of_the_system_prompt(self) -> None:
+        made = agent(ANSWER, system_prompt="You work for a port.")
+        events, _ = await events_of(made, "Hello?")
+        header = requests(made)[0].messages[0]
+        assert header.role == "system"
+        assert all(text in header.content for text in ("add", "Add two numbers.", "You work for a port."))
+        assert sum(message.role == "system" for message in requests(made)[0].messages) == 1
+        shown = next(event for event in events if isinstance(event, AgentInput))
+        assert shown.input[0].content == header.content
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            '**Thought:** I add.\n**Action:** add\n**Action Input:** {"a": 2, "b": 40}',
+            'thought: I add.\naction: add\naction input: {"a": 2, "b": 40}',
+            "THOUGHT: I add.\nACTION: add\nACTION INPUT: {'a': 2, 'b': 40}",
+            ADD + "\nObservation: 7\nThought: So it is 7.\nAnswer: 7",
+            ADD + '\nThought: And more.\nAction: add\nAction Input: {"a": 1, "b": 1}',
+        ],
+        ids=["markdown", "small letters", "capitals and a dict of Python", "a made-up observation", "several actions"],
+    )
+    async def test_actions_as_models_write_them(self, written: str) -> None:
+        events, output = await events_of(agent(written, ANSWER), "What is 2 + 40?")
+        results = [event.tool_output.content for event in events if isinstance(event, ToolCallResult)]
+        assert (results, str(output)) == (["42"], "It is 42.")
+
+    async def test_a_direct_tool_is_the_answer(self) -> None:
+        made = ReActAgent(llm=ScriptedLLM([ADD]), tools=[FunctionTool.from_defaults(add, return_direct=True)])
+        assert str(await made.run("2 + 40?")) == "42"
+
+
+class TestUnreadable:
+    @pytest.mark.parametrize(
+        ("written", "words"),
+        [
+            ("", "FAILURE: Your previous response was empty"),
+            ("Thought: Hm.\nAction: add\nAction Input: nothing", "Error while parsing the output"),
+        ],
+    )
+    async def test_the_model_is_told_and_tries_again(self, written: str, words: str) -> None:
+        made = agent(written, ANSWER)
+        assert str(await made.run("2 + 40?")) == "It is 42."
+        last = requests(made)[1].messages[-1]
+        assert words in last.content
+        assert (last.role, "Thought:" in last.content) == ("user", True)
+
+    async def test_so_many_times_in_a_row_and_no_more(self) -> None:
+        with pytest.raises(WorkflowRuntimeError, match=r"(?s)3 times in a row.*FAILURE"):
+            await agent("", "", "", max_parse_retries=2).run("2 + 40?")
+
+    async def test_a_readable_message_between_them_counts_anew(self) -> None:
+        made = agent("", ADD, "", ANSWER, max_parse_retries=1)
+        assert str(await made.run("2 + 40?")) == "It is 42."
+
+
+class TestMemory:
+    async def test_the_turn_is_remembered_with_its_thoughts_and_the_next_begins_fresh(self) -> None:
+        made = agent(ADD, ANSWER, "Thought: I know.\nAnswer: Still 42.")
+        ctx: Context[Any] = Context(made)
+        await made.run("What is 2 + 40?", ctx=ctx)
+        output = await made.run("Sure?", ctx=Context.from_dict(made, ctx.to_dict()))
+        assert str(output) == "Still 42."
+        remembered = requests(made)[2].messages
+        assert [message.role.value for message in remembered] == ["system", "user", "assistant", "user"]
+        assert "I need to add." in remembered[2].content
+        assert "Observation: 42" in remembered[2].content
+
+    async def test_generate_answers_from_what_was_found(self) -> None:
+        made = agent(ADD, ADD, "Forty-two.")
+        output = await made.run("2 + 40?", max_iterations=2, early_stopping_method="generate")
+        assert str(output) == "Forty-two."
+        assert any("Observation: 42" in (message.content or "") for message in requests(made)[2].messages)
+
+
+class TestStream:
+    async def test_thoughts_are_streamed_as_thinking_and_the_answer_as_text(self) -> None:
+        events, _ = await events_of(agent(ADD, ANSWER), "2 + 40?")
+        pieces = [event for event in events if isinstance(event, AgentStream)]
+        thought = "".join(piece.thinking_delta or "" for piece in pieces)
+        assert "".join(piece.delta for piece in pieces) == "It is 42."
+        assert "I need to add." in thought
+        assert "Answer" not in thought
+
+    async def test_a_text_without_labels_is_an_answer_as_a_whole(self) -> None:
+        events, output = await events_of(agent("It is simply 42, I think."), "2 + 40?")
+        pieces = [event for event in events if isinstance(event, AgentStream)]
+        assert "".join(piece.delta for piece in pieces) == str(output) == "It is simply 42, I think."
+        assert all(piece.thinking_delta is None for piece in pieces)
+
+    @given(st.data())
+    def test_however_the_text_is_cut(self, data: st.DataObject) -> None:
+        thought = data.draw(st.sampled_from(["Thought: I see.", "Thought: a\nb answer: no", "**Thought:** x y z"]))
+        label = data.draw(st.sampled_from(["\nAnswer: ", "\n**Answer:** ", "\nFinal Answer:\n", "\nanswer: "]))
+        answer = data.draw(st.text(min_size=1).filter(lambda text: text == text.strip() and text[0] not in "*_ :"))
+        text = thought + label + answer
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+        splitter = _Splitter()
+        told = [splitter.feed(text[start:end]) for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        told.append(splitter.rest())
+        assert ("".join(one for one, _ in told), "".join(one for _, one in told)) == (thought, answer)
+
+
+def test_the_header_can_be_exchanged() -> None:
+    made = agent()
+    assert "{tool_desc}" in made.get_prompts()["react_header"].get_template()
+    made.update_prompts({"react_header": PromptTemplate("Tools: {tool_desc} {tool_names}")})
+    assert made.formatter.system_header == "Tools: {tool_desc} {tool_names}"
+
+
+def test_a_header_of_one_s_own_is_kept_beside_a_system_prompt() -> None:
+    formatter = ReActChatFormatter.from_defaults(system_header="Mine. {tool_desc} {tool_names}", context="A port.")
+    made = agent(formatter=formatter, system_prompt="Be brief.")
+    assert (made.formatter.system_header, made.formatter.context) == (formatter.system_header, "A port.\nBe brief.")

@@ -1,0 +1,235 @@
+"""AgentWorkflow: who may hand over to whom, what each sees, and who goes on."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from batonflow.agents import AgentOutput, AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
+from batonflow.llms import ChatMessage, MockLLM, ScriptedLLM, tool_call
+from batonflow.llms.prompts import PromptTemplate
+from batonflow.workflow_core import Context, WorkflowRuntimeError
+
+
+async def note(ctx: Context, text: str) -> str:
+    """Keep a note."""
+    async with ctx.store.edit_state() as state:
+        state["state"]["notes"] = [*state["state"].get("notes", []), text]
+    return f"noted {text}"
+
+
+def handoff(to: str, reason: str = "it knows better") -> Any:
+    return tool_call("handoff", to_agent=to, reason=reason)
+
+
+def agent(name: str, *turns: Any, **options: Any) -> FunctionAgent:
+    options.setdefault("tools", [note])
+    return FunctionAgent(name=name, description=f"The {name}.", llm=ScriptedLLM(turns), **options)
+
+
+def requests(member: FunctionAgent) -> list[Any]:
+    llm = member.llm
+    assert isinstance(llm, ScriptedLLM)
+    return llm.requests
+
+
+async def results_of(handler: Any) -> list[ToolCallResult]:
+    return [event async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+
+
+class TestHandoff:
+    async def test_the_next_agent_goes_on_with_the_whole_conversation(self) -> None:
+        first = agent("first", tool_call("note", text="tides"), handoff("second"))
+        second = agent("second", "Twice a day.")
+        output = await AgentWorkflow(agents=[first, second], root_agent="first").run("How often?")
+        assert (str(output), output.current_agent_name) == ("Twice a day.", "second")
+        (seen,) = requests(second)
+        said = [(message.role.value, message.content) for message in seen.messages]
+        assert said[0] == ("user", "How often?")
+        assert ("tool", "noted tides") in said
+        assert said[-1][0] == "tool"
+        assert "second is in charge" in (said[-1][1] or "")
+
+    async def test_a_handoff_is_a_tool_that_names_those_one_may_hand_over_to(self) -> None:
+        first = agent("first", "Done.", can_handoff_to=["second"])
+        team = AgentWorkflow(agents=[first, agent("second"), agent("third")], root_agent="first")
+        await team.run("Go.")
+        (request,) = requests(first)
+        shown = next(tool for tool in request.tools if tool.name == "handoff")
+        assert "The second." in shown.description
+        assert "third" not in shown.description
+        assert set(shown.parameters["properties"]) == {"to_agent", "reason"}
+
+    @pytest.mark.parametrize(("allowed", "there"), [(None, True), (["second"], True), ([], False)])
+    async def test_nobody_to_hand_over_to_means_no_such_tool(self, allowed: Any, there: bool) -> None:
+        first = agent("first", "Done.", can_handoff_to=allowed)
+        await AgentWorkflow(agents=[first, agent("second")], root_agent="first").run("Go.")
+        assert ("handoff" in [tool.name for tool in requests(first)[0].tools]) is there
+
+    @pytest.mark.parametrize(
+        ("to", "words"), [("nobody", "Agent nobody not found"), ("third", "Agent first may not hand over to third")]
+    )
+    async def test_a_handoff_that_cannot_be_is_refused_in_words_and_the_agent_goes_on(
+        self, to: str, words: str
+    ) -> None:
+        first = agent("first", handoff(to), "Then I do it.", can_handoff_to=["second"])
+        team = AgentWorkflow(agents=[first, agent("second"), agent("third")], root_agent="first")
+        handler = team.run("Go.")
+        (result,) = await results_of(handler)
+        assert words in result.tool_output.content
+        assert "Valid agents: second" in result.tool_output.content
+        output = await handler
+        assert (str(output), output.current_agent_name) == ("Then I do it.", "first")
+        assert [message.role.value for message in requests(first)[1].messages] == ["user", "assistant", "tool"]
+
+    async def test_of_several_in_one_turn_the_first_permitted_one_is_made(self) -> None:
+        first = agent("first", [handoff("nobody"), handoff("third"), handoff("second")])
+        second, third = agent("second"), agent("third", "Here.")
+        handler = AgentWorkflow(agents=[first, second, third], root_agent="first").run("Go.")
+        results = sorted(await results_of(handler), key=lambda one: one.tool_kwargs["to_agent"])
+        assert [one.tool_output.is_error for one in results] == [True, True, False]
+        assert (await handler).current_agent_name == "third"
+        told = [message for message in requests(third)[0].messages if message.role.value == "tool"]
+        assert len(told) == 3
+
+    async def test_what_was_called_beside_it_is_not_lost(self) -> None:
+        first = agent("first", [tool_call("note", text="a"), handoff("second"), tool_call("note", text="b")])
+        second = agent("second", "Here.")
+        await AgentWorkflow(agents=[first, second], root_agent="first", initial_state={"notes": []}).run("Go.")
+        told = [message.content for message in requests(second)[0].messages if message.role.value == "tool"]
+        assert [told[0], told[2]] == ["noted a", "noted b"]
+
+    async def test_there_and_back_again(self) -> None:
+        first = agent("first", handoff("second"), "Done.")
+        second = agent("second", handoff("first"))
+        output = await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.")
+        assert output.current_agent_name == "first"
+        assert [call.tool_name for call in output.tool_calls] == ["handoff", "handoff"]
+
+    async def test_a_cycle_is_bounded(self) -> None:
+        first, second = agent("first", *[handoff("second")] * 9), agent("second", *[handoff("first")] * 9)
+        with pytest.raises(WorkflowRuntimeError, match="Max iterations of 6 reached"):
+            await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.", max_iterations=6)
+
+    async def test_and_so_is_their_number_when_asked(self) -> None:
+        first, second = agent("first", handoff("second"), "Never."), agent("second", handoff("first"), "I do it.")
+        team = AgentWorkflow(agents=[first, second], root_agent="first", max_handoffs=1)
+        output = await team.run("Go.")
+        assert (str(output), output.current_agent_name) == ("I do it.", "second")
+
+
+class TestWhatIsShared:
+    async def test_state_and_usage(self) -> None:
+        first = agent("first", tool_call("note", text="a"), handoff("second"))
+        second = agent("second", tool_call("note", text="b"), "Done.")
+        team = AgentWorkflow(agents=[first, second], root_agent="first", initial_state={"notes": []})
+        handler = team.run("Go.")
+        output = await handler
+        assert (await handler.ctx.store.get("state"))["notes"] == ["a", "b"]
+        assert team.initial_state == {"notes": []}
+        assert set(output.usage_by_agent) == {"first", "second"}
+        assert output.usage.total_tokens == sum(one.total_tokens for one in output.usage_by_agent.values())
+
+    async def test_the_next_run_begins_where_the_last_one_ended(self) -> None:
+        first, second = agent("first", handoff("second")), agent("second", "One.", "Two.")
+        team = AgentWorkflow(agents=[first, second], root_agent="first")
+        ctx: Context[Any] = Context(team)
+        await team.run("Go.", ctx=ctx)
+        restored = Context.from_dict(team, ctx.to_dict())
+        output = await team.run("Go on.", ctx=restored)
+        assert (str(output), output.current_agent_name) == ("Two.", "second")
+        assert [message.content for message in requests(second)[1].messages][-1] == "Go on."
+
+    async def test_what_users_read_from_the_store(self) -> None:
+        first = agent("first", "Done.", can_handoff_to=["second"])
+        team = AgentWorkflow(agents=[first, agent("second")], root_agent="first")
+        handler = team.run("Go.")
+        await handler
+        assert await handler.ctx.store.get("agents") == ["first", "second"]
+        assert await handler.ctx.store.get("can_handoff_to") == {"first": ["second"], "second": None}
+        assert await handler.ctx.store.get("current_agent_name") == "first"
+
+    async def test_agents_of_several_kinds(self) -> None:
+        first = ReActAgent(
+            name="first",
+            description="The first.",
+            llm=ScriptedLLM(
+                ['Thought: Not mine.\nAction: handoff\nAction Input: {"to_agent": "second", "reason": "not mine"}']
+            ),
+        )
+        second = agent("second", "Mine.")
+        output = await AgentWorkflow(agents=[first, second], root_agent="first").run("Whose?")
+        assert str(output) == "Mine."
+        assert any("Not mine." in (message.content or "") for message in requests(second)[0].messages)
+
+
+class Tide(BaseModel):
+    """A tide."""
+
+    metres: float
+
+
+class TestStructuredOutput:
+    async def test_that_of_the_team_wins(self) -> None:
+        member = agent("one", "4.8 metres.", tool_call("Tide", metres=4.8), output_cls=BaseModel)
+        output = await AgentWorkflow(agents=[member], output_cls=Tide).run("How high?")
+        assert output.get_pydantic_model(Tide) == Tide(metres=4.8)
+
+    async def test_else_that_of_the_agent_that_answered(self) -> None:
+        first = agent("first", handoff("second"))
+        second = agent("second", "4.8 metres.", tool_call("Tide", metres=4.8), output_cls=Tide)
+        output = await AgentWorkflow(agents=[first, second], root_agent="first").run("How high?")
+        assert output.structured_response == {"metres": 4.8}
+
+
+class TestOfOne:
+    async def test_one_agent_needs_no_root_and_no_handoff(self) -> None:
+        member = agent("one", "Done.")
+        assert str(await AgentWorkflow(agents=[member]).run("Go.")) == "Done."
+        assert [tool.name for tool in requests(member)[0].tools] == ["note"]
+
+    @pytest.mark.parametrize(("llm", "kind"), [(ScriptedLLM([]), FunctionAgent), (MockLLM(), ReActAgent)])
+    def test_made_from_tools_it_is_of_the_kind_that_its_model_can_be(self, llm: Any, kind: type) -> None:
+        team = AgentWorkflow.from_tools_or_functions([note], llm=llm, system_prompt="Be brief.")
+        (member,) = team.agents.values()
+        assert (type(member), member.name) == (kind, "Agent")
+
+    async def test_a_name_is_enough_for_a_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        team = AgentWorkflow.from_tools_or_functions([note], llm="openai:gpt-test")
+        assert team.agents["Agent"].the_llm().metadata.model_name == "gpt-test"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("agents", "options", "words"),
+        [
+            ([], {}, "At least one agent"),
+            ([agent("a"), agent("b")], {}, "Exactly one root agent must be provided"),
+            ([agent("a"), agent("b")], {"root_agent": "c"}, "Root agent c not found"),
+            ([agent("a"), agent("a")], {"root_agent": "a"}, "Two agents are named 'a'"),
+            ([agent("a"), FunctionAgent(description="b")], {"root_agent": "a"}, "must have a name"),
+            ([agent("a"), FunctionAgent(name="b")], {"root_agent": "a"}, "must have a description"),
+            ([agent("a", initial_state={"x": 1})], {}, "has an initial_state"),
+            ([agent("a")], {"handoff_prompt": "go"}, "handoff_prompt must contain {agent_info}"),
+            ([agent("a")], {"handoff_output_prompt": "{reason}"}, "must contain {to_agent}"),
+            ([agent("a")], {"state_prompt": "{state}"}, "state_prompt must contain {msg}"),
+        ],
+    )
+    def test_are_told_when_the_team_is_made(self, agents: Any, options: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=words.replace("{", r"\{").replace("}", r"\}")):
+            AgentWorkflow(agents=agents, **options)
+
+
+def test_prompts_can_be_exchanged_also_those_of_the_members() -> None:
+    team = AgentWorkflow(agents=[ReActAgent(name="thinker", llm=MockLLM())])
+    names = {"handoff_prompt", "handoff_output_prompt", "state_prompt", "thinker:react_header"}
+    assert names <= set(team.get_prompts())
+    header = PromptTemplate("{tool_desc} {tool_names}")
+    team.update_prompts({"state_prompt": "{state} {msg}", "thinker:react_header": header})
+    assert team.state_prompt.get_template() == "{state} {msg}"
+
+
+async def test_the_result_is_the_last_output() -> None:
+    output = await AgentWorkflow(agents=[agent("one", "Done.")]).run(ChatMessage("Go."))
+    assert isinstance(output, AgentOutput)
