@@ -2,11 +2,13 @@
 
 import json
 import warnings
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
-from batonflow.llms import ChatMessage, Usage
+from batonflow.llms import ChatMessage, ChatResponse, Usage
+from batonflow.llms.lazy_fields import LazyFields
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.events import Event, StartEvent
@@ -21,9 +23,15 @@ __all__ = [
     "PydanticConversionWarning",
     "ToolCall",
     "ToolCallResult",
+    "raw_of",
 ]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def raw_of(response: ChatResponse) -> Any:
+    """The vendor's object as plain data, as far as it can be."""
+    return response.raw.model_dump() if isinstance(response.raw, BaseModel) else response.raw
 
 
 class PydanticConversionWarning(UserWarning):
@@ -73,8 +81,8 @@ class AgentSetup(Event):
     current_agent_name: str
 
 
-class AgentStream(Event):
-    """A piece of an answer.
+class AgentStream(LazyFields, Event):
+    """A piece of an answer. What is not new in it is made when somebody asks.
 
     Attributes:
         delta: The new text.
@@ -90,6 +98,36 @@ class AgentStream(Event):
     tool_calls: list[ToolSelection] = Field(default_factory=list[ToolSelection])
     raw: Any = Field(default=None, exclude=True)
     thinking_delta: str | None = None
+
+    @classmethod
+    def of(
+        cls, chunk: ChatResponse, agent: str, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None
+    ) -> Self:
+        """The event for a piece of a model's answer.
+
+        Args:
+            chunk: The piece.
+            agent: Whose answer it is.
+            calls: Finds the tool calls that are whole so far.
+        """
+
+        def rest() -> dict[str, Any]:
+            found = calls(chunk) if calls is not None else ()
+            return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
+
+        now: dict[str, Any] = {
+            "delta": chunk.delta or "",
+            "current_agent_name": agent,
+            "thinking_delta": chunk.additional_kwargs.get("thinking_delta"),
+        }
+        # Other models may go on writing into the message they have handed out: what it is now must be taken now.
+        return cls.partial(rest, now) if chunk.is_partial else cls(**now, **rest())
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The fields first, then what every event does with dynamic data.
+        self.settle()
+        return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
 
 
 class AgentStreamStructuredOutput(Event):

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.tools import AsyncBaseTool, ToolSelection
@@ -54,7 +52,7 @@ class FunctionAgent(BaseWorkflowAgent):
         calls = self._calls(response)
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         return AgentOutput(
-            response=response.message, tool_calls=list(calls), raw=_raw(response), current_agent_name=self.name
+            response=response.message, tool_calls=list(calls), raw=raw_of(response), current_agent_name=self.name
         )
 
     def _calls(self, response: ChatResponse) -> list[ToolSelection]:
@@ -86,17 +84,12 @@ class FunctionAgent(BaseWorkflowAgent):
         llm: Any = self.the_llm()
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
         last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+        pieces = False
         async for last in chunks:
-            ctx.write_event_to_stream(
-                AgentStream(
-                    delta=last.delta or "",
-                    response=last.message.content or "",
-                    tool_calls=self._calls(last),
-                    raw=_raw(last),
-                    current_agent_name=self.name,
-                    thinking_delta=last.additional_kwargs.get("thinking_delta"),
-                )
-            )
+            # The terminal mark of an adapter's answer says nothing that the pieces before it have not said.
+            if not (pieces and last.stop_reason is not None and not last.delta and not self._calls(last)):
+                ctx.write_event_to_stream(AgentStream.of(last, self.name, self._calls))
+            pieces = True
         return last
 
     async def handle_tool_call_results(
@@ -124,7 +117,3 @@ class FunctionAgent(BaseWorkflowAgent):
         await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
         await ctx.store.set(self.scratchpad_key, [])
         return output
-
-
-def _raw(response: ChatResponse) -> Any:
-    return response.raw.model_dump() if isinstance(response.raw, BaseModel) else response.raw

@@ -1,21 +1,14 @@
 """Messages, and what models answer."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SerializerFunctionWrapHandler,
-    field_serializer,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.lazy_fields import LazyFields
 from batonflow.llms.usage import Usage
 
 __all__ = [
@@ -123,7 +116,7 @@ class LogProb(BaseModel):
     bytes: list[int] = Field(default_factory=list[int])
 
 
-class ChatResponse(BaseModel):
+class ChatResponse(LazyFields):
     """What a model answers; while it streams, what it has answered so far.
 
     Args:
@@ -138,6 +131,8 @@ class ChatResponse(BaseModel):
         model: The model that answered, as the vendor names it.
         vendor: Who answered: ``"openai"``, ``"anthropic"``.
         request_id: The vendor's id of the request, for its support.
+
+    While an answer streams there is one of these for every piece, and its message is made when somebody asks.
     """
 
     message: ChatMessage
@@ -151,101 +146,9 @@ class ChatResponse(BaseModel):
     vendor: str | None = None
     request_id: str | None = None
 
-    # Makes the message when it is asked for. A stream has a response for every delta, and most readers look at the
-    # delta only: writing out the text so far each time would take time with the square of its length.
-    _message: Callable[[], ChatMessage] | None = PrivateAttr(default=None)
-
-    @classmethod
-    def partial(
-        cls, message: Callable[[], ChatMessage], delta: str, raw: Any, additional_kwargs: dict[str, Any]
-    ) -> Self:
-        """A response in the middle of a stream; ``message()`` makes its message when somebody asks."""
-        made = cls.__new__(cls)
-        values: dict[str, Any] = {
-            "raw": raw,
-            "delta": delta,
-            "logprobs": None,
-            "additional_kwargs": additional_kwargs,
-            "usage": None,
-            "stop_reason": None,
-            "model": None,
-            "vendor": None,
-            "request_id": None,
-        }
-        # What the constructor would do, without validating what is of our own making.
-        for name, value in (
-            ("__dict__", values),
-            ("__pydantic_fields_set__", _PARTIAL_FIELDS),
-            ("__pydantic_extra__", None),
-            ("__pydantic_private__", {"_message": message}),
-        ):
-            object.__setattr__(made, name, value)
-        return made
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "message":
-                return self._written()
-            return super().__getattr__(name)
-
-    def _written(self) -> ChatMessage:
-        """The message, made now if it has not been made yet."""
-        values = cast("dict[str, Any]", self.__dict__)
-        if "message" not in values and self._message is not None:
-            # First in the order of the fields, as a constructor would have put it.
-            rest = dict(values)
-            values.clear()
-            values["message"] = self._message()
-            values.update(rest)
-        return cast("ChatMessage", values["message"])
-
-    # Everything that reads the fields without asking for them by name.
-
-    @model_serializer(mode="wrap")
-    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        self._written()
-        return cast("dict[str, Any]", handler(self))
-
-    def __eq__(self, other: object) -> bool:
-        self._written()
-        if isinstance(other, ChatResponse):
-            other._written()
-            return self.__dict__ == other.__dict__
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment] - as of every model that is not frozen
-
-    def __copy__(self) -> Self:
-        self._written()
-        return super().__copy__()
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        self._settle()
-        return super().__deepcopy__(memo)
-
-    def __getstate__(self) -> dict[Any, Any]:
-        self._settle()
-        return super().__getstate__()
-
-    def _settle(self) -> None:
-        self._written()
-        # What makes the message holds on to the whole answer, and cannot be written down.
-        self._message = None
-
-    def __repr_args__(self) -> Any:
-        self._written()
-        return super().__repr_args__()
-
-    def __iter__(self) -> Any:
-        self._written()
-        return super().__iter__()
-
     def __str__(self) -> str:
         return str(self.message)
 
-
-_PARTIAL_FIELDS = {"message", "delta", "raw", "additional_kwargs"}
 
 ChatResponseGen = Generator[ChatResponse, None, None]
 ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]
