@@ -316,12 +316,14 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
 
 def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:
     kept = message.additional_kwargs
-    extras = kept.get("tool_call_extras", {}) if kept.get(_EXTRAS_FROM, vendor) == vendor else {}
+    extras: dict[str, Any] = kept.get("tool_call_extras", _NOTHING)
+    if kept.get(_EXTRAS_FROM, vendor) != vendor:
+        extras = _NOTHING
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
         function = {"name": block.tool_name, "arguments": arguments_text(block)}
         call = {"id": block.tool_call_id, "type": "function", "function": function}
-        calls.append({**call, **extras.get(block.tool_call_id, {})})
+        calls.append({**call, **extras.get(block.tool_call_id or "", _NOTHING)})
     converted: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
     if calls:
         converted["tool_calls"] = calls

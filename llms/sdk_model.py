@@ -38,6 +38,8 @@ from batonflow.llms.usage import price, prices_available
 __all__ = ["SDKModel", "unsupported"]
 
 _OFFICIAL_TIMEOUT = 600.0
+# Seconds that a server has to end an answer whose terminal mark has come; openai's SDK waits as long.
+_DRAIN_TIME = 0.1
 
 _KEY = re.compile(r"\b(?:sk|pk|rk|xai|gsk|AIza)[-_][A-Za-z0-9_*.-]{6,}")
 _KEY_LENGTH = 8
@@ -220,6 +222,7 @@ class SDKModel(FunctionCallingLLM):
             async with stream, aclosing(self._understood(stream)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
+                        await _drain(http, stream.response)
                         yield await self._finished(event, stream)
                         return
                     shown = True
@@ -346,6 +349,19 @@ async def _without_key(method: Any, arguments: dict[str, Any], vendor: str, mode
         if "authentication" not in str(err):
             raise
         raise MissingKeyError("the request has no key", vendor=vendor, model=model) from err
+
+
+async def _drain(http: Any, response: Any) -> None:
+    """Read what comes after the terminal mark, nearly always nothing: only then can the connection be used again."""
+    if response.is_closed:
+        return
+    try:
+        async with asyncio.timeout(_DRAIN_TIME):
+            async for _ in response.stream:
+                pass
+    except (TimeoutError, http.HTTPError, http.StreamError):
+        # The answer is whole, whatever happens to its connection.
+        pass
 
 
 @cache
