@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from batonflow.llms.base import LLM
@@ -13,6 +14,12 @@ from batonflow.llms.predicting import Watch
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 
 __all__ = ["FunctionCallingLLM"]
+
+
+@lru_cache(maxsize=256)
+def _takes_tool_required(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(one.name == "tool_required" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 class FunctionCallingLLM(LLM):
@@ -65,8 +72,8 @@ class FunctionCallingLLM(LLM):
             "allow_parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,
         }
-        parameters = inspect.signature(self._prepare_chat_with_tools).parameters.values()
-        if any(one.name == "tool_required" or one.kind is one.VAR_KEYWORD for one in parameters):
+        function = self._prepare_chat_with_tools
+        if _takes_tool_required(getattr(function, "__func__", function)):
             arguments["tool_required"] = tool_required
         elif tool_required:
             warnings.warn(

@@ -6,7 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, PrivateAttr
 
@@ -24,6 +25,9 @@ __all__ = [
 
 _LONGEST_DESCRIPTION = 1024
 _SCHEMA_KEYS = ("type", "properties", "required", "definitions", "$defs")
+
+
+_schema_texts: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
 
 
 class DefaultToolFnSchema(BaseModel):
@@ -56,8 +60,14 @@ class ToolMetadata:
                 "properties": {"input": {"title": "input query string", "type": "string"}},
                 "required": ["input"],
             }
-        schema = self.fn_schema.model_json_schema()
-        return {key: value for key, value in schema.items() if key in _SCHEMA_KEYS}
+        # A dict of the caller's own each time, but the schema is made once: models are shown it at every request.
+        text = _schema_texts.get(self.fn_schema)
+        if text is None:
+            schema = self.fn_schema.model_json_schema()
+            text = _schema_texts[self.fn_schema] = json.dumps(
+                {key: value for key, value in schema.items() if key in _SCHEMA_KEYS}
+            )
+        return cast("dict[str, Any]", json.loads(text))
 
     @property
     def fn_schema_str(self) -> str:
