@@ -36,14 +36,15 @@ class LazyFields(BaseModel):
     @property
     def is_partial(self) -> bool:
         """Whether there is something left to make."""
-        return self._make is not None
+        # Not through the attribute: pydantic looks for private ones last and slowest.
+        private = self.__pydantic_private__
+        return private is not None and private["_make"] is not None
 
     def settle(self) -> None:
         """Make what is left."""
-        make = self._make
-        if make is None:
+        if not self.is_partial:
             return
-        self._make = None
+        make, self._make = cast("Callable[[], dict[str, Any]]", self._make), None
         values = cast("dict[str, Any]", self.__dict__)
         found: Mapping[str, Any] = {**values, **make()}
         # In the order of the fields, as a constructor would have put them.
