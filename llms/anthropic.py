@@ -24,7 +24,7 @@ from batonflow.llms.blocks import (
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import tool_call_blocks
+from batonflow.llms.tool_protocol import parse_arguments, tool_call_blocks
 from batonflow.llms.usage import Usage
 
 __all__ = ["Anthropic"]
@@ -269,7 +269,8 @@ class _Reader:
         if event.index in self._thoughts:
             return [BlockDone(block=self._thoughts.pop(event.index), raw=event)]
         if event.index in self._natives:
-            return [BlockDone(block=self._natives.pop(event.index).block(), raw=event)]
+            native = self._natives.pop(event.index).block()
+            return [] if native is None else [BlockDone(block=native, raw=event)]
         if event.index in self._without_arguments:
             return [ToolCallDelta(index=event.index, arguments="{}", raw=event)]
         return []
@@ -282,9 +283,13 @@ class _Native:
         self._data = data
         self.input = ""
 
-    def block(self) -> NativeBlock:
+    def block(self) -> NativeBlock | None:
+        """The block; None when the answer was cut off in the middle of it, for the vendor would not take it back."""
         if self.input:
-            self._data["input"] = json.loads(self.input)
+            given = parse_arguments(self.input)
+            if given is None:
+                return None
+            self._data["input"] = given
         return NativeBlock(vendor="anthropic", data=self._data)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from batonflow.llms import ChatMessage, ChatResponse, ThinkingBlock, ToolCallBlock
 from batonflow.llms.sdk_model import SDKModel
-from tests.llms.matrix.apis import APIS, KEY, ChatAPI, Results, check_answer, parsed
+from tests.llms.matrix.apis import APIS, KEY, AnthropicAPI, ChatAPI, Results, check_answer, parsed
 from tests.llms.matrix.cells import REQUEST_ID, Bench, row
 from tests.llms.wire.chunking import events_of, hanging
-from tests.llms.wire.content import SAMPLES, Refusal, Said, Text, Thinking, ToolCall, Usage
+from tests.llms.wire.content import SAMPLES, Refusal, Said, Text, Thinking, ToolCall, Usage, WebSearch
 
 __all__ = ["ASK", "NOW", "SHORT", "SYSTEM", "USER", "WEATHER", "answer_all", "with_ids"]
 
@@ -116,6 +116,15 @@ async def search_and_citations(bench: Bench) -> None:
     response = await llm.achat(ASK)
     await llm.achat([*ASK, response.message, ChatMessage(USER)])
     assert bench.bodies[-1] == bench.api.asked(SYSTEM, USER, await bench.raw(), USER)
+    if isinstance(bench.api, AnthropicAPI):
+        # Cut off while it writes what it searches for.
+        cut_off = Said((WebSearch("srv_2", "Gezeiten"),), stop="length")
+        events = bench.api.stream(cut_off).split(b"\n\n")
+        [*_, last] = [event for event in events if b"input_json_delta" in event]
+        bench.server.answers = [bench.streamed(b"\n\n".join(event for event in events if event != last))]
+        response = await llm.achat(ASK)
+        assert response.stop_reason == "length"
+        assert "Gezeiten" not in str(response.message.blocks)
 
 
 async def _arrives(bench: Bench, said: Said) -> None:
@@ -186,6 +195,13 @@ async def parallel_tools(bench: Bench) -> None:
 async def odd_arguments(bench: Bench) -> None:
     await _called(bench, SAMPLES["a call without arguments"], [NOW], parallel=True)
     llm = bench.model()
+    if not isinstance(bench.api, ChatAPI):
+        # These say when a call is whole. In chat completions only the end of the answer tells.
+        bench.server.answers = [hanging(bench.api.unfinished(SAMPLES["a call without arguments"]))]
+        async with aclosing(await llm.astream_chat_with_tools([NOW], chat_history=ASK)) as responses:
+            async for response in responses:
+                if llm.get_tool_calls_from_response(response, error_on_no_tool_call=False):
+                    break
     bench.answers(SAMPLES["cut off in a call"])
     response = await llm.achat_with_tools([WEATHER], chat_history=ASK, allow_parallel_tool_calls=True)
     read = await bench.raw()

@@ -157,7 +157,6 @@ class TestLeaving:
             await llm.aclose()
             assert (await llm.achat(ASK)).message.content == SHORT.text
 
-
     @each_api
     async def test_what_follows_the_terminal_mark_does_not_matter(self, server: Loopback, api: API) -> None:
         stream = api.stream(SHORT)
