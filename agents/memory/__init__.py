@@ -1,6 +1,44 @@
 """What an agent remembers of a conversation."""
 
 from batonflow.agents.memory.base import BaseMemory
+from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
 from batonflow.agents.memory.buffer import ChatMemoryBuffer
+from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
+from batonflow.agents.memory.memory import Memory
+from batonflow.agents.memory.sqlite_store import SQLiteChatStore
+from batonflow.agents.memory.store_memory import BaseChatStoreMemory
+from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
+from batonflow.agents.memory.tokens import count_tokens
 
-__all__ = ["BaseMemory", "ChatMemoryBuffer"]
+__all__ = [
+    "ArchivingChatStore",
+    "BaseChatStore",
+    "BaseChatStoreMemory",
+    "BaseMemory",
+    "BaseMemoryBlock",
+    "ChatMemoryBuffer",
+    "ChatSummaryMemoryBuffer",
+    "InsertMethod",
+    "Memory",
+    "MessageStatus",
+    "SQLiteChatStore",
+    "SimpleChatStore",
+    "StaticMemoryBlock",
+    "count_tokens",
+]
+
+_NOT_OFFERED = {
+    "VectorMemoryBlock": "there are no vector stores and embeddings here. Derive a block from BaseMemoryBlock[str] and "
+    "search your own store in its _aget",
+    "FactExtractionMemoryBlock": "which facts are worth keeping is a matter of your prompt. Derive a block from "
+    "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
+    "VectorMemory": "it is deprecated where it comes from, and there are no vector stores here. Use Memory with a "
+    "block of your own",
+    "SimpleComposableMemory": "it is deprecated where it comes from. Use Memory with memory_blocks",
+}
+
+
+def __getattr__(name: str) -> None:
+    if name in _NOT_OFFERED:
+        raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,17 +3,31 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
+from typing_extensions import override
 
-from batonflow.llms import ChatMessage
+from batonflow.llms import LLM, ChatMessage
+from batonflow.llms._bridge import run_sync
 
-__all__ = ["BaseMemory"]
+__all__ = ["AsyncMemory", "BaseMemory"]
 
 
 class BaseMemory(BaseModel, ABC):
-    """A conversation that is kept. The async forms run the others in a thread unless a subclass has its own."""
+    """A conversation that is kept. The async forms run the others in a thread unless a subclass has its own.
+
+    A memory is a pydantic model: what its fields hold survives a snapshot of a run.
+
+    Example:
+        >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
+        >>> answer = await agent.run("Hello", memory=memory)
+    """
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name of the class."""
+        return cls.__name__
 
     @classmethod
     @abstractmethod
@@ -59,8 +73,7 @@ class BaseMemory(BaseModel, ABC):
 
     async def aput_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Async form of ``put_messages``."""
-        for message in messages:
-            await self.aput(message)
+        await asyncio.to_thread(self.put_messages, messages)
 
     async def aset(self, messages: list[ChatMessage]) -> None:
         """Async form of ``set``."""
@@ -69,3 +82,84 @@ class BaseMemory(BaseModel, ABC):
     async def areset(self) -> None:
         """Async form of ``reset``."""
         await asyncio.to_thread(self.reset)
+
+    def attach_llm(self, llm: LLM) -> None:
+        """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""
+
+    def to_string(self) -> str:
+        """The memory as JSON text."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_string(cls, json_str: str) -> Self:
+        """The memory of ``to_string``.
+
+        Raises:
+            ValidationError: The text is no such memory.
+        """
+        return cls.model_validate_json(json_str)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The memory as JSON-able data."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The memory of ``to_dict``.
+
+        Raises:
+            ValidationError: The data are no such memory.
+        """
+        return cls.model_validate(data)
+
+
+class AsyncMemory(BaseMemory):
+    """A memory that is written asynchronously; its other forms run these, also under a running loop."""
+
+    @abstractmethod
+    @override
+    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]: ...
+
+    @abstractmethod
+    @override
+    async def aget_all(self) -> list[ChatMessage]: ...
+
+    @abstractmethod
+    @override
+    async def aput_messages(self, messages: Sequence[ChatMessage]) -> None: ...
+
+    @abstractmethod
+    @override
+    async def aset(self, messages: list[ChatMessage]) -> None: ...
+
+    @abstractmethod
+    @override
+    async def areset(self) -> None: ...
+
+    @override
+    async def aput(self, message: ChatMessage) -> None:
+        await self.aput_messages([message])
+
+    @override
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
+        return run_sync(self.aget(input, **kwargs))
+
+    @override
+    def get_all(self, **kwargs: Any) -> list[ChatMessage]:
+        return run_sync(self.aget_all(**kwargs))
+
+    @override
+    def put(self, message: ChatMessage) -> None:
+        run_sync(self.aput(message))
+
+    @override
+    def put_messages(self, messages: Sequence[ChatMessage]) -> None:
+        run_sync(self.aput_messages(messages))
+
+    @override
+    def set(self, messages: list[ChatMessage]) -> None:
+        run_sync(self.aset(messages))
+
+    @override
+    def reset(self, **kwargs: Any) -> None:
+        run_sync(self.areset(**kwargs))

@@ -1,30 +1,42 @@
 """The last messages of a conversation, up to a number of tokens."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 from typing_extensions import override
 
-from batonflow.agents.memory.base import BaseMemory
-from batonflow.llms import LLM, ChatMessage, MessageRole
+from batonflow.agents.memory.chat_store import BaseChatStore
+from batonflow.agents.memory.components import opened
+from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
+from batonflow.agents.memory.tokens import Tokenizer
+from batonflow.agents.memory.turns import cuts, first_shown
+from batonflow.llms import LLM, ChatMessage
 
 __all__ = ["ChatMemoryBuffer"]
 
 DEFAULT_TOKEN_LIMIT = 3000
-SHARE_OF_CONTEXT = 0.75
-CHARACTERS_PER_TOKEN = 4
+FLUSHED_SHARE = 10
 
 
-class ChatMemoryBuffer(BaseMemory):
+class ChatMemoryBuffer(BaseChatStoreMemory):
     """Keeps every message and shows the newest ones that fit.
 
-    What is shown never begins with an assistant or a tool message, so that no call is parted from its results.
+    What is left out are whole turns: what is shown begins where a user speaks, and has every call of a tool together
+    with its results. The newest turn is shown whole, even if it alone is longer than the limit. When something must be
+    left out, it is a tenth of the limit at least, so that requests begin alike for a while and the vendor's cache
+    finds them.
 
     Args:
         token_limit: The most tokens to show.
-        messages: What to begin with.
+        token_flush_size: The tokens to leave out at a time, at least; a tenth of the limit when left out.
+        chat_store: Where the messages lie: a store, a path or ``sqlite:///chats.db``; in memory when left out.
+        chat_store_key: Which of the store's conversations this is.
+        tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
+
+    Raises:
+        ValueError: The limit is less than 1.
 
     Example:
         >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
@@ -32,56 +44,48 @@ class ChatMemoryBuffer(BaseMemory):
     """
 
     token_limit: int = Field(default=DEFAULT_TOKEN_LIMIT, ge=1)
-    messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
-    _split: Callable[[str], Sequence[Any]] | None = PrivateAttr(default=None)
+    token_flush_size: int | None = Field(default=None, ge=1)
 
+    @override
     @classmethod
-    def from_defaults(
+    def from_defaults(  # pyright: ignore[reportIncompatibleMethodOverride] - names what it takes
         cls,
         chat_history: Sequence[ChatMessage] | None = None,
         llm: LLM | None = None,
+        chat_store: BaseChatStore | str | PathLike[str] | None = None,
+        chat_store_key: str = DEFAULT_CHAT_STORE_KEY,
         token_limit: int | None = None,
-        tokenizer_fn: Callable[[str], Sequence[Any]] | None = None,
-        **kwargs: Any,
+        tokenizer_fn: Tokenizer | None = None,
+        token_flush_size: int | None = None,
     ) -> "ChatMemoryBuffer":
         """A buffer with a limit: the one given, else three quarters of the model's window, else 3,000 tokens.
 
         Args:
-            chat_history: Messages to begin with.
+            chat_history: Replaces what lies in the store.
             llm: Tells the size of the window.
+            chat_store: As for the class.
+            chat_store_key: As for the class.
             token_limit: The most tokens to show.
-            tokenizer_fn: Splits a text into tokens; without it their number is estimated.
-            kwargs: Other fields.
+            tokenizer_fn: As for the class.
+            token_flush_size: As for the class.
 
         Raises:
             ValueError: ``token_limit`` is less than 1.
         """
-        if token_limit is None:
-            token_limit = (
-                int(SHARE_OF_CONTEXT * llm.metadata.context_window) if llm is not None else DEFAULT_TOKEN_LIMIT
-            )
-        if token_limit < 1:
-            raise ValueError(f"token_limit must be at least 1, got {token_limit}")
-        memory = cls(token_limit=token_limit, messages=list(chat_history or ()), **kwargs)
-        memory._split = tokenizer_fn
+        memory = cls(
+            token_limit=limit_for(token_limit, llm, DEFAULT_TOKEN_LIMIT),
+            token_flush_size=token_flush_size,
+            chat_store=opened(chat_store),
+            chat_store_key=chat_store_key,
+            tokenizer_fn=tokenizer_fn,
+        )
+        if chat_history is not None:
+            memory.set(list(chat_history))
         return memory
 
-    def _count(self, text: str) -> int:
-        """Tokens of a text; about, as exact counts would need a tokenizer and its download."""
-        return len(self._split(text)) if self._split is not None else -(-len(text) // CHARACTERS_PER_TOKEN)
-
-    def _tokens(self, message: ChatMessage) -> int:
-        calls = message.additional_kwargs.get("tool_calls")
-        text = message.content or ""
-        return self._count(text if not calls else f"{text} {calls}")
-
-    def get(
-        self,
-        input: str | None = None,  # noqa: A002, ARG002 - the contract's
-        initial_token_count: int = 0,
-        **kwargs: Any,  # noqa: ARG002 - the contract's
-    ) -> list[ChatMessage]:
-        """The newest messages that fit.
+    @override
+    def get(self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any) -> list[ChatMessage]:
+        """The newest turns that fit.
 
         Args:
             input: Not used by this memory.
@@ -91,73 +95,14 @@ class ChatMemoryBuffer(BaseMemory):
         Raises:
             ValueError: ``initial_token_count`` is over the limit.
         """
-        if initial_token_count > self.token_limit:
-            raise ValueError(
-                f"Initial token count {initial_token_count} exceeds the limit of {self.token_limit} tokens"
-            )
-        room = self.token_limit - initial_token_count
-        first = len(self.messages)
-        while first > 0 and (room := room - self._tokens(self.messages[first - 1])) >= 0:
-            first -= 1
-        if first == 0:
-            return list(self.messages)
-        shown = self.messages[first:]
-        while shown and shown[0].role in (MessageRole.ASSISTANT, MessageRole.TOOL):
-            shown = shown[1:]
-        return shown or self.messages[-1:]
+        return self._shown(self.get_all(), initial_token_count)
 
     @override
-    def get_all(self) -> list[ChatMessage]:
-        return list(self.messages)
+    async def aget(self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any) -> list[ChatMessage]:
+        return self._shown(await self.aget_all(), initial_token_count)
 
-    @override
-    def put(self, message: ChatMessage) -> None:
-        self.messages.append(message)
-
-    @override
-    def set(self, messages: list[ChatMessage]) -> None:
-        self.messages = list(messages)
-
-    @override
-    def reset(self) -> None:
-        self.messages = []
-
-    # Nothing here waits for anything, so the async forms need no thread.
-
-    @override
-    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        return self.get(input, **kwargs)
-
-    @override
-    async def aget_all(self) -> list[ChatMessage]:
-        return self.get_all()
-
-    @override
-    async def aput(self, message: ChatMessage) -> None:
-        self.put(message)
-
-    @override
-    async def aset(self, messages: list[ChatMessage]) -> None:
-        self.set(messages)
-
-    @override
-    async def areset(self) -> None:
-        self.reset()
-
-    def to_string(self) -> str:
-        """The memory as JSON text."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_string(cls, text: str) -> "ChatMemoryBuffer":
-        """The memory of ``to_string``."""
-        return cls.from_dict(json.loads(text))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The memory as data."""
-        return self.model_dump(mode="json")
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "ChatMemoryBuffer":
-        """The memory of ``to_dict``."""
-        return cls.model_validate(data)
+    def _shown(self, messages: list[ChatMessage], taken: int) -> list[ChatMessage]:
+        if taken > self.token_limit:
+            raise ValueError(f"Initial token count exceeds token limit: {taken} of {self.token_limit} tokens are taken")
+        flush = self.token_flush_size or self.token_limit // FLUSHED_SHARE
+        return messages[first_shown(self._tokens(messages), cuts(messages), self.token_limit - taken, flush) :]

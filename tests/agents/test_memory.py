@@ -54,7 +54,7 @@ def test_a_tokenizer_of_your_own_counts() -> None:
 
 
 def test_a_count_beyond_the_limit_is_an_error() -> None:
-    with pytest.raises(ValueError, match="Initial token count 31 exceeds"):
+    with pytest.raises(ValueError, match="Initial token count exceeds token limit: 31 of 30"):
         ChatMemoryBuffer(token_limit=30).get(initial_token_count=31)
 
 

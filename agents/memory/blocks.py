@@ -1,0 +1,124 @@
+"""Memory blocks: what a memory knows beside the conversation."""
+
+from abc import abstractmethod
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from typing_extensions import override
+
+from batonflow.llms import ChatMessage, ContentBlock, TextBlock
+
+__all__ = ["BaseMemoryBlock", "BlockContent", "InsertMethod", "StaticMemoryBlock"]
+
+BlockContent = str | list[ContentBlock] | list[ChatMessage]
+"""What a block may give: text or blocks for a section of its own, or messages for the beginning of the conversation."""
+
+T = TypeVar("T", str, list[ContentBlock], list[ChatMessage])
+
+
+class InsertMethod(Enum):
+    """Where the content of memory blocks is shown."""
+
+    SYSTEM = "system"
+    USER = "user"
+
+
+class BaseMemoryBlock(BaseModel, Generic[T]):
+    """Something that is remembered beside the conversation and shown with it.
+
+    A block of your own writes ``_aget`` and ``_aput``, and ``atruncate`` if it can be shortened. It is a pydantic
+    model: its fields survive a snapshot of a run.
+
+    Args:
+        name: The heading of its section; unique within a memory.
+        description: What it is for.
+        priority: 0 is never truncated; of the others the higher ones are cut later.
+        accept_short_term_memory: Whether it is given the messages that fall out of the conversation.
+
+    Example:
+        >>> class Mood(BaseMemoryBlock[str]):
+        ...     async def _aget(self, messages=None, **block_kwargs): return "The user is in a good mood."
+        ...     async def _aput(self, messages): pass
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: str
+    description: str | None = None
+    priority: int = 0
+    accept_short_term_memory: bool = True
+
+    @abstractmethod
+    async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> T:
+        """What to show with these messages."""
+
+    @abstractmethod
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        """Take note of messages."""
+
+    async def aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> T:
+        """What to show with a conversation.
+
+        Args:
+            messages: The conversation as it is shown.
+            block_kwargs: ``session_id``, and what the caller of ``Memory.aget`` gave.
+        """
+        return await self._aget(messages, **block_kwargs)
+
+    async def aput(
+        self, messages: list[ChatMessage], from_short_term_memory: bool = False, session_id: str | None = None
+    ) -> None:
+        """Take note of messages.
+
+        Args:
+            messages: What was said.
+            from_short_term_memory: They fell out of the conversation; not every block wants them.
+            session_id: Whose conversation it is; the block finds it in their ``additional_kwargs``.
+        """
+        if from_short_term_memory and not self.accept_short_term_memory:
+            return
+        if session_id is not None:
+            messages = [_of_session(message, session_id) for message in messages]
+        await self._aput(messages)
+
+    async def atruncate(self, content: T, tokens_to_truncate: int) -> T | None:  # noqa: ARG002 - for subclasses
+        """A shorter form of ``content``, or None to leave the block out, as blocks do unless they override this.
+
+        Args:
+            content: What ``aget`` gave.
+            tokens_to_truncate: How many tokens it is too long.
+        """
+        return None
+
+
+class StaticMemoryBlock(BaseMemoryBlock[list[ContentBlock]]):
+    """Shows always the same.
+
+    Args:
+        static_content: A text, or blocks.
+
+    Example:
+        >>> StaticMemoryBlock(name="user", static_content="The user's name is Ann.")
+    """
+
+    name: str = "StaticContent"
+    static_content: list[ContentBlock]
+
+    @field_validator("static_content", mode="before")
+    @classmethod
+    def _as_blocks(cls, value: Any) -> Any:
+        return [TextBlock(text=value)] if isinstance(value, str) else value
+
+    @override
+    async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> list[ContentBlock]:
+        return self.static_content
+
+    @override
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        """There is nothing to learn."""
+
+
+def _of_session(message: ChatMessage, session_id: str) -> ChatMessage:
+    # A copy: the message itself is shown to models and kept.
+    return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, "session_id": session_id}})

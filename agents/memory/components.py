@@ -1,0 +1,76 @@
+"""Parts of a memory as data: chat stores and blocks, with the names of their classes."""
+
+from os import PathLike
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
+from batonflow.agents.memory.sqlite_store import SQLiteChatStore
+
+__all__ = ["archiving", "dumped", "loaded", "opened"]
+
+_T = TypeVar("_T", bound=BaseModel)
+
+CLASS = "class_name"
+
+
+def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
+    """``data`` of a part together with the name of its class."""
+    return {CLASS: _name(type(part)), **data}
+
+
+def loaded(base: type[_T], value: Any) -> Any:
+    """The part that ``dumped`` wrote; any other value as it is.
+
+    Raises:
+        ValueError: The name is not that of a subclass of ``base`` that is loaded; nothing is imported for it.
+    """
+    data: dict[str, Any] = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
+    if CLASS not in data:
+        return cast("Any", value)
+    name = data.pop(CLASS)
+    found = [cls for cls in _subclasses(base) if _name(cls) == name]
+    if not found:
+        raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
+    # Of several classes that a function made under one name, the newest.
+    return found[-1].model_validate(data)
+
+
+def opened(value: Any) -> Any:
+    """The chat store that is meant: a store, its data, a path or an address; None and ``"memory:"`` keep in memory.
+
+    Raises:
+        ValueError: The address is not SQLite's, or the data name no loaded store.
+    """
+    if value is None or value == "memory:":
+        return SimpleChatStore()
+    if isinstance(value, str | PathLike):
+        return SQLiteChatStore(cast("str | PathLike[str]", value))
+    return loaded(BaseChatStore, value)
+
+
+def archiving(value: Any) -> ArchivingChatStore:
+    """The chat store that is meant, which must be able to archive.
+
+    Raises:
+        ValueError: It is not, or no store is meant at all.
+    """
+    store = opened(value)
+    if not isinstance(store, ArchivingChatStore):
+        raise ValueError(
+            f"Memory needs a chat store that can archive messages, and {type(store).__name__} cannot: give a path, a "
+            "SQLiteChatStore or a SimpleChatStore, or derive yours from ArchivingChatStore"
+        )
+    return store
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _subclasses(base: type[_T]) -> list[type[_T]]:
+    found: list[type[_T]] = []
+    for cls in base.__subclasses__():
+        found += [cls, *_subclasses(cls)]
+    return found

@@ -1,0 +1,44 @@
+"""One task after the other, in the order in which they came."""
+
+import asyncio
+import threading
+from typing import Any
+
+__all__ = ["TurnTaking"]
+
+
+class TurnTaking:
+    """Lets the tasks of each event loop through one at a time.
+
+    A memory is used from several loops where synchronous calls are made beside asynchronous ones, and a lock of asyncio
+    belongs to one.
+
+    Example:
+        >>> async with turns.here():
+        ...     await change()
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._guard = threading.Lock()
+
+    def here(self) -> asyncio.Lock:
+        """The lock of the running loop; it wakes who waits in the order in which they came."""
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            lock = self._locks.get(loop)
+            if lock is None:
+                open_ones = {one: held for one, held in self._locks.items() if not one.is_closed()}
+                lock = asyncio.Lock()
+                self._locks = {**open_ones, loop: lock}
+            return lock
+
+    # It is no part of what an object remembers: copies take turns of their own, and it makes no difference to ==.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TurnTaking":
+        return TurnTaking()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TurnTaking)
+
+    __hash__ = None  # type: ignore[assignment] - equal to all others

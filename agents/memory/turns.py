@@ -1,0 +1,110 @@
+"""Where a conversation may be cut, and where a window over it begins."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+from batonflow.llms import ChatMessage, MessageRole, ToolCallBlock
+
+__all__ = ["cuts", "first_shown", "next_start", "without_orphans"]
+
+
+def cuts(messages: Sequence[ChatMessage]) -> list[int]:
+    """The positions from which on a conversation makes sense without what stands before them.
+
+    That is where a user speaks (system messages right before that go with it), unless a tool's result behind the
+    position belongs to a call before it. Position 0 is not among them: nothing is cut there.
+    """
+    found: list[int] = []
+    calls = _calls_of_results(messages)
+    earliest_call, user_speaks = len(messages), False
+    for position in range(len(messages) - 1, 0, -1):
+        earliest_call = min(earliest_call, calls.get(position, earliest_call))
+        role = messages[position].role
+        if role not in (MessageRole.SYSTEM, MessageRole.DEVELOPER):
+            user_speaks = role == MessageRole.USER
+        if user_speaks and earliest_call >= position:
+            found.append(position)
+    found.reverse()
+    return found
+
+
+def next_start(sizes: Sequence[int], at: Sequence[int], start: int, end: int, room: int, flush: int) -> int:
+    """Where a window that began at ``start`` is to begin, so that what it shows fits again.
+
+    It stays while it fits. When it must move, it moves over at least ``flush`` tokens, so that it can stay again for a
+    while. It never moves beyond the last cut: the newest turn is always shown, whole, even if it does not fit.
+
+    Args:
+        sizes: The tokens before each message, and after the last.
+        at: The cuts.
+        start: Where the window began.
+        end: Where it ends.
+        room: The tokens it may show.
+        flush: The tokens it moves over at least.
+    """
+    if sizes[end] - sizes[start] <= room:
+        return start
+    best = start
+    for position in range(bisect_right(at, start), bisect_left(at, end)):
+        best = at[position]
+        if sizes[best] - sizes[start] >= flush and sizes[end] - sizes[best] <= room:
+            break
+    return best
+
+
+def first_shown(tokens: Sequence[int], at: Sequence[int], room: int, flush: int) -> int:
+    """Where the window begins that was moved by ``next_start`` after every message of a conversation.
+
+    So the answer depends on the conversation alone, and does not change while nothing has to be left out: consecutive
+    requests to a model begin alike, and its vendor finds them in its cache.
+
+    Args:
+        tokens: The size of each message.
+        at: The cuts.
+        room: The tokens that may be shown.
+        flush: The tokens that the window moves over at least.
+    """
+    sizes = [0, *accumulate(tokens)]
+    start = 0
+    for end in range(1, len(sizes)):
+        start = next_start(sizes, at, start, end, room, flush)
+    return start
+
+
+def without_orphans(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages without results of calls that are not among those before them."""
+    calls = _calls_of_results(messages)
+    return [one for position, one in enumerate(messages) if _result_id(one) is None or position in calls]
+
+
+def _calls_of_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
+    """For the position of each tool's result, the position of the newest call before it that has its id."""
+    asked: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for position, message in enumerate(messages):
+        result = _result_id(message)
+        if result is not None and result in asked:
+            found[position] = asked[result]
+        for call in _call_ids(message):
+            asked[call] = position
+    return found
+
+
+def _result_id(message: ChatMessage) -> str | None:
+    found = message.additional_kwargs.get("tool_call_id")
+    return None if found is None else str(found)
+
+
+def _call_ids(message: ChatMessage) -> list[str]:
+    found = [block.tool_call_id for block in message.blocks if isinstance(block, ToolCallBlock)]
+    calls = message.additional_kwargs.get("tool_calls")
+    for call in cast("list[Any]", calls) if isinstance(calls, list) else ():
+        # ToolSelections, objects of a vendor's SDK, or either of them as data.
+        for name in ("tool_id", "id"):
+            one = cast("dict[str, Any]", call).get(name) if isinstance(call, dict) else getattr(call, name, None)
+            if one is not None:
+                found.append(str(one))
+                break
+    return [call for call in found if call is not None]
