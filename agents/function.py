@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.base import BaseWorkflowAgent, closed_after
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
@@ -85,11 +85,12 @@ class FunctionAgent(BaseWorkflowAgent):
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
         last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
         pieces = False
-        async for last in chunks:
-            # The terminal mark of an adapter's answer says nothing that the pieces before it have not said.
-            if not (pieces and last.stop_reason is not None and not last.delta and not self._calls(last)):
-                ctx.write_event_to_stream(AgentStream.of(last, self.name, self._calls))
-            pieces = True
+        async with closed_after(chunks):
+            async for last in chunks:
+                # The terminal mark of an adapter's answer says nothing that the pieces before it have not said.
+                if not (pieces and last.stop_reason is not None and not last.delta and not self._calls(last)):
+                    ctx.write_event_to_stream(AgentStream.of(last, self.name, self._calls))
+                pieces = True
         return last
 
     async def handle_tool_call_results(

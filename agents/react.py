@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.base import BaseWorkflowAgent, closed_after
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
 from batonflow.agents.loop import HANDOFF
 from batonflow.agents.memory import BaseMemory
@@ -139,9 +139,10 @@ class ReActAgent(BaseWorkflowAgent, PromptMixin):
         chunks = await self.the_llm().astream_chat(current_llm_input)
         last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
         splitter = _Splitter()
-        async for last in chunks:
-            thought, text = splitter.feed(last.delta or "")
-            self._show(ctx, last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
+        async with closed_after(chunks):
+            async for last in chunks:
+                thought, text = splitter.feed(last.delta or "")
+                self._show(ctx, last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
         thought, text = splitter.rest()
         if thought or text:
             self._show(ctx, last, thought, text)

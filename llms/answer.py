@@ -146,14 +146,11 @@ class _Answer:
     def has_content(self) -> bool:
         return bool(self._parts)
 
-    def so_far(self) -> "partial[dict[str, Any]]":
+    def so_far(self) -> "partial[ChatMessage]":
         """Makes the message as it is now, whenever it is called."""
         last = self._parts[-1] if self._parts else None
         length = last.length if isinstance(last, _Text) else 0
-        return partial(self._message, len(self._parts), length, self._number)
-
-    def _message(self, count: int, length: int, number: int) -> dict[str, Any]:
-        return {"message": self.message(count, length, number)}
+        return partial(self.message, len(self._parts), length, self._number)
 
     def message(self, count: int | None = None, length: int | None = None, number: int | None = None) -> ChatMessage:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
@@ -212,20 +209,7 @@ async def fold(
                         record_usage(event.usage, event.model or model or "unknown")
                     yield _last(answer, event, model)
                     return
-            yield ChatResponse.partial(
-                answer.so_far(),
-                {
-                    "raw": event.raw,
-                    "delta": delta,
-                    "logprobs": None,
-                    "additional_kwargs": additional,
-                    "usage": None,
-                    "stop_reason": None,
-                    "model": None,
-                    "vendor": None,
-                    "request_id": None,
-                },
-            )
+            yield ChatResponse.piece(answer.so_far(), delta, event.raw, additional)
     raise incomplete(answer.has_content(), vendor, model)
 
 

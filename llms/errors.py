@@ -196,7 +196,7 @@ class ScriptExhaustedError(LLMError):
 
 
 _CONTEXT = ("context_length", "context window", "context length", "prompt is too long", "maximum context")
-_FILTER = ("content_filter", "content_policy", "content management policy", "invalid_prompt")
+_FILTER = ("content_filter", "content_policy", "content management policy", "content filtering", "invalid_prompt")
 
 
 def error_for_status(status: int, text: str) -> type[LLMError]:

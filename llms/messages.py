@@ -1,7 +1,7 @@
 """Messages, and what models answer."""
 
 import base64
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from enum import Enum
 from typing import Any, Self, cast
 
@@ -145,6 +145,24 @@ class ChatResponse(LazyFields):
     model: str | None = None
     vendor: str | None = None
     request_id: str | None = None
+
+    @classmethod
+    def piece(cls, message: Callable[[], ChatMessage], delta: str, raw: Any, additional_kwargs: dict[str, Any]) -> Self:
+        """A response in the middle of a stream; ``message()`` makes its message when somebody asks."""
+        return cls.partial(
+            lambda: {"message": message()},
+            {
+                "raw": raw,
+                "delta": delta,
+                "logprobs": None,
+                "additional_kwargs": additional_kwargs,
+                "usage": None,
+                "stop_reason": None,
+                "model": None,
+                "vendor": None,
+                "request_id": None,
+            },
+        )
 
     def __str__(self) -> str:
         return str(self.message)

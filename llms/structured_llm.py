@@ -125,7 +125,7 @@ class StructuredLLM(LLM):
                     yield _whole(piece)
                 else:
                     # Its text is written when somebody asks for it.
-                    yield ChatResponse.partial(lambda part=piece: _message(part), "", piece, {})
+                    yield ChatResponse.piece(lambda part=piece: _message(part), "", piece, {})
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
