@@ -80,7 +80,7 @@ class Anthropic(SDKModel):
 
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
         if not os.environ.get("ANTHROPIC_API_KEY") and options["api_key"] == os.environ.get("ANTHROPIC_AUTH_TOKEN"):
-            # A token goes into another header than a key.
+            # The SDK keeps tokens and keys apart.
             options["auth_token"] = options.pop("api_key")
         return sdk.AsyncAnthropic(**options)
 

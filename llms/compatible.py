@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.openai import OpenAI
+from batonflow.llms.openai_sdk import OpenAISDKModel
 
 __all__ = ["DeepSeek", "Ollama", "OpenAILike"]
 
@@ -40,7 +41,7 @@ class OpenAILike(OpenAI):
     def __init__(self, model: str, **data: Any) -> None:
         if not data.get("api_key"):
             data["api_key"] = os.environ.get("OPENAI_API_KEY") or "none"
-        super().__init__(model, **data)
+        OpenAISDKModel.__init__(self, model, **data)
         if self.base_url is None:
             raise LLMConfigurationError(
                 "no address: give base_url='http://…/v1' or set OPENAI_BASE_URL", vendor=self.vendor, model=model
@@ -73,7 +74,7 @@ class Ollama(OpenAILike):
         if not (data.get("base_url") or data.get("api_base")):
             data["base_url"] = _ollama_address(os.environ.get("OLLAMA_HOST", ""))
         data.setdefault("api_key", "ollama")
-        super().__init__(model, **data)
+        OpenAISDKModel.__init__(self, model, **data)
 
 
 def _ollama_address(host: str) -> str:
@@ -114,7 +115,7 @@ class DeepSeek(OpenAI):
     def __init__(self, model: str = "deepseek-chat", **data: Any) -> None:
         if "api_base" not in data:
             data.setdefault("base_url", "https://api.deepseek.com")
-        super().__init__(model, **data)
+        OpenAISDKModel.__init__(self, model, **data)
 
     @property
     def official(self) -> bool:

@@ -1,7 +1,7 @@
 """OpenAI's chat completions, and what every server that speaks the same protocol has in common with them."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from batonflow.llms.blocks import (
     AudioBlock,
@@ -14,7 +14,8 @@ from batonflow.llms.blocks import (
     VideoBlock,
 )
 from batonflow.llms.messages import ChatMessage, MessageRole
-from batonflow.llms.sdk_model import SDKModel, unsupported
+from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks
 from batonflow.llms.usage import Usage
@@ -44,7 +45,7 @@ _REASONS = {"function_call": "tool_calls"}
 _CACHE_LIFETIMES = ("30m", "12h")
 
 
-class OpenAI(SDKModel):
+class OpenAI(OpenAISDKModel):
     """A model behind OpenAI's chat completions.
 
     Args:
@@ -60,19 +61,10 @@ class OpenAI(SDKModel):
         >>> print(llm.complete("Say hello."))
     """
 
-    vendor: ClassVar[str] = "openai"
-    sdk_name: ClassVar[str] = "openai"
-    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
-    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
-
-    reasoning_effort: str | None = None
     max_tokens_field: str | None = None
     include_usage: bool = True
     reasoning_field: str | None = None
     json_schema: bool | None = None
-
-    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
-        super().__init__(model, **data)
 
     @property
     def official(self) -> bool:
@@ -83,9 +75,6 @@ class OpenAI(SDKModel):
     def native_output_schema(self) -> bool:
         """OpenAI's own models can; of other servers ``json_schema`` tells."""
         return self.official if self.json_schema is None else self.json_schema
-
-    def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        return sdk.AsyncOpenAI(**options)
 
     def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
         return client.chat.completions.create
@@ -194,7 +183,10 @@ class _Reader:
         """What ``chunk`` says."""
         self.model = chunk.model or self.model
         if chunk.usage is not None:
-            self.usage = _usage(chunk.usage)
+            told = chunk.usage
+            self.usage = counted(
+                told.prompt_tokens, told.completion_tokens, told.prompt_tokens_details, told.completion_tokens_details
+            )
         # After the last choice comes a chunk with token counts and no choice at all.
         for choice in (chunk.choices or ())[:1]:
             self.reason = choice.finish_reason or self.reason
@@ -267,17 +259,6 @@ def _extra(call: Any) -> dict[str, Any] | None:
     """What a server adds to a call and wants back with it."""
     extra = (call.model_extra or _NOTHING).get("extra_content")
     return None if extra is None else {"extra_content": extra}
-
-
-def _usage(usage: Any) -> Usage:
-    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cached_tokens=getattr(read, "cached_tokens", None) or 0,
-        cache_write_tokens=getattr(read, "cache_write_tokens", None) or 0,
-        reasoning_tokens=getattr(written, "reasoning_tokens", None) or 0,
-    )
 
 
 def openai_messages(

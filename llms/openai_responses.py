@@ -1,7 +1,7 @@
 """OpenAI's Responses."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from pydantic import Field
 
@@ -20,7 +20,8 @@ from batonflow.llms.blocks import (
 from batonflow.llms.errors import LLMError, LLMServerError, RateLimitError, error_for_status
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
-from batonflow.llms.sdk_model import SDKModel, unsupported
+from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
 from batonflow.llms.usage import Usage
@@ -36,7 +37,7 @@ _ROLES = {
 _INCOMPLETE = {"max_output_tokens": "length"}
 
 
-class OpenAIResponses(SDKModel):
+class OpenAIResponses(OpenAISDKModel):
     """A model behind OpenAI's Responses.
 
     Nothing is kept at the vendor unless ``store`` says so: thoughts travel back encrypted, with the conversation.
@@ -57,26 +58,14 @@ class OpenAIResponses(SDKModel):
         >>> print(llm.complete("Say hello."))
     """
 
-    vendor: ClassVar[str] = "openai"
-    sdk_name: ClassVar[str] = "openai"
-    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
-    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
-
-    reasoning_effort: str | None = None
     reasoning: dict[str, Any] | None = None
     store: bool = False
     built_in_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
-
-    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
-        super().__init__(model, **data)
 
     @property
     def native_output_schema(self) -> bool:
         """Yes."""
         return True
-
-    def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
-        return sdk.AsyncOpenAI(**options)
 
     def _method(self, client: Any, body: dict[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
         return client.responses.create
@@ -258,17 +247,10 @@ def _thought(item: Any) -> ThinkingBlock:
     return ThinkingBlock(content="".join(summary or content), additional_information=information)
 
 
-def _usage(usage: Any) -> Usage | None:
-    if usage is None:
+def _usage(told: Any) -> Usage | None:
+    if told is None:
         return None
-    read, written = usage.input_tokens_details, usage.output_tokens_details
-    return Usage(
-        input_tokens=usage.input_tokens or 0,
-        output_tokens=usage.output_tokens or 0,
-        cached_tokens=getattr(read, "cached_tokens", None) or 0,
-        cache_write_tokens=getattr(read, "cache_write_tokens", None) or 0,
-        reasoning_tokens=getattr(written, "reasoning_tokens", None) or 0,
-    )
+    return counted(told.input_tokens, told.output_tokens, told.input_tokens_details, told.output_tokens_details)
 
 
 def responses_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -384,29 +384,29 @@ def _base_errors(sdk: Any) -> tuple[type[Exception], ...]:
     return tuple(getattr(sdk, name) for name in ("OpenAIError", "AnthropicError") if hasattr(sdk, name))
 
 
+def _told(body: Any) -> dict[str, Any]:
+    """What an error's body says, however deep it lies under ``error``."""
+    while isinstance(body, dict):
+        given = cast("dict[str, Any]", body)
+        if not isinstance(given.get("error"), dict):
+            return given
+        body = given["error"]
+    return {}
+
+
 def _kind(body: Any) -> str:
-    """The vendor's word for an error: ``error.type`` or ``error.code`` of the body, however deep it lies."""
-    if not isinstance(body, dict):
-        return ""
-    given = cast("dict[str, Any]", body)
-    inner = given.get("error")
-    if isinstance(inner, dict):
-        return _kind(inner)
+    """The vendor's word for an error: its type or its code, whichever is one that we know."""
+    told = _told(body)
     for name in ("code", "type"):
-        if given.get(name) in _KINDS or given.get(name) == "context_length_exceeded":
-            return str(given[name])
-    return str(given.get("type") or given.get("code") or "")
+        if told.get(name) in _KINDS or told.get(name) == "context_length_exceeded":
+            return str(told[name])
+    return str(told.get("type") or told.get("code") or "")
 
 
 def _words(body: Any) -> str:
-    """What the vendor says in an error's body: ``error.message`` or ``message``, with the code if there is one."""
-    if not isinstance(body, dict):
-        return ""
-    given = cast("dict[str, Any]", body)
-    inner = given.get("error")
-    if isinstance(inner, dict):
-        return _words(inner)
-    message, code = given.get("message"), given.get("code")
+    """The vendor's message, with the code if there is one."""
+    told = _told(body)
+    message, code = told.get("message"), told.get("code")
     if not isinstance(message, str) or not message:
         return ""
     return f"{message} [{code}]" if isinstance(code, str) and code and code not in message else message

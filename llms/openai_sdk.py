@@ -1,0 +1,45 @@
+"""What the adapters over OpenAI's SDK share, whichever of its APIs they speak."""
+
+from typing import Any, ClassVar
+
+from batonflow.llms.sdk_model import SDKModel
+from batonflow.llms.usage import Usage
+
+__all__ = ["OpenAISDKModel", "counted"]
+
+
+class OpenAISDKModel(SDKModel):
+    """A model behind OpenAI's SDK.
+
+    Args:
+        model: The model's name.
+        reasoning_effort: How much it thinks: ``none``, ``low``, ``medium``, ``high`` and so on.
+        data: What every model over an SDK takes (see ``SDKModel``).
+
+    Raises:
+        MissingKeyError: Neither ``api_key`` nor ``OPENAI_API_KEY``.
+    """
+
+    vendor: ClassVar[str] = "openai"
+    sdk_name: ClassVar[str] = "openai"
+    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
+
+    reasoning_effort: str | None = None
+
+    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
+        super().__init__(model, **data)
+
+    def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
+        return sdk.AsyncOpenAI(**options)
+
+
+def counted(read: int | None, written: int | None, read_details: Any, written_details: Any) -> Usage:
+    """Token counts as OpenAI tells them: parts are in the details, which some servers leave out."""
+    return Usage(
+        input_tokens=read or 0,
+        output_tokens=written or 0,
+        cached_tokens=getattr(read_details, "cached_tokens", None) or 0,
+        cache_write_tokens=getattr(read_details, "cache_write_tokens", None) or 0,
+        reasoning_tokens=getattr(written_details, "reasoning_tokens", None) or 0,
+    )
