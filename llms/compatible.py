@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.openai import OpenAI
-from batonflow.llms.openai_sdk import OpenAISDKModel
 
 __all__ = ["DeepSeek", "Ollama", "OpenAILike"]
 
@@ -41,7 +40,7 @@ class OpenAILike(OpenAI):
     def __init__(self, model: str, **data: Any) -> None:
         if not data.get("api_key"):
             data["api_key"] = os.environ.get("OPENAI_API_KEY") or "none"
-        OpenAISDKModel.__init__(self, model, **data)
+        super().__init__(model, **data)
         if self.base_url is None:
             raise LLMConfigurationError(
                 "no address: give base_url='http://…/v1' or set OPENAI_BASE_URL", vendor=self.vendor, model=model
@@ -74,7 +73,7 @@ class Ollama(OpenAILike):
         if not (data.get("base_url") or data.get("api_base")):
             data["base_url"] = _ollama_address(os.environ.get("OLLAMA_HOST", ""))
         data.setdefault("api_key", "ollama")
-        OpenAISDKModel.__init__(self, model, **data)
+        super().__init__(model, **data)
 
 
 def _ollama_address(host: str) -> str:
@@ -115,7 +114,7 @@ class DeepSeek(OpenAI):
     def __init__(self, model: str = "deepseek-chat", **data: Any) -> None:
         if "api_base" not in data:
             data.setdefault("base_url", "https://api.deepseek.com")
-        OpenAISDKModel.__init__(self, model, **data)
+        super().__init__(model, **data)
 
     @property
     def official(self) -> bool:

@@ -66,6 +66,10 @@ class OpenAI(OpenAISDKModel):
     reasoning_field: str | None = None
     json_schema: bool | None = None
 
+    # Spelt out where it is inherited: type checkers make up a constructor of keywords for every model.
+    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
+        super().__init__(model, **data)
+
     @property
     def official(self) -> bool:
         """Whether the server is OpenAI's own or Azure's, which want some things otherwise than their imitators."""

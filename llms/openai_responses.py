@@ -62,6 +62,10 @@ class OpenAIResponses(OpenAISDKModel):
     store: bool = False
     built_in_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
 
+    # Spelt out where it is inherited: type checkers make up a constructor of keywords for every model.
+    def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
+        super().__init__(model, **data)
+
     @property
     def native_output_schema(self) -> bool:
         """Yes."""
