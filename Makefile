@@ -16,7 +16,7 @@ say = @printf '\n== %s\n' "$(1)"
 GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static lint types imports packaging contract bench bench-models mutants compat soak \
+.PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak \
 	test-local lock clean python gone
 
 help: ## say what there is
@@ -68,6 +68,10 @@ bench: $(VENV)/.test ## the figures of docs/performance.md
 bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the figures of docs/models.md
 	$(call say,benchmarks of the models)
 	PYTHONPATH=. $(PY) benchmarks/models.py $(ARGS)
+
+matrix: $(VENV)/.test ## try every model API in every case over sockets; writes docs/models-matrix.md
+	$(call say,the matrix of models)
+	PYTHONPATH=. $(PY) tests/llms/matrix/write.py $(ARGS)
 
 mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
 	$(call say,mutants)

@@ -44,6 +44,7 @@ from batonflow.llms.errors import (
     ReplayMissError,
     ScriptExhaustedError,
     StructuredOutputError,
+    ToolCallError,
 )
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import (
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from batonflow.llms.openai import OpenAI
     from batonflow.llms.openai_responses import OpenAIResponses
     from batonflow.llms.partial import PartialModel
-    from batonflow.llms.predict_and_call import AgentChatResponse, ToolCallError
+    from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.registry import llm_from
     from batonflow.llms.replay import RecordingLLM, ReplayLLM
     from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
@@ -172,7 +173,6 @@ _LAZY = {
     "ReplayLLM": "replay",
     "ScriptedLLM": "scripted",
     "StructuredLLM": "structured_llm",
-    "ToolCallError": "predict_and_call",
     "llm_from": "registry",
     "tool_call": "scripted",
 }

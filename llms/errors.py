@@ -19,6 +19,7 @@
     ├── LLMServerError                       the vendor failed (5xx)                              retryable
     │   └── OverloadedError                  ... has too much to do (503, 529)                    retryable
     ├── NoToolCallError (ValueError)         a tool call was demanded and none came
+    ├── ToolCallError (ValueError)           more calls came than were allowed, or one failed
     ├── StructuredOutputError (ValueError)   the answer does not fit the schema
     │   └── RefusalError                     the model declines to answer in that form
     ├── ReplayMissError (LookupError)        a recording does not hold the request
@@ -56,6 +57,7 @@ __all__ = [
     "ReplayMissError",
     "ScriptExhaustedError",
     "StructuredOutputError",
+    "ToolCallError",
     "error_for_status",
 ]
 
@@ -177,6 +179,10 @@ class OverloadedError(LLMServerError):
 
 class NoToolCallError(LLMError, ValueError):
     """A tool call was demanded and the model answered in words; the message holds them."""
+
+
+class ToolCallError(LLMError, ValueError):
+    """More calls came than were allowed, or a call failed and that was to be an error."""
 
 
 class StructuredOutputError(LLMError, ValueError):

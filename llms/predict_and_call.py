@@ -6,17 +6,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from batonflow.llms.errors import LLMError, NoToolCallError
+from batonflow.llms.errors import NoToolCallError, ToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.react_steps import ActionReasoningStep, ResponseReasoningStep
 from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
 from batonflow.llms.tool_protocol import ToolSelection, tool_specs
 
 __all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "called", "conversation", "react_step"]
-
-
-class ToolCallError(LLMError, ValueError):
-    """More calls came than were allowed, or a call failed and that was to be an error."""
 
 
 @dataclass

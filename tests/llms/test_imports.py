@@ -12,7 +12,7 @@ import batonflow.llms
 from batonflow.llms import MissingDependencyError
 from batonflow.llms._vendor import aload, load
 
-HEAVY = {"openai", "anthropic", "httpx", "httpx2", "tiktoken", "docstring_parser", "urllib.request"}
+HEAVY = {"openai", "anthropic", "httpx", "httpx2", "tiktoken", "docstring_parser", "urllib.request", "genai_prices"}
 USE = """
 import asyncio, json, sys
 import batonflow.llms, batonflow.tools
@@ -62,6 +62,9 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         ("llms.mock", "MockLLM"),
         ("llms.mock", "MockFunctionCallingLLM"),
         ("llms.function_calling", "FunctionCallingLLM"),
+        ("llms.structured_llm", "StructuredLLM"),
+        ("llms.openai", "OpenAI"),
+        ("llms.prompts", "ChatMessage"),
     ],
 )
 def test_submodules_of_llamaindex_have_a_home(path: str, name: str) -> None:

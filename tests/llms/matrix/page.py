@@ -20,8 +20,7 @@ CELLS = cells(ROWS)
 _INTRODUCTION = """\
 # The matrix of models
 
-Written by `PYTHONPATH=. python tests/llms/matrix/write.py`, which runs every cell; a test fails when this page and the
-cells differ.
+Written by `make matrix`, which runs every cell; a test fails when this page and the cells differ.
 
 Every cell drives one of the adapters, through the vendor's SDK and a real socket, against a server on this machine that
 speaks the vendor's format byte for byte (`tests/llms/wire/`, whose events are held to the SDKs' own types). What is
