@@ -77,6 +77,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.structured_output_fn = None if output_cls is not None else structured_output_fn
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
+        self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
 
     @classmethod
     def from_tools_or_functions(
@@ -129,9 +130,20 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         )
 
     async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
-        tools = list(await agent.get_tools(text))
-        handoff = handoff_tool(agent, self.agents, self.handoff_prompt.get_template(), self.max_handoffs)
-        return tools if handoff is None else [*tools, adapt_to_async_tool(handoff)]
+        tools = await agent.get_tools(text)
+        handoff = self._handoff(agent)
+        return tools if handoff is None else [*tools, handoff]
+
+    def _handoff(self, agent: Member) -> AsyncBaseTool | None:
+        """The agent's handoff tool, made anew only when what it says has changed."""
+        described = tuple((name, other.description) for name, other in self.agents.items())
+        allowed = None if agent.can_handoff_to is None else tuple(agent.can_handoff_to)
+        key = (self.handoff_prompt.get_template(), described, allowed, self.max_handoffs)
+        kept = self._handoffs.get(agent.name)
+        if kept is None or kept[0] != key:
+            made = handoff_tool(agent, self.agents, key[0], self.max_handoffs)
+            kept = self._handoffs[agent.name] = (key, None if made is None else adapt_to_async_tool(made))
+        return kept[1]
 
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
         return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
