@@ -63,7 +63,10 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
     if isinstance(content, ChatMessage):
         count = sum(_block_tokens(block, tokenizer_fn, media) for block in content.blocks)
         if content.additional_kwargs:
-            count += count_tokens(str(content.additional_kwargs), tokenizer_fn)
+            # As data: objects among them must count the same when they come back from a snapshot.
+            count += count_tokens(
+                str(content.model_dump(include={"additional_kwargs"})["additional_kwargs"]), tokenizer_fn
+            )
         return count
     if isinstance(content, Sequence):
         return sum(count_tokens(one, tokenizer_fn, media) for one in content)
