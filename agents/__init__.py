@@ -12,10 +12,12 @@ from batonflow.agents.events import (
     ToolCallResult,
 )
 from batonflow.agents.function import FunctionAgent
+from batonflow.agents.handler import AgentHandler
 from batonflow.agents.react import ReActAgent
 from batonflow.agents.team import AgentWorkflow
 
 __all__ = [
+    "AgentHandler",
     "AgentInput",
     "AgentOutput",
     "AgentSetup",

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -29,6 +29,7 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
+from batonflow.agents.handler import AgentHandler
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import EARLY_STOPPING, MAX_ITERATIONS_REACHED, ONE_HANDOFF
@@ -112,6 +113,8 @@ class Team:
 class AgentLoop(Workflow):
     """A workflow that runs one agent, or several that hand over to one another."""
 
+    run_handler_class: ClassVar[type[WorkflowHandler]] = AgentHandler
+
     @abstractmethod
     def _team(self) -> Team:
         """Who takes part."""
@@ -134,7 +137,7 @@ class AgentLoop(Workflow):
         early_stopping_method: EarlyStopping | None = None,
         start_event: StartEvent | None = None,
         **kwargs: Any,
-    ) -> WorkflowHandler:
+    ) -> AgentHandler:
         """Start a run and return its handler.
 
         Args:
@@ -165,8 +168,8 @@ class AgentLoop(Workflow):
             }
             options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
             given = {name: value for name, value in given.items() if value is not None}
-            return super().run(ctx=ctx, start_event=AgentWorkflowStartEvent(**given, **kwargs), **options)
-        return super().run(ctx=ctx, start_event=start_event, **kwargs)
+            start_event, kwargs = AgentWorkflowStartEvent(**given, **kwargs), options
+        return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **kwargs))
 
     @step
     async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput:

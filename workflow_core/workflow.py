@@ -106,6 +106,7 @@ class Workflow:
     """
 
     __batonflow_workflow__: ClassVar[bool] = True
+    run_handler_class: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     _free_steps: ClassVar[dict[str, StepFunction]] = {}
     _entry: ClassVar[tuple[type[Event], ...]] = ()
 
@@ -450,10 +451,10 @@ class Workflow:
         parent = self._parent()
         if parent is not None and event is not None:
             family, name, item = parent
-            return WorkflowHandler(family.call(self, name, item, event, ctx))
+            return self.run_handler_class(family.call(self, name, item, event, ctx))
         run = self._new_run(ctx, run_id, stepwise=stepwise)
         self.launch_run(run, event)
-        return WorkflowHandler(run)
+        return self.run_handler_class(run)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
         """Run to the end and return the result; from plain code, a notebook, or under a running event loop.
@@ -489,7 +490,7 @@ class Workflow:
         if store is None or run_id is None or event is None:
             return None
         run = store.known_run(run_id, event)
-        return WorkflowHandler(run) if run is not None else None
+        return self.run_handler_class(run) if run is not None else None
 
     def _parent(self) -> "tuple[Family, str, Any] | None":
         """The run whose step is calling ``run()``, when this workflow is attached to it."""

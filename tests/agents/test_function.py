@@ -305,3 +305,23 @@ async def test_arguments_that_are_no_json_are_shown_to_the_model_which_calls_aga
     assert [result.is_error for result in results] == [*[True] * (len(results) - 1), False]
     assert "not a JSON object" in results[0].content
     assert str(output) == "It is 42."
+
+
+class TestStreamText:
+    async def test_only_what_the_model_says_to_any_number_of_readers(self) -> None:
+        llm = ScriptedLLM([["Let me add.", tool_call("add", a=2, b=40)], "It is 42."])
+        handler = FunctionAgent(llm=llm, tools=[add]).run("What is 2 + 40?")
+        first = [text async for text in handler.stream_text()]
+        assert str(await handler) == "It is 42."
+        assert "".join(first) == "Let me add.It is 42."
+        assert [text async for text in handler.stream_text()] == first
+        assert len([event async for event in handler.stream_events()]) > len(first)
+
+    async def test_an_error_is_raised_by_the_handler(self) -> None:
+        handler = FunctionAgent(llm=ScriptedLLM(["Hel", ValueError("no")]), tools=[add]).run("Hello?")
+        assert [text async for text in handler.stream_text()] == ["Hel"]
+        assert str(await handler) == "Hel"
+        failing = FunctionAgent(llm=ScriptedLLM([ValueError("no")])).run("Hello?")
+        assert [text async for text in failing.stream_text()] == []
+        with pytest.raises(ValueError, match="no"):
+            await failing
