@@ -1,0 +1,178 @@
+"""Tools as functions of the code: their names, their parameters, and their declarations in Python."""
+
+import builtins
+import inspect
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from batonflow.tools.base import BaseTool
+from batonflow.tools.errors import ToolDefinitionError
+from batonflow.tools.function import FunctionTool
+
+__all__ = ["CodeFunction", "code_functions", "declarations"]
+
+_SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), "asyncio"}
+_DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class CodeFunction:
+    """A tool as the code sees it: an async function.
+
+    Args:
+        name: Its name in the code.
+        tool: The tool.
+    """
+
+    name: str
+    tool: BaseTool
+
+    @property
+    def tool_name(self) -> str:
+        """The tool's own name."""
+        return self.tool.metadata.get_name()
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self.tool.metadata.get_parameters_dict()
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """Names of the parameters, in the order in which they can be given without names."""
+        return list(self.schema.get("properties", {}))
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name; whether they fit the schema is for the tool to say.
+
+        Raises:
+            TypeError: There are too many without a name, or one is given twice.
+        """
+        names = self.parameters
+        if len(args) > len(names):
+            raise TypeError(f"{self.name}() takes {len(names)} arguments but {len(args)} were given")
+        arguments = dict(zip(names, args, strict=False))
+        twice = [name for name in kwargs if name in arguments]
+        if twice:
+            raise TypeError(f"{self.name}() got multiple values for argument {twice[0]!r}")
+        return {**arguments, **kwargs}
+
+    @cached_property
+    def declaration(self) -> str:
+        """``async def name(...) -> ...`` in one line, without body."""
+        required = set(self.schema.get("required", []))
+        shown: list[str] = []
+        by_name_only = False
+        for name, one in self.schema.get("properties", {}).items():
+            if not name.isidentifier() or keyword.iskeyword(name):
+                # Can be given as **{"name": value} only.
+                continue
+            text = f"{name}: {_annotation(one, self.schema)}"
+            if name not in required:
+                text += f" = {one['default']!r}" if "default" in one else " = ..."
+                by_name_only = True
+            elif by_name_only and "*" not in shown:
+                shown.append("*")
+            shown.append(text)
+        if len(shown) < len(self.parameters) or self.schema.get("additionalProperties"):
+            shown.append("**others: Any")
+        return f"async def {self.name}({', '.join(shown)}) -> {self._returned}"
+
+    @property
+    def _returned(self) -> str:
+        if not isinstance(self.tool, FunctionTool):
+            return "Any"
+        function = self.tool.real_fn
+        try:
+            annotation = get_type_hints(function if inspect.isroutine(function) else type(function).__call__)["return"]
+            schema = TypeAdapter(annotation).json_schema(mode="serialization")
+        except (KeyError, NameError, TypeError, AttributeError, PydanticSchemaGenerationError, PydanticUserError):
+            return "Any"
+        return _annotation(schema, schema)
+
+
+def code_functions(tools: Sequence[BaseTool]) -> dict[str, CodeFunction]:
+    """The functions that ``tools`` are in the code, by their names there.
+
+    What Python cannot read as a name is replaced by ``_``; names of builtins and keywords get one behind them.
+
+    Raises:
+        ToolDefinitionError: Two tools would have the same name.
+    """
+    functions: dict[str, CodeFunction] = {}
+    for tool in tools:
+        tool_name = tool.metadata.get_name()
+        name = re.sub(r"\W", "_", tool_name, flags=re.ASCII)
+        if not name.isidentifier():
+            name = f"_{name}"
+        # Two leading underscores are the type checker's sign for names of its own.
+        name = re.sub(r"^__+", "_", name)
+        if name in _RESERVED:
+            name += "_"
+        if name in functions:
+            raise ToolDefinitionError(
+                f"tools {functions[name].tool_name!r} and {tool_name!r} would both be {name!r} in code: rename one"
+            )
+        functions[name] = CodeFunction(name, tool)
+    return functions
+
+
+def declarations(tools: Sequence[BaseTool]) -> str:
+    """The tools as Python functions with their descriptions, for the prompt.
+
+    Example:
+        >>> print(declarations([add]))
+        async def add(a: int, b: int) -> int:
+            '''Add two numbers.'''
+    """
+    return "\n\n".join(
+        f'{one.declaration}:\n    """{_indented(_description(one))}"""' for one in code_functions(tools).values()
+    )
+
+
+def _description(function: CodeFunction) -> str:
+    text = function.tool.metadata.description or function.tool_name
+    # The description of a function begins with its signature, which stands above already.
+    head, _, rest = text.partition("\n")
+    if rest and head.startswith(f"{function.tool_name}("):
+        text = rest
+    return text.strip().replace('"""', "'''").replace("\\", "\\\\")
+
+
+def _indented(text: str) -> str:
+    return text if "\n" not in text else text.replace("\n", "\n    ") + "\n    "
+
+
+def _annotation(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
+    """A JSON schema as the annotation of what the code gives or gets."""
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return "Any"
+    one = cast("dict[str, Any]", schema)
+    if "$ref" in one:
+        name = str(one["$ref"]).rpartition("/")[2]
+        return _annotation({**root.get("$defs", {}), **root.get("definitions", {})}.get(name), root, depth + 1)
+    values = one.get("enum", [one["const"]] if "const" in one else [])
+    if values and all(value is None or isinstance(value, str | int) for value in values):
+        return f"Literal[{', '.join(repr(value) for value in values)}]"
+    for key in ("anyOf", "oneOf"):
+        if key in one:
+            kinds = [_annotation(option, root, depth + 1) for option in one[key]]
+            return "Any" if "Any" in kinds else " | ".join(dict.fromkeys(kinds))
+    kind = one.get("type")
+    if isinstance(kind, list):
+        kinds = [_annotation({**one, "type": each}, root, depth + 1) for each in cast("list[Any]", kind)]
+        return " | ".join(dict.fromkeys(kinds))
+    if kind == "array":
+        return f"list[{_annotation(one.get('items'), root, depth + 1)}]"
+    if kind == "object":
+        # Models cross the border as dicts.
+        return f"dict[str, {_annotation(one.get('additionalProperties'), root, depth + 1)}]"
+    return _SCALARS.get(str(kind), "Any")

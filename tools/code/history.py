@@ -1,0 +1,78 @@
+"""What was run in a session and what was answered: enough to run it again."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "error_outcome"]
+
+# A history longer than this (characters of code, arguments and answers) is not kept in snapshots.
+LONGEST = 16 * 1024 * 1024
+_LONGEST_MESSAGE = 2000
+# An exception of one of these types, raised out of nowhere inside a coroutine, would end more than the call.
+_NOT_TO_RAISE = {"StopIteration", "StopAsyncIteration", "KeyboardInterrupt", "SystemExit", "GeneratorExit"}
+
+Outcome = dict[str, Any]
+"""What became of a call: ``{"value": ...}`` or ``{"error": [builtin type, message]}``."""
+
+
+def error_outcome(error: BaseException) -> Outcome:
+    """An exception as the code will see it: the nearest builtin type, and its text."""
+    message = str(error) or type(error).__name__
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        message = str(error.args[0])
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    if name == "Exception" or name in _NOT_TO_RAISE or not isinstance(error, Exception):
+        if type(error).__name__ not in {"Exception", "RuntimeError"}:
+            message = f"{type(error).__name__}: {message}"
+        name = "RuntimeError"
+    return {"error": [name, message]}
+
+
+@dataclass
+class Ran:
+    """A call of the code.
+
+    Args:
+        number: Which of the snippet, from 1.
+        ref: What the interpreter calls it.
+        function: Its name in the code.
+        arguments: By name.
+    """
+
+    number: int
+    ref: int
+    function: str
+    arguments: dict[str, Any]
+
+
+@dataclass
+class Snippet:
+    """A snippet of a session and everything that went into it.
+
+    Args:
+        code: Its text.
+        calls: The calls it made, by number.
+        answers: The batches of answers it got, each call number with its outcome, in order.
+        clock: The times it read, in seconds since 1970, in order.
+    """
+
+    code: str
+    calls: list[Ran] = field(default_factory=list[Ran])
+    answers: list[list[tuple[int, Outcome]]] = field(default_factory=list[list[tuple[int, Outcome]]])
+    clock: list[float] = field(default_factory=list[float])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Snippet":
+        """The record that :meth:`to_dict` gave."""
+        return cls(
+            code=data["code"],
+            calls=[Ran(**one) for one in data["calls"]],
+            answers=[[(number, outcome) for number, outcome in batch] for batch in data["answers"]],
+            clock=data["clock"],
+        )

@@ -1,0 +1,321 @@
+"""Sessions whose code runs in CPython in a process of its own, told and heard through pipes."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from batonflow.tools.code import worker
+from batonflow.tools.code.base import Limits, Problem, SandboxUnavailableError
+from batonflow.tools.code.history import Outcome
+from batonflow.tools.code.session import BaseExecutor, BaseSession, Broke, Effect, Ended, Pending, RawCall, Setup, Step
+
+__all__ = ["PYTHON_HINTS", "WORKER", "Launch", "ProcessExecutor"]
+
+WORKER = Path(worker.__file__)
+PYTHON_HINTS = """\
+Variables, functions and imports stay from one snippet to the next. The value of the last expression is the result; \
+print() shows more.
+Tools are async functions: `x = await tool(a, b=1)`, at the top level too. Several at a time: \
+`a, b = await asyncio.gather(tool(1), tool(2))` after `import asyncio`. A tool that fails raises where it is awaited; \
+try/except works."""
+
+_MB = 2**20
+# What the interpreter itself needs; the limit is on the whole address space.
+_INTERPRETER_MB = 128
+_LARGEST_FILE = 32 * _MB
+_MOST_FILES = 64
+# A backstop for a host that has stopped; while it runs, its own clock counts.
+_PROCESSOR_SECONDS = 3600
+_LONGEST_LINE = 4 * worker.LARGEST_VALUE
+_TO_START = 30.0
+_TO_STOP = 0.5
+_DIED = "the interpreter died: the code ended its process, crashed it, or used up a resource"
+
+
+@dataclass
+class Launch:
+    """A command that starts the worker.
+
+    Args:
+        command: Program and arguments.
+        env: Its whole environment.
+        path: Folders that the code can import from besides the standard library.
+        pass_fds: Descriptors it inherits.
+        started: Called once it runs; gives the number of the process to stop and to continue, if not its own.
+        close: Called when it has started or failed to.
+        help: What to say when it does not start.
+    """
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    path: Sequence[str] = ()
+    pass_fds: Sequence[int] = ()
+    started: Callable[[], int | None] = lambda: None
+    close: Callable[[], None] = lambda: None
+    help: str = ""
+
+
+class ProcessExecutor(BaseExecutor):
+    """What executors in a process have in common."""
+
+    durable = False
+    full_python = True
+
+    @property
+    def version(self) -> str:
+        """The version of Python."""
+        return ".".join(map(str, sys.version_info[:3]))
+
+    @abstractmethod
+    def launch(self) -> Launch:
+        """The command for one session."""
+
+    def _session(self, setup: Setup) -> BaseSession:
+        return _ProcessSession(setup, self.launch)
+
+
+@dataclass
+class _Signals:
+    """Sends signals to a process, never to another that got its number later."""
+
+    number: int
+    descriptor: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self.descriptor = os.pidfd_open(self.number)
+
+    def send(self, which: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.descriptor is not None:
+                signal.pidfd_send_signal(self.descriptor, which)
+            else:
+                os.kill(self.number, which)
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class _ProcessSession(BaseSession):
+    def __init__(self, setup: Setup, command: Callable[[], Launch]) -> None:
+        super().__init__(setup)
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+        self._signals: _Signals | None = None
+
+    async def launch(self) -> None:
+        launch = self._command()
+        try:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *launch.command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=dict(launch.env),
+                    pass_fds=tuple(launch.pass_fds),
+                    start_new_session=True,
+                    limit=_LONGEST_LINE,
+                )
+            except OSError as err:
+                raise SandboxUnavailableError(f"{launch.command[0]} does not start: {err}. {launch.help}") from err
+            await self._greet(launch)
+        finally:
+            launch.close()
+
+    async def _greet(self, launch: Launch) -> None:
+        assert self._process is not None
+        setup = {
+            "functions": list(self._setup.functions),
+            "path": list(launch.path),
+            "seed": self._setup.seed,
+            "output_bytes": self._limits.output_bytes,
+            "resources": _resources(self._limits),
+        }
+        try:
+            async with asyncio.timeout(_TO_START):
+                with contextlib.suppress(ConnectionError):
+                    await self._send(setup)
+                hello = await self._read()
+        except TimeoutError:
+            hello = None
+        if hello is None or "hello" not in hello:
+            said = await self._last_words()
+            await self._kill()
+            raise SandboxUnavailableError(
+                f"{launch.command[0]} did not start the interpreter: {said or 'it said nothing'}. {launch.help}"
+            )
+        self._signals = _Signals(launch.started() or self._process.pid)
+        self._pause()
+
+    async def _last_words(self) -> str:
+        assert self._process is not None
+        assert self._process.stderr is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                return (await self._process.stderr.read(2000)).decode("utf-8", "replace").strip()
+        return ""
+
+    # Running
+
+    async def _begin(self, code: str) -> Step:
+        if self._process is None:
+            await self.launch()
+        return await self._ask({"op": "run", "n": self._snippet, "code": code})
+
+    async def _deliver(self, outcomes: Sequence[tuple[int, Outcome]]) -> Step:
+        return await self._ask({"op": "answer", "n": self._snippet, "answers": list(outcomes)})
+
+    async def _ask(self, message: dict[str, Any]) -> Step:
+        try:
+            self._go_on()
+            await self._send(message)
+        except ConnectionError:
+            return Broke("crash", _DIED, await self._lost())
+        return await self._step()
+
+    async def _step(self) -> Step:
+        """Read up to the end of the turn. The code can write here as well: nothing is taken on trust."""
+        while (message := await self._read()) is not None:
+            if isinstance(message.get("out"), str):
+                self._output.write(message["out"])
+            elif message.get("n") == self._snippet and "turn" in message:
+                step = _step_of(message)
+                if step is None:
+                    break
+                self._pause()
+                return step
+        return Broke("crash", _DIED, await self._lost())
+
+    async def _read(self) -> dict[str, Any] | None:
+        """The next message; None when there is none any more, or something that is no message."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            line = await self._process.stdout.readline()
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            # Also a line over the limit.
+            return None
+        return cast("dict[str, Any]", message) if isinstance(message, dict) else None
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def _problems(self, code: str) -> list[Problem]:
+        if self._process is None:
+            await self.launch()
+        try:
+            self._go_on()
+            async with asyncio.timeout(self._limits.seconds):
+                await self._send({"op": "check", "code": code})
+                while (message := await self._read()) is not None:
+                    if message.get("turn") == "problems" and isinstance(message.get("problems"), list):
+                        self._pause()
+                        return [Problem(str(one["text"]), one["line"]) for one in message["problems"] if "text" in one]
+        except (ConnectionError, TimeoutError):
+            pass
+        self._settle(Broke("crash", "", await self._lost()))
+        return [Problem("the code cannot even be compiled, and the attempt cost all variables")]
+
+    # Stopping
+
+    def _pause(self) -> None:
+        # Between turns nothing runs, threads that the code has left behind included.
+        if self._signals is not None and hasattr(signal, "SIGSTOP"):
+            self._signals.send(signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        if self._signals is not None and hasattr(signal, "SIGCONT"):
+            self._signals.send(signal.SIGCONT)
+
+    async def _lost(self) -> Effect:
+        await self._kill()
+        return "lost"
+
+    async def _halt(self, work: "asyncio.Future[Any] | None") -> Broke | Ended:
+        if self._process is None:
+            return Broke("interrupted", "interrupted", "lost")
+        reading = asyncio.ensure_future(self._step()) if work is None else work
+        try:
+            if self._signals is not None:
+                self._go_on()
+                self._signals.send(signal.SIGINT)
+                await asyncio.wait({reading}, timeout=_TO_STOP)
+            if reading.done() and not reading.cancelled():
+                step: object = reading.result()
+                if isinstance(step, Ended):
+                    return step
+                if isinstance(step, Broke):
+                    return Broke("interrupted", "interrupted", "half" if step.effect == "kept" else step.effect)
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading})
+        return Broke("interrupted", "interrupted", await self._lost())
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            signals.send(signal.SIGKILL)
+            signals.close()
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # What the code has started belongs to the group, unless it has left it.
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+        assert process.stdin is not None
+        process.stdin.close()
+        # Also empties the pipes, without which the transport stays open.
+        await process.communicate()
+
+    async def _release(self) -> None:
+        await self._kill()
+
+
+def _step_of(message: Mapping[str, Any]) -> Step | None:
+    """The step a message tells of; None when it is not one a worker writes."""
+    turn = message["turn"]
+    if turn == "done":
+        return Ended(message.get("value"))
+    if turn == "failed" and message.get("kind") in {"syntax", "runtime", "limit", "interrupted"}:
+        return Broke(message["kind"], str(message.get("text")))
+    if turn != "calls" or not isinstance(message.get("calls"), list):
+        return None
+    calls: list[RawCall] = []
+    for one in message["calls"]:
+        ref, name, args, kwargs = (one.get(key) for key in ("ref", "name", "args", "kwargs"))
+        if not (isinstance(ref, int) and isinstance(name, str) and isinstance(args, list) and isinstance(kwargs, dict)):
+            return None
+        calls.append(RawCall(ref, name, cast("list[Any]", args), cast("dict[str, Any]", kwargs)))
+    return Pending(calls)
+
+
+def _resources(limits: Limits) -> dict[str, int]:
+    return {
+        "RLIMIT_AS": (limits.memory_mb + _INTERPRETER_MB) * _MB,
+        "RLIMIT_CPU": max(_PROCESSOR_SECONDS, int(100 * limits.seconds)),
+        "RLIMIT_FSIZE": _LARGEST_FILE,
+        "RLIMIT_NOFILE": _MOST_FILES,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+    }

@@ -1,0 +1,91 @@
+"""Signatures of snapshots: loading one means running what is in it, so only our own are loaded."""
+
+import hmac
+import os
+import secrets
+import stat
+import zlib
+from pathlib import Path
+
+from batonflow.tools.code.base import SnapshotSignatureError
+
+__all__ = ["KEY_BYTES", "check_key", "key_beside", "process_key", "sign", "verify"]
+
+KEY_BYTES = 32
+_MAGIC = b"BATONFLOW-CODE-1\n"
+_SIGNATURE_BYTES = 32
+_LONGEST = 1 << 30
+
+_process_key = secrets.token_bytes(KEY_BYTES)
+
+
+def process_key() -> bytes:
+    """A key that this process made up: what it signs, no other process can restore."""
+    return _process_key
+
+
+def check_key(key: bytes) -> bytes:
+    """``key`` if it can be used; ValueError when it is shorter than 16 bytes."""
+    if len(key) < 16:
+        raise ValueError(f"a key for snapshots of {len(key)} bytes: at least 16 are needed, better 32 random ones")
+    return key
+
+
+def key_beside(store: str | os.PathLike[str]) -> bytes:
+    """The key in the file ``<store>.key``, made with mode 0600 when it is not there yet.
+
+    Args:
+        store: Path of the run store's database.
+
+    Raises:
+        PermissionError: Others than the owner may read the file, so that anybody could sign.
+        ValueError: The file holds no key.
+
+    Example:
+        >>> executor = MontyExecutor(key=key_beside("runs.sqlite"))
+    """
+    path = Path(os.fspath(store) + ".key")
+    if not path.exists():
+        _make(path)
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise PermissionError(f"{path} can be read by others, who could then sign snapshots: chmod 600 {path}")
+    return check_key(bytes.fromhex(path.read_text().strip()))
+
+
+def _make(path: Path) -> None:
+    # Written aside and linked into place: of two processes that start together one wins, and no reader sees half.
+    aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(KEY_BYTES) + "\n")
+        try:
+            path.hardlink_to(aside)
+        except FileExistsError:
+            return
+    finally:
+        aside.unlink()
+
+
+def sign(key: bytes, content: bytes) -> bytes:
+    """``content``, compressed, behind its signature."""
+    body = zlib.compress(content, 1)
+    return _MAGIC + hmac.digest(key, _MAGIC + body, "sha256") + body
+
+
+def verify(key: bytes, data: bytes) -> bytes:
+    """The content that :func:`sign` put in ``data``.
+
+    Raises:
+        SnapshotSignatureError: It was not signed with this key, or was altered since.
+    """
+    start = len(_MAGIC) + _SIGNATURE_BYTES
+    if not data.startswith(_MAGIC) or len(data) <= start:
+        raise SnapshotSignatureError("this is no snapshot of a code session, or only a part of one")
+    signature, body = data[len(_MAGIC) : start], data[start:]
+    if not hmac.compare_digest(signature, hmac.digest(key, _MAGIC + body, "sha256")):
+        raise SnapshotSignatureError(
+            "the snapshot was altered, or was signed with another key; nothing of it was loaded. "
+            "Give the executor the key it was signed with: key=key_beside(<the store>)."
+        )
+    return zlib.decompressobj().decompress(body, _LONGEST)
