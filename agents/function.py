@@ -6,7 +6,7 @@ from typing import Any
 from batonflow.agents.base import BaseWorkflowAgent, closed_after
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
-from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 
@@ -87,8 +87,10 @@ class FunctionAgent(BaseWorkflowAgent):
         pieces = False
         async with closed_after(chunks):
             async for last in chunks:
-                # The terminal mark of an adapter's answer says nothing that the pieces before it have not said.
-                if not (pieces and last.stop_reason is not None and not last.delta and not self._calls(last)):
+                # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless
+                # it settles calls.
+                silent = pieces and last.stop_reason is not None and not last.delta
+                if not silent or any(isinstance(block, ToolCallBlock) for block in last.message.blocks):
                     ctx.write_event_to_stream(AgentStream.of(last, self.name, self._calls))
                 pieces = True
         return last

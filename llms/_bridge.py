@@ -6,8 +6,9 @@ itself.
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import Any, TypeVar, cast
 
 __all__ = ["iterate_sync", "run_sync"]
@@ -77,4 +78,16 @@ def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:
     finally:
         aclose = getattr(items, "aclose", None)
         if aclose is not None:
-            run_sync(aclose())
+            _close(aclose)
+
+
+def _close(aclose: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    if sys.is_finalizing():
+        # A generator that nobody ended, at the end of the program: the loop's thread no longer runs, and waiting for it
+        # would wait for ever.
+        return
+    if threading.current_thread() is _thread:
+        # A forgotten generator is closed wherever the collector of cycles happens to run; here it cannot be waited for.
+        asyncio.run_coroutine_threadsafe(aclose(), _bridge_loop())
+        return
+    run_sync(aclose())

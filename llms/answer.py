@@ -216,10 +216,11 @@ async def fold(
 def _last(answer: _Answer, finish: Finish, model: str | None) -> ChatResponse:
     message = answer.message()
     message.additional_kwargs.update(finish.message_kwargs)
-    return ChatResponse(
+    return ChatResponse.made(
         message=message,
         raw=finish.raw,
         delta="",
+        logprobs=None,
         additional_kwargs=dict(finish.additional_kwargs),
         usage=finish.usage,
         stop_reason=finish.reason,

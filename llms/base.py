@@ -7,6 +7,7 @@ writes one of the methods of the public family instead. Whatever is written, all
 
 import asyncio
 import json
+import threading
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -88,13 +89,26 @@ def _origin(cls: type["LLM"], method: str, family: Sequence[str], other_family: 
 
 async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
     """The items of a blocking iterator, each fetched in a thread."""
-    end = object()
+    end, busy = object(), threading.Lock()
+
+    def advance() -> Any:
+        with busy:
+            return next(items, end)
+
+    def close() -> None:
+        if isinstance(items, Generator):
+            with busy:
+                items.close()
+
     try:
-        while (item := await asyncio.to_thread(next, items, end)) is not end:
+        while (item := await asyncio.to_thread(advance)) is not end:
             yield cast("_T", item)
     finally:
-        if isinstance(items, Generator):
-            items.close()
+        if busy.locked():
+            # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
+            asyncio.get_running_loop().run_in_executor(None, close)
+        else:
+            close()
 
 
 async def _final(items: AsyncGenerator[_T, None]) -> _T | None:
@@ -220,7 +234,7 @@ class LLM(Predicting):
     def _request(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatRequest:
         options = dict(kwargs)
         return ChatRequest.model_construct(
-            messages=list(messages),
+            messages=_conversation(messages),
             tools=tool_specs(options.pop("tools", None)),
             tool_choice=options.pop("tool_choice", None),
             parallel_tool_calls=options.pop("parallel_tool_calls", None),
@@ -467,6 +481,19 @@ def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
         request_id=last.request_id,
         raw=last.raw,
     )
+
+
+def _conversation(messages: Any) -> list[ChatMessage]:
+    """``messages`` as a list of their own; a mistake is told here, where it is not yet an adapter's riddle."""
+    if isinstance(messages, str | ChatMessage):
+        raise TypeError(f"messages is a list of ChatMessage, not a {type(messages).__name__}: write [ChatMessage(...)]")
+    conversation = list(cast("Iterable[Any]", messages))
+    for number, one in enumerate(conversation):
+        if not isinstance(one, ChatMessage):
+            raise TypeError(
+                f"messages[{number}] is a {type(one).__name__}, not a ChatMessage: write ChatMessage(text, role=...)"
+            )
+    return cast("list[ChatMessage]", conversation)
 
 
 def _whole(response: ChatResponse) -> ChatResponse:

@@ -79,7 +79,7 @@ class FallbackLLM(FunctionCallingLLM):
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         failures: list[LLMError] = []
-        for llm in self.llms:
+        for left, llm in zip(range(len(self.llms) - 1, -1, -1), self.llms, strict=True):
             shown = False
             try:
                 async with aclosing(llm._stream(request)) as events:
@@ -92,7 +92,7 @@ class FallbackLLM(FunctionCallingLLM):
                 raise incomplete(shown, llm.class_name(), llm.metadata.model_name)
             except LLMError as err:
                 err.shown = shown
-                if shown or llm is self.llms[-1] or not self.switch_on(err):
+                if shown or not left or not self.switch_on(err):
                     for failure in failures:
                         err.add_note(f"asked before: {failure}")
                     raise

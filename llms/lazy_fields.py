@@ -18,11 +18,16 @@ class LazyFields(BaseModel):
     _make: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
 
     @classmethod
-    def partial(cls, make: Callable[[], dict[str, Any]], values: dict[str, Any]) -> Self:
+    def made(cls, **values: Any) -> Self:
+        """A model of all its fields, unvalidated as they are of our own making."""
+        return cls.partial(None, values)
+
+    @classmethod
+    def partial(cls, make: Callable[[], dict[str, Any]] | None, values: dict[str, Any]) -> Self:
         """A model with ``values``, unvalidated as they are of our own making; ``make()`` gives the rest, once.
 
         Args:
-            make: Makes the fields that are not among ``values``.
+            make: Makes the fields that are not among ``values``; None when all are.
             values: All other fields by name; the dict is kept.
         """
         made = cls.__new__(cls)
@@ -42,14 +47,17 @@ class LazyFields(BaseModel):
 
     def settle(self) -> None:
         """Make what is left."""
-        if not self.is_partial:
+        private = self.__pydantic_private__
+        make = None if private is None else cast("Callable[[], dict[str, Any]] | None", private["_make"])
+        if make is None:
             return
-        make, self._make = cast("Callable[[], dict[str, Any]]", self._make), None
-        values = cast("dict[str, Any]", self.__dict__)
-        found: Mapping[str, Any] = {**values, **make()}
-        # In the order of the fields, as a constructor would have put them.
-        values.clear()
-        values.update({name: found[name] for name in type(self).model_fields if name in found})
+        left = make()
+        found: Mapping[str, Any] = {**self.__dict__, **left}
+        # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
+        # looks at the same moment would find nothing.
+        object.__setattr__(self, "__dict__", {name: found[name] for name in type(self).model_fields if name in found})
+        self.__pydantic_fields_set__.update(left)
+        self._make = None
 
     if not TYPE_CHECKING:
 

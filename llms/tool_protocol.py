@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self, cast, runtime_checkable
+from typing import Any, Protocol, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -42,7 +42,6 @@ class ToolMetadataLike(Protocol):
         ...
 
 
-@runtime_checkable
 class ToolLike(Protocol):
     """What a tool must offer to be shown to a model."""
 
@@ -123,8 +122,9 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
         elif isinstance(tool, dict):
             given = cast("dict[str, Any]", tool)
             specs.append(ToolSpec.model_validate(given.get("function", given)))
-        elif isinstance(tool, ToolLike):
-            metadata = tool.metadata
+        elif hasattr(tool, "metadata"):
+            # Not asked of the protocol: that costs more than all the rest of this.
+            metadata: ToolMetadataLike = tool.metadata
             specs.append(
                 ToolSpec(
                     name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name or ""),
@@ -143,7 +143,7 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
         return {}
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
