@@ -114,6 +114,7 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
 
     Raises:
         TypeError: Something else is among them.
+        ValueError: A tool has no name.
     """
     specs: list[ToolSpec] = []
     for tool in tools or ():
@@ -125,15 +126,19 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
         elif hasattr(tool, "metadata"):
             # Not asked of the protocol: that costs more than all the rest of this.
             metadata: ToolMetadataLike = tool.metadata
+            if not metadata.name:
+                raise ValueError(f"{tool!r} has no name, and a model could not call it: give its metadata one")
             specs.append(
                 ToolSpec(
-                    name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name or ""),
-                    description=metadata.description,
+                    name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name),
+                    description=metadata.description or "",
                     parameters=metadata.get_parameters_dict(),
                 )
             )
         else:
-            raise TypeError(f"{tool!r} is no tool: it has no metadata")
+            raise TypeError(
+                f"{tool!r} is no tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
+            )
     return specs
 
 

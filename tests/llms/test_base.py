@@ -336,6 +336,27 @@ class TestBridge:
         with pytest.raises(RuntimeError, match="await the asynchronous method"):
             Nested().chat(ASK)
 
+    async def test_cancelling_whoever_reads_a_blocking_stream_closes_it_when_its_thread_is_back(self) -> None:
+        fetching, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+        class Blocking(Named, LLM):
+            def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+                try:
+                    fetching.set()
+                    go_on.wait(5)
+                    yield say("late")
+                finally:
+                    closed.set()
+
+        reading = asyncio.create_task(Blocking().achat(ASK))
+        await asyncio.to_thread(fetching.wait, 5)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert not closed.is_set()
+        go_on.set()
+        assert await asyncio.to_thread(closed.wait, 5)
+
     def test_one_thread_serves_all_calls(self) -> None:
         async def where() -> str:
             return threading.current_thread().name
@@ -389,6 +410,17 @@ class TestInstrumentation:
         [span] = spans.completed_spans
         assert span.id_ == start.span_id == end.span_id
         assert span.id_.startswith("Native.chat-")
+
+
+class TestWhatIsNoConversation:
+    @pytest.mark.parametrize("messages", ["Why?", ChatMessage("Why?")], ids=["text", "one message"])
+    async def test_what_is_no_list_is_refused_with_the_remedy(self, messages: Any) -> None:
+        with pytest.raises(TypeError, match=r"write \[ChatMessage"):
+            await Native().achat(messages)
+
+    async def test_what_is_no_message_is_refused_by_its_place(self) -> None:
+        with pytest.raises(TypeError, match=r"messages\[1\] is a dict, not a ChatMessage"):
+            await Native().achat([*ASK, {"role": "user", "content": "Why?"}])  # type: ignore[list-item]
 
 
 class TestWithTools:

@@ -61,6 +61,10 @@ class TestWhoAnswers:
         (why,) = response.additional_kwargs["switched_from"]
         assert str(error or "broke off before it began") in why
 
+    async def test_a_model_may_be_named_twice_to_be_asked_twice(self) -> None:
+        twice = ScriptedLLM([RateLimitError("slow down", status_code=429), "I am."])
+        assert (await FallbackLLM([twice, twice]).achat(ASK)).message.content == "I am."
+
     async def test_the_first_model_answers_when_it_can(self) -> None:
         second = ScriptedLLM(["No, I."])
         response = await FallbackLLM([ScriptedLLM(["I."], model="first"), second]).achat(ASK)

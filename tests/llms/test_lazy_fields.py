@@ -55,6 +55,7 @@ LOOKS: dict[str, Callable[[Piece], Any]] = {
     "equal from the other side": lambda piece: piece == WHOLE,
     "repr": lambda piece: repr(piece) == repr(WHOLE),
     "dump": lambda piece: piece.model_dump() == WHOLE.model_dump(),
+    "dump of what is set": lambda piece: piece.model_dump(exclude_unset=True) == WHOLE.model_dump(),
     "json": lambda piece: piece.model_dump_json() == WHOLE.model_dump_json(),
     "inside another model": lambda piece: Holder(piece=piece).model_dump() == Holder(piece=WHOLE).model_dump(),
     "copy": lambda piece: copy.copy(piece) == WHOLE,

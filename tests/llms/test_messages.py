@@ -3,6 +3,8 @@
 import base64
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -204,6 +206,26 @@ class TestToolSelections:
         assert tool_specs([spec, {"type": "function", "function": spec.model_dump()}, spec.model_dump()]) == [spec] * 3
         with pytest.raises(TypeError, match="no tool"):
             tool_specs([5])
+
+    def test_a_tool_needs_a_name_and_no_description(self) -> None:
+        class Metadata:
+            name: str | None = "add"
+            description = None
+
+            def get_parameters_dict(self) -> dict[str, Any]:
+                return {"type": "object", "properties": {}}
+
+        tool = SimpleNamespace(metadata=Metadata())
+        assert tool_specs([tool]) == [ToolSpec(name="add")]
+        tool.metadata.name = None
+        with pytest.raises(ValueError, match="has no name"):
+            tool_specs([tool])
+
+    def test_arguments_nested_without_end_are_told_to_the_model(self) -> None:
+        text = '{"a": ' + "[" * 100_000
+        call = ToolCallBlock(tool_call_id="1", tool_name="add", tool_kwargs=text)
+        [selection] = tool_selections(ChatMessage([call], role="assistant"))
+        assert (selection.tool_kwargs, selection.invalid_arguments) == ({}, text)
 
 
 def test_usage_adds_up() -> None:
