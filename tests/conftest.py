@@ -17,6 +17,8 @@ settings.register_profile(
 settings.load_profile("batonflow")
 
 _LEFT_OUT = pytest.StashKey[int]()
+# Marks name what is installed; where its program is called otherwise, that stands here.
+_PROGRAMS = {"bubblewrap": "bwrap"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,8 +59,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     mark = item.get_closest_marker("external")
-    if mark is not None and shutil.which(mark.args[0]) is None:
-        pytest.fail(f"{mark.args[0]} is not on PATH and --require-external was given", pytrace=False)
+    if mark is None:
+        return
+    program = _PROGRAMS.get(mark.args[0], mark.args[0])
+    if shutil.which(program) is None:
+        pytest.fail(f"{program} is not on PATH and --require-external was given", pytrace=False)
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ _ADVICE = {
     "object can't be awaited": "only calls of tools and of async functions are awaited",
     "return_exceptions": "wrap each call in an async function with try/except",
 }
+_INTERNAL = "RuntimeError: Internal error in monty"
 _LONGEST_ERROR = 8000
 _MOST_CLOCK_READINGS = 10_000
 _NOT_SUSPENDED = (
@@ -225,6 +226,8 @@ class _MontySession(BaseSession):
         if over or "exceeded its memory limit" in text:
             what = self._too_long if isinstance(cause, TimeoutError) else self._too_much
             return Broke("limit", what, await self._undo())
+        if text.startswith(_INTERNAL):
+            return Broke("crash", text, await self._undo())
         frames = err.traceback()
         unread = isinstance(cause, NotImplementedError) and bool(frames) and frames[-1].function_name is None
         kind = "syntax" if unread or isinstance(err, monty.MontySyntaxError) else "runtime"

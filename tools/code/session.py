@@ -109,6 +109,8 @@ class BaseSession(ABC):
         self._clock: deque[float] = deque()
         self._work: asyncio.Future[Any] | None = None
         self._stop: asyncio.Future[None] | None = None
+        self._resting = asyncio.Event()
+        self._resting.set()
         self._cut_off = False
         self._closed = False
 
@@ -169,7 +171,13 @@ class BaseSession(ABC):
         self._require_rest()
         if len(code) > LONGEST_CODE:
             return [Problem(f"the code has {len(code)} characters; at most {LONGEST_CODE} are run")]
-        return await self._problems(code)
+        self._resting.clear()
+        self._work = asyncio.ensure_future(self._problems(code))
+        try:
+            return await self._work
+        finally:
+            self._work = None
+            self._resting.set()
 
     async def start(self, code: str) -> Turn:
         """See :class:`~batonflow.tools.code.base.Session`."""
@@ -245,6 +253,7 @@ class BaseSession(ABC):
         self._open = {}
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(None)
+        await self._resting.wait()
         await self._release()
 
     # Turns
@@ -320,6 +329,7 @@ class BaseSession(ABC):
         began = loop.time()
         self._work = asyncio.ensure_future(work)
         self._stop = loop.create_future()
+        self._resting.clear()
         try:
             await asyncio.wait(
                 {self._work, self._stop},
@@ -337,6 +347,7 @@ class BaseSession(ABC):
         finally:
             self._seconds_left -= loop.time() - began
             self._work = self._stop = None
+            self._resting.set()
 
     @property
     def _too_long(self) -> str:
@@ -404,7 +415,9 @@ class BaseSession(ABC):
         else:
             await self._repeat(header)
         text, cut = header["output"]
-        self._output = Output(self._limits.output_bytes, [text], len(text.encode()), cut)
+        # In place: the interpreter may already be writing to it.
+        self._output.parts[:] = [text]
+        self._output.size, self._output.cut = len(text.encode()), cut
         self._seconds_left = header["seconds_left"]
         self._cut_off = header["cut_off"]
 
