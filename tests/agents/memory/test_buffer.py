@@ -58,6 +58,11 @@ def test_a_tokenizer_of_your_own_counts() -> None:
     assert [shown.content for shown in memory.get()] == ["four"]
 
 
+def test_tokens_that_are_taken_leave_less_room() -> None:
+    memory = ChatMemoryBuffer.from_defaults(chat_history=[message(MessageRole.USER, 40)] * 3, token_limit=30)
+    assert [len(memory.get(initial_token_count=taken)) for taken in (0, 1, 10, 11, 30)] == [3, 2, 2, 1, 1]
+
+
 def test_a_count_beyond_the_limit_is_an_error() -> None:
     with pytest.raises(ValueError, match="Initial token count exceeds token limit: 31 of 30"):
         ChatMemoryBuffer(token_limit=30).get(initial_token_count=31)

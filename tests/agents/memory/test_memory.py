@@ -227,10 +227,11 @@ class TestBlocks:
     async def test_sections_before_the_newest_user_message(self) -> None:
         memory = small(memory_blocks=[Notes(seen=["tea"])], insert_method=InsertMethod.USER)
         assert [message.role for message in await memory.aget()] == ["user"]
-        await memory.aput_messages([ChatMessage("hello"), ChatMessage("hi", role="assistant")])
-        shown = await memory.aget()
-        assert shown[0].content == "<memory>\n<notes>\ntea\n</notes>\n</memory>\nhello"
-        assert (await memory.aget_all())[0].content == "hello"
+        await memory.aput_messages([ChatMessage("hello"), ChatMessage("there"), ChatMessage("hi", role="assistant")])
+        assert contents(await memory.aget()) == [
+            "hello", "<memory>\n<notes>\ntea\n</notes>\n</memory>\nthere", "hi",
+        ]  # fmt: skip
+        assert contents(await memory.aget_all()) == ["hello", "there", "hi"]
 
     async def test_pictures_stand_in_their_section(self) -> None:
         picture = ImageBlock(url="https://example.org/a.png")
@@ -280,7 +281,12 @@ class TestBlocks:
             async def _aput(self, messages: list[ChatMessage]) -> None:
                 raise OSError("disk full")
 
-        notes = Notes()
+        class Slow(Notes):
+            async def _aput(self, messages: list[ChatMessage]) -> None:
+                await asyncio.sleep(0.01)
+                await super()._aput(messages)
+
+        notes = Slow()
         memory = small(memory_blocks=[Broken(name="broken"), notes])
         with pytest.raises(OSError, match="disk full"):
             await memory.aput_messages(said("q1", "a1", "q2", "a2", "q3", "a3"))
@@ -304,7 +310,15 @@ class TestBlocks:
 class TestManyTasks:
     @pytest.mark.parametrize("in_file", [False, True])
     async def test_nothing_is_lost_and_everyone_s_order_is_kept(self, in_file: bool, tmp_path: Path) -> None:
-        notes = Notes()
+        class EverFaster(Notes):
+            wait: float = 0.01
+
+            async def _aput(self, messages: list[ChatMessage]) -> None:
+                self.wait *= 0.7
+                await asyncio.sleep(self.wait)
+                await super()._aput(messages)
+
+        notes = EverFaster()
         memory = small(memory_blocks=[notes], chat_store=tmp_path / "chats.db" if in_file else None)
 
         async def talk(name: int) -> None:
@@ -408,6 +422,17 @@ class TestSnapshots:
         await ann.aput(ChatMessage("a secret"))
         assert "a secret" in ann.to_string()
         assert "a secret" not in ben.to_string()
+
+    def test_of_classes_of_one_name_the_newest_is_meant(self) -> None:
+        def make(text: str) -> type[Notes]:
+            class Local(Notes):
+                version: str = text
+
+            return Local
+
+        _old, new = make("old"), make("new")
+        again = Memory.from_string(Memory(memory_blocks=[new()]).to_string())
+        assert type(again.memory_blocks[0]) is new
 
     def test_data_that_name_an_unknown_block_are_refused(self) -> None:
         data = {**Memory().to_dict(), "memory_blocks": [{"class_name": "os.system"}]}

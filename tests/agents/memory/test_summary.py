@@ -68,6 +68,13 @@ def test_the_next_summary_is_made_from_the_one_before_and_what_falls_out_now() -
     assert "q1" not in task.content
 
 
+def test_the_summary_takes_room_too() -> None:
+    memory = ChatSummaryMemoryBuffer.from_defaults(llm=ScriptedLLM(["s" * 60, "t" * 60]), token_limit=40)
+    talk(memory, "q1", "a1", "q2", "a2", "q3")
+    memory.get()
+    assert contents(memory.get()) == ["t" * 60, "q3"]
+
+
 def test_looking_again_asks_nobody_and_shows_the_same() -> None:
     llm = ScriptedLLM(["Once."])
     memory = ChatSummaryMemoryBuffer.from_defaults(llm=llm, token_limit=20)
@@ -111,8 +118,11 @@ def test_a_model_that_fails_changes_nothing_and_is_asked_again() -> None:
 
 
 async def test_the_model_is_asked_once_by_many_at_a_time() -> None:
-    llm = ScriptedLLM(["Once."])
-    memory = ChatSummaryMemoryBuffer.from_defaults(llm=llm, token_limit=20)
+    async def slow(request: ChatRequest) -> str:
+        await asyncio.sleep(0.01)
+        return "Once."
+
+    memory = ChatSummaryMemoryBuffer.from_defaults(llm=ScriptedLLM([slow]), token_limit=20)
     await memory.aput_messages([of_size("user", 10), of_size("assistant", 10), of_size("user", 10)])
     shown = await asyncio.gather(*(memory.aget() for _ in range(5)))
     assert all(one == shown[0] for one in shown)

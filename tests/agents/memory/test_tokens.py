@@ -18,6 +18,7 @@ from batonflow.llms import (
     ToolCallBlock,
     VideoBlock,
 )
+from batonflow.tools import ToolSelection
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,12 @@ def test_calls_results_and_thoughts_count() -> None:
     assert count_tokens(ThinkingBlock(content="x" * 40, num_tokens=700)) == 700
     assert count_tokens(NativeBlock(vendor="openai", data={"query": "x" * 40})) > 10
     assert count_tokens(CitableBlock(title="tide", source="s", content=[TextBlock(text="x" * 40)])) == 11
+
+
+def test_calls_count_the_same_when_they_come_back_from_a_snapshot() -> None:
+    selection = ToolSelection(tool_id="1", tool_name="tide", tool_kwargs={"harbour": "Brest"})
+    message = ChatMessage(None, additional_kwargs={"tool_calls": [selection]})
+    assert count_tokens(message) == count_tokens(ChatMessage.model_validate_json(message.model_dump_json()))
 
 
 def test_several_are_added_up() -> None:

@@ -41,6 +41,13 @@ def test_results_whose_call_is_gone_are_orphans() -> None:
     assert without_orphans([result("0"), *kept, result("2")]) == kept
 
 
+def test_the_window_moves_over_a_flush_at_least_and_until_everything_fits() -> None:
+    assert first_shown([10, 10, 10, 10], [1, 2, 3], room=30, flush=1) == 1
+    assert first_shown([10, 10, 10, 10], [1, 2, 3], room=30, flush=11) == 2
+    assert first_shown([10, 10, 10, 25], [1, 2, 3], room=36, flush=1) == 2
+    assert first_shown([10, 10, 10, 90], [1, 2, 3], room=30, flush=1) == 3
+
+
 @given(conversations())
 def test_no_cut_parts_a_call_from_its_results(conversation: list[ChatMessage]) -> None:
     for cut in cuts(conversation):
