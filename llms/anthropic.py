@@ -38,6 +38,8 @@ _REASONS = {
     "pause_turn": "pause",
 }
 
+_UNMARKED = ("thinking", "redacted_thinking")
+
 
 class Anthropic(SDKModel):
     """A model of Anthropic's.
@@ -183,7 +185,7 @@ class _Reader:
         self._reason = "stop"
         self._details: dict[str, Any] = {}
         self._model: str | None = None
-        self._thoughts: dict[int, ThinkingBlock] = {}
+        self._thoughts: dict[int, _Thought] = {}
         self._natives: dict[int, _Native] = {}
         self._without_arguments: set[int] = set()
         self._citations: list[CitationBlock] = []
@@ -232,9 +234,9 @@ class _Reader:
                 return [TextDelta(text=block.text, raw=event)] if block.text else []
             case "thinking":
                 kept = {"signature": block.signature} if block.signature else {}
-                self._thoughts[event.index] = ThinkingBlock(content=block.thinking or "", additional_information=kept)
+                self._thoughts[event.index] = _Thought(block.thinking or "", kept)
             case "redacted_thinking":
-                self._thoughts[event.index] = ThinkingBlock(content="", additional_information={"data": block.data})
+                self._thoughts[event.index] = _Thought("", {"data": block.data})
             case "tool_use":
                 arguments = json.dumps(block.input) if block.input else ""
                 if not arguments:
@@ -250,15 +252,15 @@ class _Reader:
             case "text_delta":
                 return [TextDelta(text=delta.text, raw=event)]
             case "input_json_delta" if index in self._natives:
-                self._natives[index].input += delta.partial_json
+                self._natives[index].pieces.append(delta.partial_json)
             case "input_json_delta" if delta.partial_json:
                 self._without_arguments.discard(index)
                 return [ToolCallDelta(index=index, arguments=delta.partial_json, raw=event)]
             case "thinking_delta" if index in self._thoughts:
-                self._thoughts[index].content = (self._thoughts[index].content or "") + delta.thinking
+                self._thoughts[index].pieces.append(delta.thinking)
                 return [ThinkingDelta(text=delta.thinking, raw=event)]
             case "signature_delta" if index in self._thoughts:
-                self._thoughts[index].additional_information["signature"] = delta.signature
+                self._thoughts[index].information["signature"] = delta.signature
             case "citations_delta":
                 self._citations.append(_citation(delta.citation))
             case _:
@@ -267,7 +269,7 @@ class _Reader:
 
     def _stopped(self, event: Any) -> list[StreamEvent]:
         if event.index in self._thoughts:
-            return [BlockDone(block=self._thoughts.pop(event.index), raw=event)]
+            return [BlockDone(block=self._thoughts.pop(event.index).block(), raw=event)]
         if event.index in self._natives:
             native = self._natives.pop(event.index).block()
             return [] if native is None else [BlockDone(block=native, raw=event)]
@@ -276,17 +278,30 @@ class _Reader:
         return []
 
 
+class _Thought:
+    """A thought, while it arrives."""
+
+    def __init__(self, begin: str, information: dict[str, Any]) -> None:
+        # Put together once: adding piece to piece would take time with the square of the length.
+        self.pieces = [begin]
+        self.information = information
+
+    def block(self) -> ThinkingBlock:
+        return ThinkingBlock(content="".join(self.pieces), additional_information=self.information)
+
+
 class _Native:
     """A block that only the vendor understands, while it arrives."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
-        self.input = ""
+        self.pieces: list[str] = []
 
     def block(self) -> NativeBlock | None:
         """The block; None when the answer was cut off in the middle of it, for the vendor would not take it back."""
-        if self.input:
-            given = parse_arguments(self.input)
+        text = "".join(self.pieces)
+        if text:
+            given = parse_arguments(text)
             if given is None:
                 return None
             self._data["input"] = given
@@ -357,8 +372,10 @@ def _clean_id(call_id: str | None) -> str:
 def _append(content: list[dict[str, Any]], blocks: Sequence[Any]) -> None:
     for block in blocks:
         if isinstance(block, CachePoint):
-            if content:
-                content[-1]["cache_control"] = block.cache_control.model_dump()
+            # Thoughts take no mark; it goes on what stands before them.
+            marked = next((one for one in reversed(content) if one["type"] not in _UNMARKED), None)
+            if marked is not None:
+                marked["cache_control"] = block.cache_control.model_dump()
             continue
         converted = _block(block)
         if converted is not None:
@@ -390,7 +407,8 @@ def _block(block: Any) -> dict[str, Any] | None:
                 "input": given if isinstance(given, dict) else {"invalid_json": given},
             }
         case NativeBlock() if block.vendor == "anthropic":
-            return block.data
+            # A copy: a cache point may mark it, and the message is the caller's.
+            return dict(block.data)
         case AudioBlock() | VideoBlock():
             raise unsupported(block, "Anthropic's messages")
         case _:

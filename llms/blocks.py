@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
 from batonflow.llms import _vendor
+from batonflow.llms.errors import LLMRequestError
 
 __all__ = [
     "AudioBlock",
@@ -97,8 +98,16 @@ def _download(url: str) -> bytes:
         return base64.b64decode(body) if head.endswith(";base64") else unquote_to_bytes(body)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"cannot fetch {url.partition(':')[0]!r} addresses; only http, https and data")
-    with _vendor.load("urllib.request").urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer:
-        return cast("bytes", answer.read())
+    try:
+        with _vendor.load("urllib.request").urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer:
+            return cast("bytes", answer.read())
+    except OSError as err:
+        close = getattr(err, "close", None)
+        if close is not None:
+            # An error of HTTP holds the connection.
+            close()
+        # What stands behind the question mark may be a signature that opens the door.
+        raise LLMRequestError(f"cannot fetch {url.partition('?')[0]}: {err}; give the data themselves") from err
 
 
 def _resolve(data: bytes | None, path: Path | None, url: str | None, as_base64: bool) -> BytesIO:

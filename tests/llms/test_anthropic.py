@@ -21,6 +21,7 @@ from batonflow.llms import (
     LLMConnectionError,
     LLMError,
     LLMRequestError,
+    NativeBlock,
     OverloadedError,
     RateLimitError,
     TextBlock,
@@ -302,6 +303,15 @@ class TestRequests:
             {"type": "text", "text": "and now?"},
         ]
         assert turns[3]["content"] == [{"type": "tool_use", "id": "3", "name": "now", "input": {}}]
+
+    def test_a_cache_point_marks_what_takes_a_mark_and_leaves_the_message_as_it_is(self) -> None:
+        point = CachePoint(cache_control=CacheControl(type="ephemeral"))
+        search = NativeBlock(vendor="anthropic", data={"type": "server_tool_use", "id": "s"})
+        thought = ThinkingBlock(content="Hm.", additional_information={"signature": "seal"})
+        said = ChatMessage([search, thought, point], role="assistant")
+        _, [turn] = anthropic_messages([said])
+        assert ["cache_control" in one for one in turn["content"]] == [True, False]
+        assert search.data == {"type": "server_tool_use", "id": "s"}
 
 
 class TestErrors:

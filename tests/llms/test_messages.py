@@ -1,5 +1,6 @@
 """Messages and content blocks."""
 
+import asyncio
 import base64
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from batonflow.llms import (
     CitationBlock,
     DocumentBlock,
     ImageBlock,
+    LLMRequestError,
     MessageRole,
     TextBlock,
     ThinkingBlock,
@@ -28,6 +30,7 @@ from batonflow.llms import (
 from batonflow.llms.blocks import CacheControl
 from batonflow.llms.messages import messages_to_prompt
 from batonflow.llms.tool_protocol import ToolSpec, tool_selections, tool_specs
+from tests.llms.loopback import Answer, loopback
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR"
 
@@ -131,6 +134,14 @@ class TestBlocks:
             ImageBlock().resolve_image()
         with pytest.raises(ValueError, match="file"):
             ImageBlock(url="file:///etc/passwd").resolve_image()
+
+    async def test_an_address_that_gives_nothing_is_named_without_its_signature(self) -> None:
+        async with loopback() as server:
+            server.answers = [Answer([b"gone"], status=404, content_type="text/plain")]
+            block = DocumentBlock(url=f"{server.url}/tides.pdf?signature=secret")
+            with pytest.raises(LLMRequestError, match=r"cannot fetch \S+/tides\.pdf: .*404") as caught:
+                await asyncio.to_thread(block.resolve_document)
+        assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize(
         ("data", "kind"),
