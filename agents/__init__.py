@@ -1,5 +1,6 @@
 """Agents: models that use tools, as workflows."""
 
+from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse, ApprovalUsedError
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import (
     AgentInput,
@@ -25,6 +26,10 @@ __all__ = [
     "AgentStreamStructuredOutput",
     "AgentWorkflow",
     "AgentWorkflowStartEvent",
+    "ApprovalRequest",
+    "ApprovalRequired",
+    "ApprovalResponse",
+    "ApprovalUsedError",
     "BaseWorkflowAgent",
     "FunctionAgent",
     "ReActAgent",

@@ -1,11 +1,17 @@
 """AgentHandler: what a caller holds of an agent's run."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
+from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentStream
 from batonflow.workflow_core import WorkflowHandler
 
 __all__ = ["AgentHandler"]
+
+# Behind every event there can be: a reader that begins here sees nothing but the end.
+_END = 2**62
 
 
 class AgentHandler(WorkflowHandler):
@@ -28,3 +34,36 @@ class AgentHandler(WorkflowHandler):
         async for item in self.subscribe():
             if isinstance(item.event, AgentStream) and item.event.delta:
                 yield item.event.delta
+
+    async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:
+        """The tool calls that wait for a person: those that are open first, then those to come, until the run ends.
+
+        Any number of readers. A run waits while nobody answers.
+
+        Example:
+            >>> async for request in handler.approvals():
+            ...     request.approve()
+        """
+        async with aclosing(open_approvals(self.run_id).read(self._over())) as requests:
+            async for request in requests:
+                yield ApprovalRequest(request, self.ctx)
+
+    async def _over(self) -> None:
+        async for _ in self.subscribe(after=_END):
+            pass
+
+    def approve(self, request_id: str, arguments: dict[str, Any] | None = None) -> None:
+        """Let the tool of an open request run; see ``ApprovalRequest.approve``.
+
+        Raises:
+            ApprovalUsedError: It is not open.
+        """
+        answer(self.ctx, request_id, approved=True, arguments=arguments)
+
+    def deny(self, request_id: str, reason: str = "") -> None:
+        """Do not let it run; see ``ApprovalRequest.deny``.
+
+        Raises:
+            ApprovalUsedError: It is not open.
+        """
+        answer(self.ctx, request_id, approved=False, reason=reason)

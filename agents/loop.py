@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 
 from pydantic import BaseModel
 
+from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -36,7 +37,13 @@ from batonflow.agents.prompts import EARLY_STOPPING, MAX_ITERATIONS_REACHED, ONE
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, track_usage
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
-from batonflow.tools.call import unknown_tool_output
+from batonflow.tools.call import (
+    checked_arguments,
+    error_output,
+    may_need_approval,
+    needs_approval,
+    unknown_tool_output,
+)
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 
@@ -197,9 +204,12 @@ class AgentLoop(Workflow):
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
         team, store = self._team(), ctx.store
-        memory = ev.get("memory") or await store.get("memory", default=None)
         llm = team.agents[team.root].llm_or_none()
-        await store.set("memory", memory or ChatMemoryBuffer.from_defaults(llm=llm))
+        memory = ev.get("memory") or await store.get("memory", default=None) or ChatMemoryBuffer.from_defaults(llm=llm)
+        if llm is not None and isinstance(memory, BaseMemory):
+            # One that was restored has lost the model it makes summaries with.
+            memory.attach_llm(llm)
+        await store.set("memory", memory)
         if not await store.get("state", default=None):
             await store.set("state", deepcopy(team.initial_state))
         await store.set("max_iterations", ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS)
@@ -326,7 +336,7 @@ class AgentLoop(Workflow):
         elif ev.get("invalid_arguments") is not None:
             output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev["invalid_arguments"])
         else:
-            output = await agent.call_one_tool(ctx, tool, ev.tool_kwargs)
+            output = await self._call(ctx, agent, tool, ev)
         result = ToolCallResult(
             tool_name=ev.tool_name,
             tool_kwargs=ev.tool_kwargs,
@@ -337,6 +347,23 @@ class AgentLoop(Workflow):
         result["position"] = ev.get("position", 0)
         ctx.write_event_to_stream(result)
         return result
+
+    async def _call(self, ctx: Context[Any], agent: Member, tool: AsyncBaseTool, ev: ToolCall) -> ToolOutput:
+        """Run a tool, after a person has agreed where one must."""
+        if not may_need_approval(tool):
+            return await agent.call_one_tool(ctx, tool, ev.tool_kwargs)
+        try:
+            checked = checked_arguments(tool, ev.tool_kwargs)
+            if not await needs_approval(tool, checked):
+                return await run_tool(tool, ev.tool_kwargs, ctx=ctx, approved=True)
+            turn = await ctx.store.get("num_iterations", default=0)
+            call = f"{turn}.{ev.get('position', 0)}.{ev.tool_id}"
+            arguments = await approved_arguments(ctx, tool, checked, call=call, agent=agent.name)
+        except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
+            return error_output(ev.tool_name, ev.tool_kwargs, err)
+        if isinstance(arguments, str):
+            return ToolOutput(tool_name=ev.tool_name, content=arguments, raw_input=ev.tool_kwargs, is_error=True)
+        return await run_tool(tool, arguments, ctx=ctx, approved=True)
 
     async def _find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
         """The tool that is meant; what the model is told when there is none."""

@@ -1,6 +1,8 @@
 """The texts that agents show to models."""
 
 __all__ = [
+    "APPROVAL_DENIED",
+    "APPROVAL_EXPIRED",
     "EARLY_STOPPING",
     "HANDOFF",
     "HANDOFF_DONE",
@@ -60,3 +62,7 @@ REACT_UNREADABLE = f"Error while parsing the output: {{error}}\n\n{_REACT_FORMS}
 REACT_GIVEN_UP = (
     "Agent {name}: the model did not keep to the form {failures} times in a row. The last thing it was told:\n{words}"
 )
+
+APPROVAL_DENIED = "Tool {tool_name} was not run, a person denied it{because}."
+
+APPROVAL_EXPIRED = "Tool {tool_name} was not run: approval expired."

@@ -20,7 +20,9 @@ __all__ = [
     "acall_tool_with_selection",
     "call_tool",
     "call_tool_with_selection",
+    "checked_arguments",
     "error_output",
+    "may_need_approval",
     "needs_approval",
     "run_tool",
     "unknown_tool_output",
@@ -63,6 +65,11 @@ def unknown_tool_output(tool_name: str, arguments: Mapping[str, Any], known: Ite
     )
 
 
+def may_need_approval(tool: BaseTool) -> bool:
+    """Whether there are arguments with which ``tool`` would have to be approved."""
+    return bool(getattr(getattr(tool, "policy", None), "requires_approval", False))
+
+
 async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     """Whether a person must agree before ``tool`` runs with ``arguments``."""
     policy = getattr(tool, "policy", None)
@@ -74,7 +81,12 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     return bool(required)
 
 
-def _checked(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool takes them.
+
+    Raises:
+        ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
+    """
     if isinstance(tool, FunctionTool):
         return tool.validate_arguments(arguments)
     schema: Any = tool.metadata.fn_schema
@@ -116,7 +128,7 @@ async def run_tool(
                 f"Invalid arguments for tool {name!r}: not a JSON object: {invalid_arguments[:200]!r}. "
                 "Correct them and call the tool again."
             )
-        values = _checked(target, arguments)
+        values = checked_arguments(target, arguments)
         if not approved and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything

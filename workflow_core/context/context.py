@@ -175,6 +175,18 @@ class Context(EarlierContext, Generic[StateT]):
         return self._restored is not None and self._restored.running
 
     @property
+    def run_id(self) -> str:
+        """The id of the run; the same in another process when the run goes on there under its id.
+
+        Raises:
+            ContextStateError: Before a run.
+        """
+        run = self._run_ref()
+        if run is None:
+            raise ContextStateError(f"run_id {_RUNNING}")
+        return run.state.run_id
+
+    @property
     def store(self) -> InMemoryStateStore[StateT]:
         """The run's key-value state; see ``InMemoryStateStore``."""
         if self._store is None:

@@ -1,0 +1,275 @@
+"""Asking a person before a tool runs: the question, the answer, and the rules that bind one to the other."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from pydantic_core import to_jsonable_python
+
+from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED
+from batonflow.tools import AsyncBaseTool, ToolArgumentsError
+from batonflow.tools.call import checked_arguments
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
+
+__all__ = [
+    "ApprovalRequest",
+    "ApprovalRequired",
+    "ApprovalResponse",
+    "ApprovalUsedError",
+    "answer",
+    "approved_arguments",
+    "digest_of",
+    "open_approvals",
+]
+
+
+class ApprovalUsedError(BatonflowError, RuntimeError):
+    """An approval is used once; this one was answered before, has expired, or was never asked for."""
+
+
+class ApprovalRequired(InputRequiredEvent):
+    """A tool call waits for a person.
+
+    Attributes:
+        id: Names the request within its run.
+        tool_name: The tool.
+        arguments: Its arguments, as they would be used.
+        agent: Who wants to call it.
+        digest: Of tool and arguments; an answer carries it, so that it can be used for nothing else.
+        expires_at: Wall-clock seconds after which it counts as denied; None for never.
+        reason: Why it is asked: the tool's policy, or a call of which nobody knows whether it happened.
+        problem: What was wrong with the arguments of an earlier answer, None otherwise.
+    """
+
+    id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    agent: str
+    digest: str
+    expires_at: float | None = None
+    reason: Literal["policy", "unknown_outcome"] = "policy"
+    problem: str | None = None
+
+
+class ApprovalResponse(HumanResponseEvent):
+    """What a person says to an :class:`ApprovalRequired`.
+
+    Attributes:
+        id: Of the request.
+        digest: Of the request.
+        approved: Whether the tool may run.
+        arguments: Other arguments than those that were shown; they are checked again.
+        reason: Why not, for the model.
+    """
+
+    id: str
+    digest: str
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+
+
+def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
+    """What binds an answer to a tool and its arguments."""
+    text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class OpenApprovals:
+    """The requests of one run that nobody has answered yet."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, ApprovalRequired] = {}
+        self._readers: set[asyncio.Event] = set()
+
+    def add(self, request: ApprovalRequired) -> None:
+        """A request is open; its readers learn of it."""
+        self.requests[request.id] = request
+        for reader in self._readers:
+            reader.set()
+
+    def take(self, request_id: str) -> ApprovalRequired:
+        """Use a request; nobody can use it again.
+
+        Raises:
+            ApprovalUsedError: It is not open.
+        """
+        request = self.requests.pop(request_id, None)
+        if request is None:
+            raise ApprovalUsedError(
+                f"the approval {request_id!r} is not open: it was answered, has expired, or was never asked for"
+            )
+        return request
+
+    async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
+        """Every open request, once, those to come too, until ``ended``."""
+        news, seen, end = asyncio.Event(), set[str](), asyncio.ensure_future(ended)
+        self._readers.add(news)
+        try:
+            while not end.done():
+                for request in [one for one in self.requests.values() if one.id not in seen]:
+                    if request.id in self.requests:  # not answered while an earlier one was looked at
+                        seen.add(request.id)
+                        yield request
+                news.clear()
+                if any(one not in seen for one in self.requests):
+                    continue
+                coming = asyncio.ensure_future(news.wait())
+                try:
+                    await asyncio.wait({coming, end}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    coming.cancel()
+        finally:
+            self._readers.discard(news)
+            end.cancel()
+
+
+# By run id, for as long as a step asks or a reader listens.
+_open: WeakValueDictionary[str, OpenApprovals] = WeakValueDictionary()
+
+
+def open_approvals(run_id: str) -> OpenApprovals:
+    """The open requests of a run."""
+    return _open.setdefault(run_id, OpenApprovals())
+
+
+async def approved_arguments(
+    ctx: Context[Any], tool: AsyncBaseTool, arguments: dict[str, Any], *, call: str, agent: str
+) -> dict[str, Any] | str:
+    """Ask a person whether a tool may run, and wait for as long as it takes.
+
+    Args:
+        ctx: The run's context, inside a step.
+        tool: What is to run.
+        arguments: With what, checked already.
+        call: Names the call within its run; the same after a restore.
+        agent: Who wants it.
+
+    Returns:
+        The arguments to run it with, or what the model is told instead.
+    """
+    shown, problem, attempt = arguments, None, 1
+    while True:
+        request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem)
+        response = await _answered(ctx, request, getattr(getattr(tool, "policy", None), "approval_timeout", None))
+        if response is None:
+            return APPROVAL_EXPIRED.format(tool_name=request.tool_name)
+        if not response.approved:
+            because = f": {response.reason}" if response.reason else ""
+            return APPROVAL_DENIED.format(tool_name=request.tool_name, because=because)
+        if response.arguments is None:
+            return shown
+        try:
+            return checked_arguments(tool, response.arguments)
+        except ToolArgumentsError as err:
+            # The person made the mistake, so the person is asked, not the model.
+            problem, attempt = str(err), attempt + 1
+
+
+def _request(
+    tool: AsyncBaseTool, arguments: dict[str, Any], request_id: str, agent: str, problem: str | None
+) -> ApprovalRequired:
+    name = tool.metadata.get_name()
+    plain = to_jsonable_python(arguments, fallback=repr)
+    seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
+    return ApprovalRequired(
+        id=request_id,
+        tool_name=name,
+        arguments=plain,
+        agent=agent,
+        digest=digest_of(name, plain),
+        expires_at=None if seconds is None else current_source().now() + seconds,
+        problem=problem,
+    )
+
+
+async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
+    """The answer to ``request``; None when it expires."""
+    waiting = open_approvals(ctx.run_id)
+    waiting.add(request)
+    try:
+        return await ctx.wait_for_event(
+            ApprovalResponse,
+            waiter_event=request,
+            waiter_id=f"approval {request.id}",
+            requirements={"id": request.id, "digest": request.digest},
+            timeout=seconds,
+        )
+    except TimeoutError:
+        return None
+    finally:
+        waiting.requests.pop(request.id, None)
+
+
+class ApprovalRequest:
+    """An open request, as a handler hands it out: look at it, then approve or deny it, once.
+
+    Attributes:
+        id: Names it within the run.
+        tool_name: The tool.
+        arguments: Its arguments.
+        agent: Who wants to call it.
+        digest: Of tool and arguments.
+        expires_at: Wall-clock seconds after which it counts as denied; None for never.
+
+    Example:
+        >>> async for request in handler.approvals():
+        ...     request.approve() if request.tool_name == "publish" else request.deny("not now")
+    """
+
+    def __init__(self, request: ApprovalRequired, ctx: Context[Any]) -> None:
+        self.id = request.id
+        self.tool_name = request.tool_name
+        self.arguments = request.arguments
+        self.agent = request.agent
+        self.digest = request.digest
+        self.expires_at = request.expires_at
+        self.reason = request.reason
+        self.problem = request.problem
+        self._ctx = ctx
+
+    def __repr__(self) -> str:
+        return f"ApprovalRequest({self.agent} wants {self.tool_name}({self.arguments}), id={self.id!r})"
+
+    def approve(self, *, arguments: dict[str, Any] | None = None) -> None:
+        """Let the tool run.
+
+        Args:
+            arguments: With these arguments instead of those that were shown; if they do not fit the tool, it is asked
+                again and ``problem`` says why.
+
+        Raises:
+            ApprovalUsedError: It is not open any more.
+        """
+        answer(self._ctx, self.id, approved=True, arguments=arguments)
+
+    def deny(self, reason: str = "") -> None:
+        """Do not let it run.
+
+        Args:
+            reason: What the model is told.
+
+        Raises:
+            ApprovalUsedError: It is not open any more.
+        """
+        answer(self._ctx, self.id, approved=False, reason=reason)
+
+
+def answer(
+    ctx: Context[Any], request_id: str, *, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+) -> None:
+    """Answer a request of the run that ``ctx`` belongs to.
+
+    Raises:
+        ApprovalUsedError: It is not open any more.
+    """
+    request = open_approvals(ctx.run_id).take(request_id)
+    ctx.send_event(
+        ApprovalResponse(id=request.id, digest=request.digest, approved=approved, arguments=arguments, reason=reason)
+    )

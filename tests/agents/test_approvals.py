@@ -1,0 +1,317 @@
+"""Approvals: a tool that waits for a person, however and wherever the answer comes."""
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batonflow.agents import AgentHandler, AgentOutput, AgentWorkflow, FunctionAgent, ToolCallResult
+from batonflow.agents.approvals import (
+    ApprovalRequired,
+    ApprovalResponse,
+    ApprovalUsedError,
+    _open,  # pyright: ignore[reportPrivateUsage]
+    digest_of,
+)
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.tools import tool
+from batonflow.workflow_core import Context, HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.testing import run_virtual
+
+PUBLISHED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_published() -> None:
+    PUBLISHED.clear()
+
+
+@tool(requires_approval=True)
+def publish(title: str, times: int = 1) -> str:
+    """Publish an article."""
+    PUBLISHED.append(f"{title} {times}")
+    return f"published {title}"
+
+
+@tool(requires_approval=lambda arguments: arguments.get("times", 1) > 1)
+def publish_often(title: str, times: int = 1) -> str:
+    """Publish an article."""
+    PUBLISHED.append(title)
+    return f"published {title}"
+
+
+def agent(*turns: Any, **options: Any) -> FunctionAgent:
+    options.setdefault("tools", [publish, publish_often])
+    return FunctionAgent(name="writer", description="Writes.", llm=ScriptedLLM([*turns, "Done."]), **options)
+
+
+def start(*turns: Any, **options: Any) -> AgentHandler:
+    return agent(*turns, **options).run("Publish it.")
+
+
+async def outputs(handler: AgentHandler) -> list[str]:
+    await handler
+    return [event.tool_output.content async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+
+
+class TestTheAnswer:
+    async def test_an_approved_tool_runs(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            assert (request.tool_name, request.arguments, request.agent) == ("publish", {"title": "Tides"}, "writer")
+            assert PUBLISHED == []
+            request.approve()
+        assert str(await handler) == "Done."
+        assert PUBLISHED == ["Tides 1"]
+
+    async def test_a_denied_tool_does_not_and_the_model_reads_why(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            request.deny("too early")
+        (told,) = await outputs(handler)
+        assert "denied it: too early" in told
+        assert PUBLISHED == []
+
+    async def test_other_arguments_than_those_that_were_shown(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            request.approve(arguments={"title": "Ebb", "times": "2"})
+        await handler
+        assert PUBLISHED == ["Ebb 2"]
+
+    async def test_if_they_do_not_fit_the_person_is_asked_again(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        problems: list[str | None] = []
+        async for request in handler.approvals():
+            problems.append(request.problem)
+            request.approve(arguments={"title": "Ebb", "times": "often"} if len(problems) == 1 else None)
+        await handler
+        assert problems[0] is None
+        assert "times" in (problems[1] or "")
+        assert PUBLISHED == ["Tides 1"]
+
+    async def test_by_its_id_from_elsewhere(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        event = await anext(e async for e in handler.stream_events() if isinstance(e, ApprovalRequired))
+        handler.approve(event.id)
+        await handler
+        assert PUBLISHED == ["Tides 1"]
+
+    async def test_by_the_events_themselves(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for event in handler.stream_events():
+            if isinstance(event, ApprovalRequired):
+                assert isinstance(event, InputRequiredEvent)
+                assert event.digest == digest_of("publish", {"title": "Tides"})
+                answer = ApprovalResponse(id=event.id, digest=event.digest, approved=True)
+                assert isinstance(answer, HumanResponseEvent)
+                handler.ctx.send_event(answer)
+        assert PUBLISHED == ["Tides 1"]
+
+    async def test_an_answer_to_other_arguments_is_none(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            other = digest_of("publish", {"title": "Ebb"})
+            handler.ctx.send_event(ApprovalResponse(id=request.id, digest=other, approved=True))
+            await asyncio.sleep(0.01)
+            assert PUBLISHED == []
+            request.deny()
+        await handler
+        assert PUBLISHED == []
+
+
+class TestOnce:
+    async def test_a_request_is_used_once(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            request.approve()
+            with pytest.raises(ApprovalUsedError, match="not open"):
+                request.approve()
+            with pytest.raises(ApprovalUsedError):
+                request.deny()
+            with pytest.raises(ApprovalUsedError):
+                handler.approve(request.id)
+        with pytest.raises(ApprovalUsedError, match="'nonsense'"):
+            handler.deny("nonsense")
+
+    async def test_each_of_several_readers_sees_it_and_one_of_them_answers(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+
+        async def reader() -> int:
+            answered = 0
+            async for request in handler.approvals():
+                await asyncio.sleep(0)
+                try:
+                    request.approve()
+                except ApprovalUsedError:
+                    continue
+                answered += 1
+            return answered
+
+        assert sum(await asyncio.gather(reader(), reader(), reader())) == 1
+        assert PUBLISHED == ["Tides 1"]
+
+    async def test_who_comes_late_sees_what_is_open(self) -> None:
+        handler = start([tool_call("publish", title="a"), tool_call("publish", title="b")])
+        first = handler.approvals()
+        (await anext(first)).approve()
+        await asyncio.sleep(0.01)
+        async for request in handler.approvals():
+            assert request.arguments == {"title": "b"}
+            request.approve()
+        await first.aclose()
+        assert sorted(PUBLISHED) == ["a 1", "b 1"]
+
+
+class TestSeveral:
+    @pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)
+    async def test_in_any_order_with_one_result_each_in_the_order_of_the_calls(self, order: tuple[str, ...]) -> None:
+        llm = ScriptedLLM([[tool_call("publish", title=title) for title in "abc"], "Done."])
+        handler = FunctionAgent(llm=llm, tools=[publish]).run("Publish.")
+        open_ones: dict[str, Any] = {}
+        async for request in handler.approvals():
+            open_ones[request.arguments["title"]] = request
+            if len(open_ones) == 3:
+                for title in order:
+                    open_ones[title].deny("no") if title == "b" else open_ones[title].approve()
+        await handler
+        told = [message.content for message in llm.requests[1].messages if message.role == "tool"]
+        assert [told[0], told[2]] == ["published a", "published c"]
+        assert "denied" in (told[1] or "")
+        assert sorted(PUBLISHED) == ["a 1", "c 1"]
+
+
+class TestWhoIsAsked:
+    async def test_a_function_of_the_arguments_decides(self) -> None:
+        handler = start([tool_call("publish_often", title="a"), tool_call("publish_often", title="b", times=2)])
+        asked: list[Any] = []
+        async for request in handler.approvals():
+            asked.append(request.arguments)
+            request.approve()
+        assert asked == [{"title": "b", "times": 2}]
+        assert sorted(PUBLISHED) == ["a", "b"]
+
+    async def test_nobody_when_the_arguments_do_not_fit(self) -> None:
+        handler = start(tool_call("publish", times=1))
+        assert [request async for request in handler.approvals()] == []
+        (told,) = await outputs(handler)
+        assert "title: missing" in told
+
+    async def test_the_agent_that_asks_in_a_team(self) -> None:
+        handoff = tool_call("handoff", to_agent="writer", reason="it writes")
+        boss = FunctionAgent(name="boss", description="Decides.", llm=ScriptedLLM([handoff]), can_handoff_to=["writer"])
+        team = AgentWorkflow(agents=[boss, agent(tool_call("publish", title="Tides"))], root_agent="boss")
+        handler = team.run("Publish it.")
+        async for request in handler.approvals():
+            assert request.agent == "writer"
+            request.approve()
+        assert str(await handler) == "Done."
+
+
+class TestTime:
+    def test_what_nobody_answers_in_time_counts_as_denied(self) -> None:
+        @tool(requires_approval=True, approval_timeout=60)
+        def wait_for_it() -> str:
+            """Wait."""
+            raise AssertionError("nobody approved it")
+
+        async def main() -> None:
+            handler = start(tool_call("wait_for_it"), tools=[wait_for_it])
+            async for request in handler.approvals():
+                assert request.expires_at is not None
+            (told,) = await outputs(handler)
+            assert "approval expired" in told
+
+        run_virtual(main())
+
+    async def test_a_cancelled_run_leaves_nothing_open(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        requests = handler.approvals()
+        request = await anext(requests)
+        await handler.cancel_run()
+        assert [one async for one in requests] == []
+        with pytest.raises(ApprovalUsedError):
+            request.approve()
+
+
+PROGRAM = """
+import asyncio, json, sys
+from batonflow.agents import FunctionAgent
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.tools import tool
+from batonflow.workflow_core import Context
+
+@tool(requires_approval=True)
+async def publish(title: str) -> str:
+    "Publish."
+    print("published", title)
+    return f"published {title}"
+
+def agent(*turns):
+    return FunctionAgent(name="writer", llm=ScriptedLLM(turns), tools=[publish])
+
+async def main():
+    order = sys.argv[2]
+    calls = [tool_call("publish", title="a"), tool_call("publish", title="b")]
+    if sys.argv[1] == "-":
+        handler = agent(calls).run("Publish both.")
+        requests = handler.approvals()
+        for _ in calls:
+            await anext(requests)
+        print(json.dumps(handler.ctx.to_dict()))
+        await requests.aclose()
+        await handler.cancel_run()
+        return
+    writer = agent("Both are out.")
+    handler = writer.run(ctx=Context.from_dict(writer, json.load(open(sys.argv[1]))))
+    requests = {}
+    async for request in handler.approvals():
+        requests[request.arguments["title"]] = request
+        if len(requests) == 2:
+            for title in order:
+                requests[title].approve()
+    print(await handler)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_the_answers_come_in_another_process(tmp_path: Path, order: str) -> None:
+    program, snapshot = tmp_path / "program.py", tmp_path / "run.json"
+    program.write_text(PROGRAM)
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, str(program), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path.cwd()).stdout
+
+    written = run("-", order)
+    assert "published" not in written.split("{", 1)[0]
+    snapshot.write_text(json.dumps(json.loads(written)))
+    lines = run(str(snapshot), order).splitlines()
+    assert sorted(lines[:2]) == ["published a", "published b"]
+    assert lines[2:] == ["Both are out."]
+
+
+async def test_nothing_is_kept_of_a_run_that_is_over() -> None:
+    handler = start(tool_call("publish", title="Tides"))
+    async for request in handler.approvals():
+        request.approve()
+    assert isinstance(await handler, AgentOutput)
+    assert handler.run_id not in _open
+
+
+async def test_a_second_run_asks_again() -> None:
+    made = agent(tool_call("publish", title="a"), "One.", tool_call("publish", title="a"))
+    ctx: Context[Any] = Context(made)
+    for _ in range(2):
+        handler = made.run("Publish it.", ctx=ctx)
+        async for request in handler.approvals():
+            request.approve()
+        await handler
+    assert PUBLISHED == ["a 1", "a 1"]
