@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import Any, ClassVar, TypeVar, cast
 
 from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._closing import closed_after
 from batonflow.llms.answer import fold
 from batonflow.llms.blocks import ThinkingBlock
 from batonflow.llms.errors import LLMError
@@ -221,13 +222,14 @@ class LLM(Predicting):
         else:
             responses = await self.astream_chat(request.messages, **options)
         written, last = "", ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
-        async for last in responses:
-            thought = last.additional_kwargs.get("thinking_delta")
-            if thought:
-                yield ThinkingDelta(text=thought, raw=last.raw)
-            if last.delta:
-                written += last.delta
-                yield TextDelta(text=last.delta, raw=last.raw)
+        async with closed_after(responses):
+            async for last in responses:
+                thought = last.additional_kwargs.get("thinking_delta")
+                if thought:
+                    yield ThinkingDelta(text=thought, raw=last.raw)
+                if last.delta:
+                    written += last.delta
+                    yield TextDelta(text=last.delta, raw=last.raw)
         for event in _ending(last, written):
             yield event
 
@@ -322,17 +324,13 @@ class LLM(Predicting):
                 if not self._completes:
                     raise self._no_way(asked)
                 completions = await self.astream_complete(self._prompt(messages), formatted=True, **kwargs)
-                async for completion in completions:
-                    yield self._from_completion(completion)
+                async with closed_after(completions):
+                    async for completion in completions:
+                        yield self._from_completion(completion)
                 return
-        try:
+        async with closed_after(source):
             async for response in source:
                 yield response
-        finally:
-            # Not every override returns a real generator; what it returns need not be closable.
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                await close()
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Send a conversation and wait for the whole answer.
@@ -414,15 +412,18 @@ class LLM(Predicting):
     async def _acompletions(self, prompt: str, formatted: bool, kwargs: Any) -> CompletionResponseAsyncGen:
         match self._origins["astream_complete"]:
             case "stream_complete":
-                async for completion in _in_thread(self.stream_complete(prompt, formatted, **kwargs)):
-                    yield completion
+                async with aclosing(_in_thread(self.stream_complete(prompt, formatted, **kwargs))) as completions:
+                    async for completion in completions:
+                        yield completion
             case "acomplete":
                 yield _whole_completion(await self.acomplete(prompt, formatted, **kwargs))
             case "complete":
                 yield _whole_completion(await asyncio.to_thread(self.complete, prompt, formatted, **kwargs))
             case _:
-                async for response in await self.astream_chat([ChatMessage(prompt)], **kwargs):
-                    yield _to_completion(response)
+                responses = await self.astream_chat([ChatMessage(prompt)], **kwargs)
+                async with closed_after(responses):
+                    async for response in responses:
+                        yield _to_completion(response)
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The same as :meth:`acomplete` for synchronous code."""

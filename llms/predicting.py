@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._closing import closed_after
 from batonflow.llms._vendor import load
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.messages import (
@@ -407,7 +408,7 @@ class _Asking:
         """Partial models, and last the response."""
         responses, so_far, marks_end = await self._opened(messages)
         response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
-        try:
+        async with closed_after(responses):
             async for response in responses:
                 if waiting is not None:
                     yield waiting
@@ -417,10 +418,6 @@ class _Asking:
                 if waiting is not None and marks_end:
                     yield waiting
                     waiting = None
-        finally:
-            close = getattr(responses, "aclose", None)
-            if close is not None:
-                await close()
         yield response
 
     async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
@@ -455,18 +452,21 @@ async def _tokens(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args
     text: str | None = None
     if llm.metadata.is_chat_model:
         response: ChatResponse | None = None
-        async for response in await llm.astream_chat(_prompt_messages(llm, prompt, prompt_args)):
-            if response.delta:
-                written.append(response.delta)
-                yield response.delta
+        responses = await llm.astream_chat(_prompt_messages(llm, prompt, prompt_args))
+        async with closed_after(responses):
+            async for response in responses:
+                if response.delta:
+                    written.append(response.delta)
+                    yield response.delta
         text = response and response.message.content
     else:
         completions = await llm.astream_complete(_prompt_text(llm, prompt, prompt_args), formatted=True)
-        async for completion in completions:
-            text = completion.text
-            if completion.delta:
-                written.append(completion.delta)
-                yield completion.delta
+        async with closed_after(completions):
+            async for completion in completions:
+                text = completion.text
+                if completion.delta:
+                    written.append(completion.delta)
+                    yield completion.delta
     if text and not written:
         # A model that does not say what is new in a piece.
         written.append(text)

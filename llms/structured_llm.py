@@ -9,6 +9,7 @@ from typing import Any, cast
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from batonflow.llms._bridge import run_sync
+from batonflow.llms._closing import closed_after
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
@@ -103,8 +104,9 @@ class StructuredLLM(LLM):
         return {"output_cls": self.output_cls, "prompt": prompt, "llm_kwargs": options}
 
     async def _of_outputs(self, outputs: AsyncGenerator[Any, None]) -> ChatResponseAsyncGen:
-        async for output in outputs:
-            yield self._of_output(output)
+        async with closed_after(outputs):
+            async for output in outputs:
+                yield self._of_output(output)
 
     def _of_output(self, output: Any) -> ChatResponse:
         if not isinstance(output, BaseModel):

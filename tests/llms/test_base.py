@@ -18,6 +18,7 @@ from batonflow.llms import (
     CompletionResponseAsyncGen,
     CompletionResponseGen,
     CustomLLM,
+    FallbackLLM,
     FunctionCallingLLM,
     IncompleteResponseError,
     LLMError,
@@ -410,6 +411,35 @@ class TestInstrumentation:
         [span] = spans.completed_spans
         assert span.id_ == start.span_id == end.span_id
         assert span.id_.startswith("Native.chat-")
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("way", ["astream_chat", "astream_complete", "astream", "behind another"])
+    async def test_leaving_in_the_middle_ends_the_stream_at_once(self, way: str) -> None:
+        ended: list[bool] = []
+
+        class Endless(Named, LLM):
+            async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+                async def pieces() -> ChatResponseAsyncGen:
+                    try:
+                        while True:
+                            yield say("", "more ")
+                    finally:
+                        ended.append(True)
+
+                return pieces()
+
+        llm = Endless()
+        answers: dict[str, Any] = {
+            "astream_chat": lambda: llm.astream_chat(ASK),
+            "astream_complete": lambda: llm.astream_complete("Why?"),
+            "astream": lambda: llm.astream("Why?"),
+            "behind another": lambda: FallbackLLM([llm]).astream_chat(ASK),
+        }
+        answer = await answers[way]()
+        await anext(answer)
+        await answer.aclose()
+        assert ended == [True]
 
 
 class TestWhatIsNoConversation:
