@@ -224,9 +224,10 @@ class _ProcessSession(BaseSession):
             async with asyncio.timeout(self._limits.seconds):
                 await self._send({"op": "check", "code": code})
                 while (message := await self._read()) is not None:
-                    if message.get("turn") == "problems" and isinstance(message.get("problems"), list):
+                    if message.get("turn") == "problems":
                         self._pause()
-                        return [Problem(str(one["text"]), one["line"]) for one in message["problems"] if "text" in one]
+                        text, line = message.get("text"), message.get("line")
+                        return [] if text is None else [Problem(_text(text), line if isinstance(line, int) else None)]
         except (ConnectionError, TimeoutError):
             pass
         self._settle(Broke("crash", "", await self._lost()))
@@ -296,17 +297,25 @@ def _step_of(message: Mapping[str, Any]) -> Step | None:
     turn = message["turn"]
     if turn == "done":
         return Ended(message.get("value"))
-    if turn == "failed" and message.get("kind") in {"syntax", "runtime", "limit", "interrupted"}:
-        return Broke(message["kind"], str(message.get("text")))
+    if turn == "failed" and message.get("kind") in ("syntax", "runtime", "limit", "interrupted"):
+        return Broke(message["kind"], _text(message.get("text")))
     if turn != "calls" or not isinstance(message.get("calls"), list):
         return None
     calls: list[RawCall] = []
-    for one in message["calls"]:
-        ref, name, args, kwargs = (one.get(key) for key in ("ref", "name", "args", "kwargs"))
+    for one in cast("list[object]", message["calls"]):
+        if not isinstance(one, dict):
+            return None
+        call = cast("dict[str, Any]", one)
+        ref, name, args, kwargs = (call.get(key) for key in ("ref", "name", "args", "kwargs"))
         if not (isinstance(ref, int) and isinstance(name, str) and isinstance(args, list) and isinstance(kwargs, dict)):
             return None
         calls.append(RawCall(ref, name, cast("list[Any]", args), cast("dict[str, Any]", kwargs)))
     return Pending(calls)
+
+
+def _text(value: object) -> str:
+    """A text that can be written anywhere."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _resources(limits: Limits) -> dict[str, int]:

@@ -275,7 +275,7 @@ class _Worker:
         while True:
             message = self.channel.wait()
             if message["op"] == "check":
-                self.channel.send(n=self.snippet, turn="problems", problems=_problems(message["code"]))
+                self.channel.send(turn="problems", **_problem(message["code"]))
             elif message["op"] == "run":
                 self._start(message["n"], message["code"])
 
@@ -337,14 +337,14 @@ def _compiled(code: str, name: str) -> tuple[CodeType, CodeType | None]:
     return body, compile(ast.Expression(last.value), name, "eval", flags=flags, dont_inherit=True)
 
 
-def _problems(code: str) -> list[dict[str, Any]]:
+def _problem(code: str) -> dict[str, Any]:
     try:
         _compiled(code, "<snippet>")
     except SyntaxError as err:
-        return [{"line": err.lineno, "text": f"{type(err).__name__}: {err.msg}"}]
+        return {"line": err.lineno, "text": f"{type(err).__name__}: {err.msg}"}
     except (ValueError, RecursionError, MemoryError, OverflowError) as err:
-        return [{"line": None, "text": f"{type(err).__name__}: {err}"}]
-    return []
+        return {"text": f"{type(err).__name__}: {err}"}
+    return {}
 
 
 def _error_text(error: BaseException) -> str:

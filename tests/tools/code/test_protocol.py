@@ -319,7 +319,7 @@ class TestLimits:
         async with opened(executor, SHORT) as session:
             turn = await session.start("await add(1)")
             assert isinstance(turn, Calls)
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.6)
             assert await session.answer({turn.calls[0].id: 2}) == Done(output="", value=2)
 
     async def test_memory(self, executor: Executor) -> None:
