@@ -50,6 +50,9 @@ _T = TypeVar("_T")
 
 _dispatcher = get_dispatcher(__name__)
 
+# Options of a call that listeners are not told.
+_MAY_HOLD_KEYS = ("extra_headers", "extra_query")
+
 _NATIVE = "_stream"
 _CHAT = ("astream_chat", "achat", "stream_chat", "chat")
 _STREAMED_COMPLETION = ("astream_complete", "stream_complete", "acomplete", "complete")
@@ -288,7 +291,8 @@ class LLM(Predicting):
                     yield response
             return
         span_id = _dispatcher.open_span(f"{self.class_name()}.chat", instance=self, tags={"model": name})
-        start = LLMChatStartEvent(messages=list(messages), additional_kwargs=kwargs, model_dict=self.to_payload())
+        told = {name: value for name, value in kwargs.items() if name not in _MAY_HOLD_KEYS}
+        start = LLMChatStartEvent(messages=list(messages), additional_kwargs=told, model_dict=self.to_payload())
         start.span_id = span_id
         _dispatcher.event(start)
         response: ChatResponse | None = None

@@ -399,7 +399,7 @@ class TestInstrumentation:
         dispatcher.add_span_handler(spans)
         dispatcher.add_event_handler(listener)
         try:
-            await Native().achat(ASK)
+            await Native().achat(ASK, extra_headers={"x-key": "secret"}, temperature=0)
         finally:
             dispatcher.span_handlers.remove(spans)
             dispatcher.event_handlers.remove(listener)
@@ -407,6 +407,7 @@ class TestInstrumentation:
         assert isinstance(start, LLMChatStartEvent)
         assert isinstance(end, LLMChatEndEvent)
         assert start.model_dict["model_name"] == "test"
+        assert start.additional_kwargs == {"temperature": 0}
         assert end.response.message.content == WHOLE
         [span] = spans.completed_spans
         assert span.id_ == start.span_id == end.span_id
