@@ -121,19 +121,31 @@ class _MontySession(BaseSession):
 
     # Running
 
+    async def _ready(self) -> None:
+        """Workers are there in a millisecond; they are taken when needed."""
+
     async def _begin(self, code: str) -> Step:
         self._sleeps = {}
         self._known |= names_in(code)
-        worker = await self._worker_with(self._base)
-        self._base = await worker.dump()
+        try:
+            worker = await self._worker_with(self._base)
+            self._base = await worker.dump()
+        except self._monty.MontyError as err:
+            # Not undone: what the snippet before this one did is gone as well.
+            await self._leave()
+            self._base, self._feeds = None, []
+            return Broke("crash", f"the interpreter died between two snippets: {err}", "lost")
         self._base_feeds = len(self._feeds)
         self._feeds.append(self._snippet)
         return await self._drive(worker.feed_start(code, print_callback=self._printer()))
 
     async def _deliver(self, outcomes: Sequence[tuple[int, Outcome]]) -> Step:
         if self._parked is not None:
-            worker = await self._worker_with(None)
-            self._waiting = await worker.load_snapshot(self._parked, print_callback=self._printer())
+            try:
+                worker = await self._worker_with(None)
+                self._waiting = await worker.load_snapshot(self._parked, print_callback=self._printer())
+            except self._monty.MontyError as err:
+                return await self._broken(err)
             self._parked = None
         now = time.monotonic()
         results: dict[int, Any] = {number: _settled(outcome) for number, outcome in outcomes}
@@ -287,7 +299,7 @@ class _MontySession(BaseSession):
 
     # Snapshots
 
-    async def _state(self) -> tuple[dict[str, Any], list[bytes]]:
+    async def _state(self) -> tuple[dict[str, Any], list[bytes]] | None:
         now = time.monotonic()
         state: dict[str, Any] = {
             "sleeps": {str(number): until - now for number, until in self._sleeps.items()},
@@ -295,15 +307,19 @@ class _MontySession(BaseSession):
             "feeds": self._feeds,
             "base_feeds": self._base_feeds,
         }
-        if self._open:
-            if self._parked is None:
+        try:
+            if self._open and self._parked is None:
                 # Whoever writes a waiting session down may let it wait for long: its worker is free for others.
                 self._parked = self._waiting.dump()
                 await self._leave()
+            elif not self._open and self._worker is not None:
+                self._base = await self._worker.dump()
+                self._base_feeds = state["base_feeds"] = len(self._feeds)
+        except self._monty.MontyError:
+            # The interpreter has died; what was run can still be told.
+            return None
+        if self._open:
             return state | {"suspended": True}, [self._base or b"", self._parked or b""]
-        if self._worker is not None:
-            self._base = await self._worker.dump()
-            self._base_feeds = state["base_feeds"] = len(self._feeds)
         return state | {"suspended": False}, [self._base or b"", b""]
 
     async def _load(self, state: dict[str, Any], blobs: list[bytes]) -> bool:

@@ -5,6 +5,7 @@ would infer of them across snippets rejects ordinary code. A first line that nam
 that the snippet is only checked and never runs.
 """
 
+import asyncio
 import builtins
 import json
 import keyword
@@ -68,17 +69,24 @@ async def problems_of(
     )
     async with checkout as session:
         try:
-            step = await session.feed_start(f"{_POISON}\n{code}", print_callback=_ignored)
-            while isinstance(step, module.AsyncFunctionSnapshot) and step.is_os_function:
-                step = await step.resume_not_handled()
-        except module.MontyTypingError as err:
-            return _problems(err.display())
-        except module.MontySyntaxError as err:
-            frames = err.traceback()
-            return [Problem(err.display("type-msg"), frames[-1].line - 1 if frames else None)]
-        except module.MontyError:
-            # The checker itself gave up; running the code will tell more.
+            return await asyncio.wait_for(_checked(module, session, code), 2 * _SECONDS)
+        except TimeoutError:
             return []
+
+
+async def _checked(module: Any, session: Any, code: str) -> list[Problem]:
+    try:
+        step = await session.feed_start(f"{_POISON}\n{code}", print_callback=_ignored)
+        while isinstance(step, module.AsyncFunctionSnapshot) and step.is_os_function:
+            step = await step.resume_not_handled()
+    except module.MontyTypingError as err:
+        return _problems(err.display())
+    except module.MontySyntaxError as err:
+        frames = err.traceback()
+        return [Problem(err.display("type-msg"), frames[-1].line - 1 if frames else None)]
+    except module.MontyError:
+        # The checker itself gave up; running the code will tell more.
+        return []
     return []
 
 

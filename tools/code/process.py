@@ -131,6 +131,9 @@ class _ProcessSession(BaseSession):
             except OSError as err:
                 raise SandboxUnavailableError(f"{launch.command[0]} does not start: {err}. {launch.help}") from err
             await self._greet(launch)
+        except BaseException:
+            await self._kill()
+            raise
         finally:
             launch.close()
 
@@ -169,9 +172,11 @@ class _ProcessSession(BaseSession):
 
     # Running
 
-    async def _begin(self, code: str) -> Step:
+    async def _ready(self) -> None:
         if self._process is None:
             await self.launch()
+
+    async def _begin(self, code: str) -> Step:
         return await self._ask({"op": "run", "n": self._snippet, "code": code})
 
     async def _deliver(self, outcomes: Sequence[tuple[int, Outcome]]) -> Step:
@@ -217,8 +222,7 @@ class _ProcessSession(BaseSession):
         await self._process.stdin.drain()
 
     async def _problems(self, code: str) -> list[Problem]:
-        if self._process is None:
-            await self.launch()
+        await self._ready()
         try:
             self._go_on()
             async with asyncio.timeout(self._limits.seconds):

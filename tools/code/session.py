@@ -121,6 +121,10 @@ class BaseSession(ABC):
         """Get an interpreter."""
 
     @abstractmethod
+    async def _ready(self) -> None:
+        """Get another interpreter where the last one is gone; that time is not the snippet's."""
+
+    @abstractmethod
     async def _begin(self, code: str) -> Step:
         """Run a snippet up to where it stands still."""
 
@@ -184,6 +188,7 @@ class BaseSession(ABC):
         self._require_rest()
         if self._cut_off:
             self._settle(await self._halt(None))
+        await self._ready()
         self._snippet += 1
         self._open = {}
         self._output = Output(self._limits.output_bytes)

@@ -3,7 +3,9 @@
 import asyncio
 import multiprocessing
 import os
+import signal
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +22,7 @@ from batonflow.tools.code import (
     Session,
     default_executor,
 )
-from tests.tools.code.sessions import KEY, TOOLS, opened, replied, run
+from tests.tools.code.sessions import KEY, TOOLS, children, opened, replied, run
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -182,6 +184,25 @@ class TestOddities:
                 await one.aclose()
         assert done == [Done(output="", value=2)] * 40
 
+    async def test_a_dead_interpreter_costs_the_snippet(self, session: Session) -> None:
+        await session.start("kept = 1")
+        await session.start("kept = 2\nawait add(1)")
+        for worker in children():
+            os.kill(worker, signal.SIGKILL)
+        turn = await session.answer(replied(session))
+        assert isinstance(turn, Failed)
+        assert (turn.kind, turn.session_lost) == ("crash", False)
+        assert await session.start("kept") == Done(output="", value=1)
+
+    async def test_an_interpreter_that_died_between_snippets_costs_the_variables(self, session: Session) -> None:
+        await session.start("kept = 1")
+        for worker in children():
+            os.kill(worker, signal.SIGKILL)
+        turn = await session.start("kept")
+        assert isinstance(turn, Failed)
+        assert (turn.kind, turn.session_lost) == ("crash", True)
+        assert await session.start("1 + 1") == Done(output="", value=2)
+
     async def test_instances_go_out_as_their_attributes(self, session: Session) -> None:
         code = "class P:\n    def __init__(self):\n        self.x = [1]\nawait echo(P())"
         assert await run(session, code) == Done(output="", value={"x": [1]})
@@ -234,7 +255,10 @@ class TestProcess:
         context = multiprocessing.get_context("fork")
         reader, writer = context.Pipe(duplex=False)
         child = context.Process(target=_try_to_open, args=(writer,))
-        child.start()
+        with warnings.catch_warnings():
+            # Python itself advises against forking here, and that is the point.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child.start()
         said = await asyncio.to_thread(reader.recv)
         child.join()
         assert said.startswith("SandboxUnavailableError Monty does not work in a process forked from one")

@@ -395,13 +395,14 @@ class TestInterrupt:
 
     async def test_code_that_catches_everything_is_stopped_all_the_same(self, session: Session) -> None:
         code = """
-n = 0
+def step():
+    return 1
 while True:
     try:
         while True:
-            n += 1
+            step()
     except BaseException:
-        n = 0
+        caught = True
 """
         running = asyncio.create_task(session.start(code))
         await asyncio.sleep(0.1)

@@ -25,13 +25,14 @@ BOMBS = [
     Bomb(
         "loop_that_catches_everything",
         """
-n = 0
+def step():
+    return 1
 while True:
     try:
         while True:
-            n += 1
+            step()
     except BaseException:
-        n = 0
+        caught = True
 """,
         "time",
     ),
