@@ -1,8 +1,7 @@
 """BaseWorkflowAgent: an agent as a workflow; subclasses say how one step of thinking goes."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -16,26 +15,12 @@ from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import Context, Workflow, WorkflowRuntimeError
 
-__all__ = ["BaseWorkflowAgent", "closed_after"]
+__all__ = ["BaseWorkflowAgent"]
 
 _WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "types", "workflows", "workflow_name", "disable_validation", "skip_graph_checks",
 )  # fmt: skip
-
-
-@asynccontextmanager
-async def closed_after(stream: Any) -> AsyncGenerator[None, None]:
-    """Close a model's stream at the end of the block, also when a cancelled run leaves it in the middle.
-
-    What users' models return need not be closable.
-    """
-    try:
-        yield
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
 
 
 class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.agents.base import BaseWorkflowAgent, closed_after
+from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms.closing import closed_after
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 

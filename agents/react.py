@@ -10,12 +10,13 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.base import BaseWorkflowAgent, closed_after
+from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
 from batonflow.agents.loop import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.closing import closed_after
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.react_steps import (
     ActionReasoningStep,

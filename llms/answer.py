@@ -17,7 +17,9 @@ from batonflow.workflow_core.clock import current_source
 __all__ = ["fold", "incomplete"]
 
 # Arguments up to this many characters are tried at every piece that may be their last.
-_SHORT = 4096
+_SHORT = 512
+# How often balanced braces may have been no end before they are taken for a matter of the strings inside.
+_TRUST = 8
 
 
 def incomplete(shown: bool, vendor: str | None, model: str | None) -> IncompleteResponseError:
@@ -57,7 +59,7 @@ class _Text:
 class _Call:
     """A tool call that is arriving."""
 
-    __slots__ = ("_opened", "_pieces", "_size", "_tried", "block", "extra", "id", "name", "settled_at")
+    __slots__ = ("_misled", "_opened", "_pieces", "_size", "_tried", "block", "extra", "id", "name", "settled_at")
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -69,6 +71,7 @@ class _Call:
         self._opened = 0
         self._size = 0
         self._tried = 0
+        self._misled = 0
 
     def add(self, event: ToolCallDelta) -> None:
         self.id = self.id or event.id
@@ -83,10 +86,11 @@ class _Call:
 
     def _may_be_whole(self) -> bool:
         # Parsing at every piece would take time with the square of the length. An object ends with a brace, and nearly
-        # always its braces are balanced; where a string holds the odd one, try each time it has grown by an eighth.
+        # always its braces are balanced; where strings hold odd ones, try each time it has grown by an eighth.
         if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
-        return self._opened == 0 or self._size < _SHORT or self._size * 8 > self._tried * 9
+        balanced = self._opened == 0 and self._misled < _TRUST
+        return balanced or self._size < _SHORT or self._size * 8 > self._tried * 9
 
     def settle(self, number: int, final: bool) -> None:
         """Make the block once the arguments are whole; at the end of the answer make it in any case."""
@@ -96,6 +100,7 @@ class _Call:
         arguments = parse_arguments(text)
         if arguments is None and not final:
             self._tried = self._size
+            self._misled += self._opened == 0
             return
         self.settled_at = number
         self.block = ToolCallBlock(

@@ -14,9 +14,9 @@ from contextlib import aclosing
 from typing import Any, ClassVar, TypeVar, cast
 
 from batonflow.llms._bridge import iterate_sync, run_sync
-from batonflow.llms._closing import closed_after
 from batonflow.llms.answer import fold
 from batonflow.llms.blocks import ThinkingBlock
+from batonflow.llms.closing import closed_after
 from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import (
     ChatMessage,
@@ -205,6 +205,10 @@ class LLM(Predicting):
 
     async def aclose(self) -> None:
         """Give back connections; a model that is used again opens new ones."""
+
+    def close(self) -> None:
+        """Give back the connections that synchronous calls have opened."""
+        run_sync(self.aclose())
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         """Answer ``request``: an asynchronous generator of stream events, ending with ``Finish``.

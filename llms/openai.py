@@ -9,6 +9,7 @@ from batonflow.llms.blocks import (
     CitableBlock,
     DocumentBlock,
     ImageBlock,
+    MediaBlock,
     TextBlock,
     ThinkingBlock,
     VideoBlock,
@@ -146,7 +147,7 @@ class _Calls:
         if known is None:
             self._begun.append(_Begun(call.id, name))
             known = self._slots[call.index] = len(self._begun) - 1
-        self._begun[known].arguments += text or ""
+        self._begun[known].pieces.append(text or "")
         return known
 
 
@@ -154,7 +155,7 @@ class _Begun:
     """A call of which a piece has come."""
 
     def __init__(self, call_id: str | None, name: str | None) -> None:
-        self.arguments = ""
+        self.pieces: list[str] = []
         self._id = call_id
         self._name = name
 
@@ -166,8 +167,12 @@ class _Begun:
             return call_id == self._id
         if index is None:
             return False
-        # Where neither number nor id tells them apart, a call that is whole has no more pieces.
-        return not self.arguments.strip() or parse_arguments(self.arguments) is None
+        # Where neither number nor id tells them apart, a call that is whole has no more pieces. Only what ends like an
+        # object can be whole.
+        last = next((piece for piece in reversed(self.pieces) if piece.strip()), None)
+        if last is None or not last.rstrip().endswith("}"):
+            return True
+        return parse_arguments("".join(self.pieces)) is None
 
 
 class _Reader:
@@ -191,8 +196,9 @@ class _Reader:
             self.usage = counted(
                 told.prompt_tokens, told.completion_tokens, told.prompt_tokens_details, told.completion_tokens_details
             )
-        # After the last choice comes a chunk with token counts and no choice at all.
-        for choice in (chunk.choices or ())[:1]:
+        # After the last choice comes a chunk with token counts and no choice at all. Of several answers to one request
+        # only the first is read.
+        for choice in [one for one in chunk.choices or () if not one.index][:1]:
             self.reason = choice.finish_reason or self.reason
             if choice.delta is not None:
                 return self._delta(choice.delta, chunk)
@@ -282,7 +288,23 @@ def openai_messages(
     Raises:
         LLMRequestError: A message holds what the API does not take.
     """
-    return [_message(message, reasoning_field, official, vendor) for message in messages]
+    converted: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if _ROLES[message.role] != "tool" and shown:
+            converted.append({"role": "user", "content": shown})
+            shown = []
+        converted.append(_message(message, reasoning_field, official, vendor))
+        if _ROLES[message.role] == "tool":
+            shown.extend(_shown_by_tool(message, official))
+    return [*converted, {"role": "user", "content": shown}] if shown else converted
+
+
+def _shown_by_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
+    """What a tool returned beside text, which the API takes from users only, and only behind all results of a turn."""
+    media = _parts([block for block in message.blocks if isinstance(block, MediaBlock)], official)
+    call_id = message.additional_kwargs.get("tool_call_id", "")
+    return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []
 
 
 def _message(message: ChatMessage, reasoning_field: str | None, official: bool, vendor: str) -> dict[str, Any]:
@@ -296,7 +318,7 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
     plain = TextBlock if official else TextBlock | CachePoint
     if all(isinstance(block, plain) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
-    return {"role": role, "content": _parts(message.blocks, official)}
+    return {"role": role, "content": _parts(message.blocks, official) or ""}
 
 
 def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
-from batonflow.llms.errors import LLMError, LLMServerError, RateLimitError, error_for_status
+from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
@@ -138,14 +139,8 @@ class OpenAIResponses(OpenAISDKModel):
 
     def _failure(self, code: str | None, message: str | None, stream: Any) -> LLMError:
         """The error for a failure that is told in the stream, when the HTTP status has long been sent."""
-        text = self._redacted(message or "the response failed")
-        kinds: dict[str | None, type[LLMError]] = {
-            None: LLMServerError,
-            "server_error": LLMServerError,
-            "vector_store_timeout": LLMServerError,
-            "rate_limit_exceeded": RateLimitError,
-        }
-        kind = kinds.get(code) or error_for_status(400, f"{code} {text}")
+        text = redacted(message or "the response failed", self._secrets({}))
+        kind = class_of_body({"code": code}, text)
         return kind(
             f"{text} [{code}]" if code else text,
             status_code=stream.response.status_code,

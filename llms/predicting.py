@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms._bridge import iterate_sync, run_sync
-from batonflow.llms._closing import closed_after
 from batonflow.llms._vendor import load
+from batonflow.llms.closing import closed_after
 from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.messages import (
     ChatMessage,

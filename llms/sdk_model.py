@@ -3,33 +3,29 @@
 import asyncio
 import inspect
 import os
-import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
+from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, cast
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
-from pydantic import Field, PrivateAttr, SecretStr
+from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_serializer
 
+from batonflow.llms._clients import Clients
 from batonflow.llms._vendor import aload
 from batonflow.llms.answer import incomplete
-from batonflow.llms.blocks import ImageBlock, MediaBlock
+from batonflow.llms.blocks import CitableBlock, ImageBlock, MediaBlock
 from batonflow.llms.errors import (
     InvalidResponseError,
     LLMConfigurationError,
-    LLMConnectionError,
     LLMError,
     LLMRequestError,
-    LLMServerError,
-    LLMTimeoutError,
     MissingKeyError,
-    OverloadedError,
-    RateLimitError,
-    error_for_status,
 )
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import LLMMetadata
+from batonflow.llms.sdk_errors import base_errors, redacted, translated
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
@@ -38,23 +34,9 @@ from batonflow.llms.usage import price, prices_available
 __all__ = ["SDKModel", "unsupported"]
 
 _OFFICIAL_TIMEOUT = 600.0
+_CONNECT_TIMEOUT = 5.0
 # Seconds that a server has to end an answer whose terminal mark has come; openai's SDK waits as long.
 _DRAIN_TIME = 0.1
-
-_KEY = re.compile(r"\b(?:sk|pk|rk|xai|gsk|AIza)[-_][A-Za-z0-9_*.-]{6,}")
-_KEY_LENGTH = 8
-
-# What vendors call an error that arrives when the HTTP status has long been sent.
-_KINDS: Mapping[str, type[LLMError]] = {
-    "overloaded_error": OverloadedError,
-    "api_error": LLMServerError,
-    "server_error": LLMServerError,
-    "internal_server_error": LLMServerError,
-    "timeout_error": LLMTimeoutError,
-    "rate_limit_error": RateLimitError,
-    "rate_limit_exceeded": RateLimitError,
-    "insufficient_quota": RateLimitError,
-}
 
 
 class SDKModel(FunctionCallingLLM):
@@ -66,7 +48,8 @@ class SDKModel(FunctionCallingLLM):
         max_tokens: How much it writes at most.
         api_key: The key; from the environment when left out.
         base_url: Another address than the vendor's.
-        timeout: Seconds for a request.
+        timeout: Seconds that the vendor may be silent, before its answer and within it; a connection must be there
+            within five, or within these if they are fewer.
         max_retries: How often the SDK repeats a request that failed before its answer began.
         default_headers: Sent with every request.
         http_client: An ``httpx2.AsyncClient`` to use, for a proxy or a certificate of one's own; it is not closed
@@ -89,33 +72,35 @@ class SDKModel(FunctionCallingLLM):
     key_variables: ClassVar[tuple[str, ...]]
     url_variable: ClassVar[str | None] = None
 
-    model: str
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    model: str = Field(min_length=1)
     temperature: float | None = None
     max_tokens: int | None = None
     api_key: SecretStr | None = Field(default=None, exclude=True, repr=False)
     base_url: str | None = None
-    timeout: float = _OFFICIAL_TIMEOUT
+    timeout: float = Field(default=_OFFICIAL_TIMEOUT, gt=0)
     max_retries: int = Field(default=2, ge=0)
     default_headers: dict[str, str] | None = Field(default=None, exclude=True, repr=False)
     http_client: Any = Field(default=None, exclude=True, repr=False)
-    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
+    additional_kwargs: dict[str, Any] = Field(default_factory=dict, repr=False)
     context_window: int = 128_000
     is_function_calling_model: bool = True
     strict_tools: bool = False
     reuse_client: bool = True
 
-    # Connections belong to the event loop that opened them, and synchronous calls run on another one.
-    _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = PrivateAttr(
-        default_factory=WeakKeyDictionary[asyncio.AbstractEventLoop, Any]
-    )
+    _clients: Clients = PrivateAttr(default_factory=Clients)
 
     def __init__(self, model: str, **data: Any) -> None:
         if "api_base" in data:
             data.setdefault("base_url", data.pop("api_base"))
         if self.url_variable is not None and data.get("base_url") is None:
-            data["base_url"] = os.environ.get(self.url_variable)
+            data["base_url"] = os.environ.get(self.url_variable) or None
         data["model"] = model
-        super().__init__(**data)
+        try:
+            super().__init__(**data)
+        except ValidationError as err:
+            raise self._misfit(err, model) from None
         self._check_options(self.additional_kwargs)
         if self.api_key is None:
             found = next((os.environ[name] for name in self.key_variables if os.environ.get(name)), None)
@@ -127,6 +112,31 @@ class SDKModel(FunctionCallingLLM):
                 vendor=self.vendor,
                 model=model,
             )
+
+    def _misfit(self, err: ValidationError, model: Any) -> LLMConfigurationError:
+        """The error for constructor arguments that cannot be; their values may be secrets and are not shown."""
+        known, problems = list(type(self).model_fields), list[str]()
+        for one in err.errors(include_input=False, include_url=False):
+            name = ".".join(str(part) for part in one["loc"])
+            if one["type"] != "extra_forbidden":
+                problems.append(f"{name}: {one['msg']}")
+                continue
+            near = get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else "options of the vendor's go into additional_kwargs"
+            problems.append(f"{name} is no argument of {type(self).__name__}; {meant}")
+        return LLMConfigurationError("; ".join(problems), vendor=self.vendor, model=str(model))
+
+    @field_serializer("additional_kwargs")
+    def _without_headers(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in given.items() if name != "extra_headers"}
+
+    @field_serializer("base_url")
+    def _without_credentials(self, url: str | None) -> str | None:
+        return redacted_url(url)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, redacted_url(value) if name == "base_url" else value
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -152,30 +162,27 @@ class SDKModel(FunctionCallingLLM):
             )
 
     async def _client(self) -> Any:
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            sdk = await aload(self.sdk_name, self.sdk_name)
-            # Made only now: another task may have been here while the SDK was imported.
-            client = self._clients.get(loop) or self._new_client(sdk)
-            if self.reuse_client:
-                self._clients[loop] = client
-        return client
+        if self.reuse_client:
+            return await self._clients.get(self._made_client, self._owns_connections)
+        return await self._made_client()
 
-    def _new_client(self, sdk: Any) -> Any:
+    async def _made_client(self) -> Any:
+        return self._new_client(await aload(self.sdk_name, self.sdk_name), await aload("httpx2", self.sdk_name))
+
+    def _new_client(self, sdk: Any, http: Any) -> Any:
         assert self.api_key is not None  # checked by the constructor
         options: dict[str, Any] = {
             "api_key": self.api_key.get_secret_value(),
             "base_url": self.base_url,
-            "timeout": self.timeout,
+            "timeout": http.Timeout(self.timeout, connect=min(_CONNECT_TIMEOUT, self.timeout)),
             "max_retries": self.max_retries,
             "default_headers": self.default_headers,
             "http_client": self.http_client() if callable(self.http_client) else self.http_client,
         }
         try:
             return self._make_client(sdk, options)
-        except TypeError as err:
-            # An http_client of another package, for instance.
+        except (TypeError, ValueError) as err:
+            # An http_client of another package, a key that cannot stand in a header.
             raise LLMConfigurationError(str(err), vendor=self.vendor, model=self.model) from err
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
@@ -210,15 +217,13 @@ class SDKModel(FunctionCallingLLM):
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         sdk, http = await aload(self.sdk_name, self.sdk_name), await aload("httpx2", self.sdk_name)
         # Files are read and addresses fetched while the body is made.
-        fetches = any(
-            isinstance(one, MediaBlock) and not _is_here(one) for message in request.messages for one in message.blocks
-        )
+        fetches = any(not _is_here(block) for message in request.messages for block in message.blocks)
         body = await asyncio.to_thread(self._merged, request) if fetches else self._merged(request)
         client = await self._client()
         shown = False
         try:
             method = self._method(client, body)
-            stream = await _without_key(method, _arguments(method, body), self.vendor, self.model)
+            stream = await self._sent(method, body)
             async with stream, aclosing(self._understood(stream)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
@@ -230,11 +235,20 @@ class SDKModel(FunctionCallingLLM):
         except LLMError as err:
             err.shown = shown
             raise
-        except (*_base_errors(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
-            translated = self._translated(sdk, http, err, shown)
-            if translated is None:
+        except (*base_errors(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
+            details = {"vendor": self.vendor, "model": self.model, "shown": shown}
+            seconds = body.get("timeout", self.timeout)
+            told = translated(
+                sdk,
+                http,
+                err,
+                secrets=self._secrets(body),
+                timeout=seconds if isinstance(seconds, int | float) else self.timeout,
+                details=details,
+            )
+            if told is None:
                 raise
-            raise translated from err
+            raise told from err
         finally:
             if not self.reuse_client and self._owns_connections:
                 await client.close()
@@ -249,6 +263,16 @@ class SDKModel(FunctionCallingLLM):
             )
         raise incomplete(shown, self.vendor, self.model)
 
+    async def _sent(self, method: Any, body: dict[str, Any]) -> Any:
+        """The SDK's stream; what cannot be sent is the request's fault, and was not sent."""
+        try:
+            return await method(**_arguments(method, body))
+        except (TypeError, ValueError) as err:
+            if isinstance(err, TypeError) and "authentication" in str(err):
+                raise MissingKeyError("the request has no key", vendor=self.vendor, model=self.model) from err
+            text = redacted(str(err), self._secrets(body))
+            raise LLMRequestError(f"it cannot be sent: {text}", vendor=self.vendor, model=self.model) from err
+
     async def _understood(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         """The events in the SDK's stream; what makes no sense is an error of ours.
 
@@ -260,7 +284,7 @@ class SDKModel(FunctionCallingLLM):
                     yield event
         except (AttributeError, TypeError, LookupError) as err:
             raise InvalidResponseError(
-                f"an event that is none of this API: {self._redacted(str(err))}",
+                f"an event that is none of this API: {redacted(str(err), self._secrets({}))}",
                 status_code=stream.response.status_code,
                 request_id=self._request_id(stream.response.headers),
                 vendor=self.vendor,
@@ -287,68 +311,34 @@ class SDKModel(FunctionCallingLLM):
 
     async def aclose(self) -> None:
         """Close this loop's connections; the next request opens new ones."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and self._owns_connections:
-            await client.close()
+        await self._clients.close()
 
-    def _translated(self, sdk: Any, http: Any, err: Any, shown: bool) -> LLMError | None:
-        """The error of ours that says what ``err`` says; None for what is no error of the vendor's."""
-        details: dict[str, Any] = {"vendor": self.vendor, "model": self.model, "shown": shown}
-        text = self._redacted(_words(getattr(err, "body", None)) or str(err) or type(err).__name__)
-        if isinstance(err, sdk.APITimeoutError | http.TimeoutException):
-            return LLMTimeoutError(f"no answer within {self.timeout:g} s", **details)
-        if isinstance(err, sdk.APIResponseValidationError):
-            return InvalidResponseError(f"an answer that is none of this API: {text}", **details)
-        if isinstance(err, sdk.APIStatusError):
-            headers = cast("Mapping[str, str]", err.response.headers)
-            details |= {
-                "status_code": err.status_code,
-                "request_id": err.request_id or self._request_id(headers),
-                "retry_after": _retry_after(headers),
-            }
-            kind = _KINDS.get(_kind(err.body)) if err.status_code < 400 else None
-            return (kind or error_for_status(err.status_code, f"{_kind(err.body)} {text}"))(text, **details)
-        if isinstance(err, sdk.APIConnectionError | http.TransportError | http.InvalidURL):
-            cause = f": {err.__cause__}" if err.__cause__ is not None and str(err.__cause__) else ""
-            where = "the connection broke" if shown else "no connection"
-            return LLMConnectionError(f"{where}: {text}{self._redacted(cause)}", **details)
-        if isinstance(err, sdk.APIError):
-            kind_name = _kind(err.body)
-            refused = error_for_status(400, f"{kind_name} {text}")
-            return _KINDS.get(kind_name, refused if kind_name else LLMServerError)(text, **details)
-        if isinstance(err, ValueError):
-            return InvalidResponseError(f"something that is not JSON: {text}", **details)
-        if isinstance(err, _base_errors(sdk)):
-            return LLMRequestError(text, **details)
-        return None
-
-    def _redacted(self, text: str) -> str:
-        """``text`` without keys and headers: vendors and proxies quote them back."""
+    def _secrets(self, body: Mapping[str, Any]) -> list[str]:
+        """What no message of ours may show."""
         key = self.api_key.get_secret_value() if self.api_key is not None else ""
-        for secret in (key, *(self.default_headers or {}).values()):
-            if len(secret) >= _KEY_LENGTH:
-                text = text.replace(secret, "***")
-        return _KEY.sub("***", text)
+        per_call: Mapping[str, Any] = body.get("extra_headers") or {}
+        headers = [*(self.default_headers or {}).values(), *map(str, per_call.values())]
+        return [key, *headers, *_credentials(self.base_url)]
 
 
-def _is_here(block: MediaBlock) -> bool:
-    """Whether the data are in the block, or at an address that goes to the vendor as it is."""
+def _credentials(url: str | None) -> list[str]:
+    """User and password in an address, as they stand there."""
+    found = urlsplit(url or "").netloc.rpartition("@")[0]
+    return [found, *found.split(":", 1)] if found else []
+
+
+def _is_here(block: Any) -> bool:
+    """Whether a block's data are in it, or at an address that goes to the vendor as it is."""
+    if isinstance(block, CitableBlock):
+        return all(_is_here(inner) for inner in block.content)
+    if not isinstance(block, MediaBlock):
+        return True
     return block.path is None and (block.url is None or isinstance(block, ImageBlock))
 
 
 def unsupported(block: Any, api: str) -> LLMRequestError:
     """The error for a block that an API does not take."""
     return LLMRequestError(f"{api} take no {type(block).__name__}: leave it out, or ask a model that can read it")
-
-
-async def _without_key(method: Any, arguments: dict[str, Any], vendor: str, model: str) -> Any:
-    """Call the SDK's method; that it finds no key is an error of ours."""
-    try:
-        return await method(**arguments)
-    except TypeError as err:
-        if "authentication" not in str(err):
-            raise
-        raise MissingKeyError("the request has no key", vendor=vendor, model=model) from err
 
 
 async def _drain(http: Any, response: Any) -> None:
@@ -379,44 +369,9 @@ def _arguments(method: Any, body: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _base_errors(sdk: Any) -> tuple[type[Exception], ...]:
-    """The roots of the SDK's errors, whichever SDK it is."""
-    return tuple(getattr(sdk, name) for name in ("OpenAIError", "AnthropicError") if hasattr(sdk, name))
-
-
-def _told(body: Any) -> dict[str, Any]:
-    """What an error's body says, however deep it lies under ``error``."""
-    while isinstance(body, dict):
-        given = cast("dict[str, Any]", body)
-        if not isinstance(given.get("error"), dict):
-            return given
-        body = given["error"]
-    return {}
-
-
-def _kind(body: Any) -> str:
-    """The vendor's word for an error: its type or its code, whichever is one that we know."""
-    told = _told(body)
-    for name in ("code", "type"):
-        if told.get(name) in _KINDS or told.get(name) == "context_length_exceeded":
-            return str(told[name])
-    return str(told.get("type") or told.get("code") or "")
-
-
-def _words(body: Any) -> str:
-    """The vendor's message, with the code if there is one."""
-    told = _told(body)
-    message, code = told.get("message"), told.get("code")
-    if not isinstance(message, str) or not message:
-        return ""
-    return f"{message} [{code}]" if isinstance(code, str) and code and code not in message else message
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, in either of the forms vendors send; dates are left to the SDK."""
-    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            return float(headers[name]) / divisor
-        except (KeyError, ValueError):
-            continue
-    return None
+def redacted_url(url: Any) -> Any:
+    """An address without user and password."""
+    if not isinstance(url, str) or "@" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

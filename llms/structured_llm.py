@@ -9,9 +9,9 @@ from typing import Any, cast
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from batonflow.llms._bridge import run_sync
-from batonflow.llms._closing import closed_after
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
+from batonflow.llms.closing import closed_after
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
 from batonflow.llms.partial import PartialModel
 from batonflow.llms.predicting import Predicting, after_system_prompt
