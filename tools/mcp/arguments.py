@@ -1,0 +1,106 @@
+"""The schemas of servers: shown to models as they came, and checked before a call is sent."""
+
+import json
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+from batonflow.llms._vendor import load
+from batonflow.tools.base import ToolMetadata
+from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+
+__all__ = ["MCPToolMetadata", "problems_of", "validated"]
+
+_LONGEST_PROBLEM = 200
+
+
+@dataclass
+class MCPToolMetadata(ToolMetadata):
+    """What a model reads of a tool of a server.
+
+    Args:
+        schema: JSON schema of the arguments, as the server gave it.
+    """
+
+    schema: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @cached_property
+    def _text(self) -> str:
+        # Vendors insist on these two, which servers leave out for tools without arguments.
+        return json.dumps({"type": "object", "properties": {}, **self.schema}, ensure_ascii=False)
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return cast("dict[str, Any]", json.loads(self._text))
+
+    @property
+    def fn_schema_str(self) -> str:
+        """The JSON schema as text."""
+        return self._text
+
+
+def problems_of(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """What is wrong with ``value``, place by place; empty when it fits.
+
+    Raises:
+        ToolDefinitionError: The schema itself cannot be used.
+    """
+    return [_problem(error) for error in _errors(schema, value)]
+
+
+def _errors(schema: Mapping[str, Any], value: Any) -> list[Any]:
+    jsonschema, referencing = load("jsonschema", "mcp"), load("referencing", "mcp")
+    chosen = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        chosen.check_schema(schema)
+        # An empty registry: a schema may not make this process fetch what it refers to.
+        return list(chosen(schema, registry=referencing.Registry()).iter_errors(value))
+    except (jsonschema.SchemaError, referencing.exceptions.Unresolvable, re.error) as err:
+        reason = getattr(err, "message", None) or str(err)
+        raise ToolDefinitionError(f"a JSON schema of the server cannot be used: {reason}") from err
+
+
+def _problem(error: Any) -> str:
+    path = [str(part) for part in error.absolute_path]
+    if error.validator == "required":
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return "; ".join(f"{'.'.join([*path, name])}: missing" for name in missing)
+    text = str(error.message)
+    shown = text if len(text) <= _LONGEST_PROBLEM else text[: _LONGEST_PROBLEM - 3] + "..."
+    return f"{'.'.join(path) or 'arguments'}: {shown}"
+
+
+def validated(tool_name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """``arguments`` as they can be sent.
+
+    Null for what takes none means absent, for that is how models leave things out.
+
+    Raises:
+        ToolArgumentsError: They do not fit; the text is for the model.
+        ToolDefinitionError: The schema cannot be used.
+    """
+    checked = deepcopy(dict(arguments))
+    errors = _errors(schema, checked)
+    if any(error.instance is None for error in errors):
+        for error in errors:
+            if error.instance is None:
+                _leave_out(checked, list(error.absolute_path))
+        errors = _errors(schema, checked)
+    if errors:
+        problems = "; ".join(dict.fromkeys(_problem(error) for error in errors))
+        raise ToolArgumentsError(
+            f"Invalid arguments for tool {tool_name!r}: {problems}. Correct them and call the tool again."
+        )
+    return checked
+
+
+def _leave_out(arguments: dict[str, Any], path: list[Any]) -> None:
+    """Take the null at ``path`` out of its object; an element of a list stays."""
+    holder: Any = arguments
+    for part in path[:-1]:
+        holder = holder[part]
+    if path and isinstance(holder, dict):
+        cast("dict[str, Any]", holder).pop(path[-1], None)

@@ -1,0 +1,316 @@
+"""A connection to a server, which lives in a task of its own from its beginning to its end."""
+
+import asyncio
+import atexit
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
+from weakref import WeakSet
+
+from batonflow.llms._vendor import aload, load
+from batonflow.tools.mcp.asking import Call
+from batonflow.tools.mcp.definitions import ToolDefinition
+from batonflow.tools.mcp.errors import MCPConnectionError, MCPServerError, MCPTimeoutError
+from batonflow.tools.mcp.transport import Endpoint, LastWords, transport_to
+
+__all__ = ["Connection", "SessionLostError"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# A process is asked to end, then told, then made to, with two seconds for each.
+_SECONDS_TO_CLOSE = 10.0
+_MOST_PAGES = 100
+_CONNECTION_CLOSED = -32000
+_REFUSALS = {-32000, -32001, -32600}
+_LOST = ("Connection closed", "SSE stream")
+
+_calling: contextvars.ContextVar[Call | None] = contextvars.ContextVar("batonflow_mcp_call", default=None)
+
+
+class SessionLostError(MCPConnectionError):
+    """The server did not take the request, because it knows nothing of this session any more."""
+
+
+class Connection:
+    """A connection to a server; belongs to the event loop it was made on.
+
+    Args:
+        label: Names the server in messages.
+        endpoint: Where it is.
+        protocol: ``"auto"``, ``"legacy"`` or a version.
+        timeout: Seconds to connect in.
+
+    Attributes:
+        ended: Whether it is over, for whatever reason.
+        loop: The event loop it belongs to.
+        fresh: Whether the list of tools is as the server last said, as far as one knows.
+    """
+
+    def __init__(self, label: str, endpoint: Endpoint, protocol: str, timeout: float | None) -> None:
+        self.label = label
+        self.ended = False
+        self.fresh = False
+        self._endpoint = endpoint
+        self._protocol = protocol
+        self._timeout = timeout
+        self.loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._client: Any = None
+        self._ready = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._closed = threading.Event()
+        self._cause: BaseException | None = None
+        self._refused = False
+        self._last_words = LastWords()
+        self._tools: dict[str, ToolDefinition] = {}
+        self._calls: set[Call] = set()
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def opened(self) -> None:
+        """Connect if need be, and wait until that is done; any number of tasks at once.
+
+        Raises:
+            MCPConnectionError: It failed.
+            MissingDependencyError: The package ``mcp`` is not installed.
+        """
+        if self._task is None:
+            # A context of its own: what the first caller has in its context variables is no business of later calls.
+            self._task = self.loop.create_task(
+                self._live(), name=f"batonflow-mcp-{self.label}", context=contextvars.Context()
+            )
+            _open.add(self)
+        await self._ready.wait()
+        if self._client is None:
+            cause = self._cause
+            if cause is not None and not isinstance(cause, ConnectionError | OSError) and _is_ours(cause):
+                raise cause
+            raise self._failure("cannot be reached" if self._endpoint.url else "could not be started") from cause
+
+    async def _live(self) -> None:
+        try:
+            await aload("mcp", "mcp")
+            async with asyncio.timeout(self._timeout) as clock, self._speaking() as client:
+                clock.reschedule(None)
+                self._client = client
+                self._ready.set()
+                await self._stop.wait()
+        except Exception as err:  # noqa: BLE001 - whatever ended it is told to those who call
+            self._cause = _innermost(err)
+        finally:
+            self.ended = True
+            self._ready.set()
+            self._closed.set()
+
+    def _speaking(self) -> Any:
+        mcp = load("mcp", "mcp")
+        return mcp.Client(
+            transport_to(self._endpoint, self._last_words, self._ends, self._refuses),
+            mode=self._protocol,
+            elicitation_callback=self._elicited,
+            message_handler=self._told,
+            client_info=mcp.types.Implementation(name="batonflow", version="0"),
+        )
+
+    def _ends(self) -> None:
+        self.ended = True
+        self._stop.set()
+
+    def _refuses(self) -> None:
+        self._refused = True
+
+    async def aclose(self) -> None:
+        """End it, and the server's process with it; waits until that is done."""
+        if self._task is None:
+            return
+        if self.loop is not asyncio.get_running_loop():
+            self.ask_to_stop()
+            await asyncio.to_thread(self._closed.wait, _SECONDS_TO_CLOSE)
+            return
+        self._stop.set()
+        if not self._ready.is_set():
+            self._task.cancel()
+        await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
+
+    def ask_to_stop(self) -> bool:
+        """The same from any thread, without waiting; False when its loop no longer runs."""
+        if self._closed.is_set() or self.loop.is_closed() or not self.loop.is_running():
+            return False
+        self.loop.call_soon_threadsafe(self._stop.set)
+        return True
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left of it: its task has ended, or its loop."""
+        return self._closed.is_set() or self.loop.is_closed()
+
+    def wait_closed(self, seconds: float) -> None:
+        """Stop this thread until it is over, at most ``seconds``."""
+        self._closed.wait(seconds)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that is spoken."""
+        return str(self._client.protocol_version)
+
+    async def tools(self, newest: bool = False) -> dict[str, ToolDefinition]:
+        """The server's tools by its own names.
+
+        Args:
+            newest: Ask the server if it has others by now. Servers of the newer protocol say how long their list may
+                be kept; those of the older one say when it has changed.
+        """
+        if not self.fresh or (newest and self._client.session.discover_result is not None):
+            self.fresh = True  # before asking: a change that is told meanwhile counts
+            found: dict[str, ToolDefinition] = {}
+            cursor: str | None = None
+            try:
+                for _ in range(_MOST_PAGES):
+                    page = await self._answer(self._client.list_tools(cursor=cursor), "listing its tools")
+                    found |= {tool.name: _definition(tool) for tool in page.tools}
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        break
+            except BaseException:
+                self.fresh = False
+                raise
+            self._tools = found
+        return self._tools
+
+    async def call(self, name: str, call: Call, timeout: float | None) -> Any:
+        """Call a tool.
+
+        Args:
+            name: The server's own name for it.
+            call: The call, for progress and questions.
+            timeout: Seconds it may take, without those in which a person is asked; None for any time.
+
+        Raises:
+            MCPConnectionError: The server ended.
+            MCPServerError: It answered with an error.
+            MCPTimeoutError: It took too long.
+            SessionLostError: It did not take the call.
+        """
+        token = _calling.set(call)
+        self._calls.add(call)
+        progressed = None if call.ctx is None else call.progressed
+        clock = asyncio.timeout(timeout)
+        try:
+            async with clock:
+                call.timed_by(clock)
+                sent = self._client.call_tool(name, call.arguments, progress_callback=progressed)
+                return await self._answer(sent, f"running {name!r}")
+        except TimeoutError as err:
+            if not clock.expired():
+                raise
+            raise MCPTimeoutError(
+                f"MCP server {self.label!r} took more than {timeout:g} s for {name!r} and was told to stop it; "
+                "give MCPTools a longer timeout= if that is not enough"
+            ) from err
+        finally:
+            self._calls.discard(call)
+            call.end()
+            _calling.reset(token)
+
+    async def _answer(self, sent: Awaitable[_T], doing: str) -> _T:
+        mcp_error: type[Exception] = load("mcp", "mcp").MCPError
+        try:
+            return await sent
+        except mcp_error as err:
+            raise await self._explained(err, doing) from err
+        except (RuntimeError, ValueError) as err:
+            if self.ended:
+                raise self._failure(f"ended while {doing}") from err
+            # How the package says that an answer is against the protocol, or against the tool's own schema.
+            raise MCPServerError(f"MCP server {self.label!r}, {doing}, gave an unusable answer: {err}") from err
+
+    async def _explained(self, err: Any, doing: str) -> Exception:
+        code: int = err.code
+        if code == _CONNECTION_CLOSED and err.message.startswith(_LOST[0]) and self._task is not None:
+            # Its task learns of the end at about the same moment, and then why.
+            await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
+        if self._refused and code in _REFUSALS:
+            self._ends()
+            return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
+        if self.ended or (code == _CONNECTION_CLOSED and err.message.startswith(_LOST)):
+            return self._failure(f"ended while {doing}; whether that took effect is unknown", err.message)
+        return MCPServerError(f"MCP server {self.label!r}, {doing}, answered with an error: {err.message}", code)
+
+    def _failure(self, what: str, message: str = "") -> MCPConnectionError:
+        cause = "" if self._cause is None else str(self._cause) or type(self._cause).__name__
+        if isinstance(self._cause, TimeoutError) and not str(self._cause):
+            cause = f"no answer within {self._timeout:g} s" if self._timeout else "no answer"
+        if isinstance(self._cause, FileNotFoundError) and self._endpoint.command:
+            cause = f"command not found: {self._endpoint.command[0]}"
+        text = f"MCP server {self.label!r} {what}"
+        if reason := cause or message:
+            text += f" ({reason})"
+        if self._last_words.text:
+            text += f". Its last words:\n{self._last_words.text}"
+        return MCPConnectionError(text)
+
+    # --- what the server sends by itself ------------------------------------------------------------------------------
+
+    async def _told(self, message: Any) -> None:
+        if getattr(message, "method", None) == "notifications/tools/list_changed":
+            self.fresh = False
+
+    async def _elicited(self, context: Any, params: Any) -> Any:  # noqa: ARG002 - the package's signature
+        call = _calling.get()
+        if call is None or call not in self._calls:
+            call = self._only_call()
+        if call is None:
+            return load("mcp.types", "mcp").ElicitResult(action="decline")
+        return await call.elicit(params)
+
+    def _only_call(self) -> Call | None:
+        """The call that a question belongs to when the wire does not say; None when it could be another run's."""
+        if len({call.run for call in self._calls}) == 1:
+            return next(iter(self._calls))
+        _log.warning(
+            "MCP server %r asks a question that belongs to none or to any of %d calls under way: declined",
+            self.label,
+            len(self._calls),
+        )
+        return None
+
+
+def _definition(tool: Any) -> ToolDefinition:
+    hints: dict[str, Any] = {} if tool.annotations is None else tool.annotations.model_dump(exclude_none=True)
+    return ToolDefinition(tool.name, tool.description or tool.title or "", dict(tool.input_schema), hints)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first cause in groups of groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _is_ours(error: BaseException) -> bool:
+    return type(error).__module__.startswith("batonflow.")
+
+
+# --- the end of the program -------------------------------------------------------------------------------------------
+
+_open: WeakSet[Connection] = WeakSet()
+
+
+def _close_all() -> None:
+    # Those of loops in other threads, which go on until the program ends; a loop of the main thread has ended its own.
+    stopping = [connection for connection in list(_open) if connection.ask_to_stop()]
+    deadline = time.monotonic() + _SECONDS_TO_CLOSE
+    for connection in stopping:
+        connection.wait_closed(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_close_all)
