@@ -85,7 +85,7 @@ def _jsonable_object(value: Any, kind: type[Any], depth: int) -> Any:
         if callable(getattr(kind, method, None)):
             with contextlib.suppress(Exception):
                 return jsonable(getattr(value, method)(**arguments), depth + 1)
-    if kind.__module__ in {"decimal", "uuid", "fractions", "pathlib"} or issubclass(kind, complex):
+    if kind.__module__.partition(".")[0] in {"decimal", "uuid", "fractions", "pathlib"} or issubclass(kind, complex):
         return str(value)
     try:
         text = repr(value)

@@ -1,9 +1,6 @@
 """Runs a snippet with bare ``exec``, tools in scope, as programs without a sandbox do."""
 
-import ast
-import asyncio
 import builtins
-import inspect
 import json
 import os
 import resource
@@ -11,6 +8,7 @@ import sys
 
 SECRET = os.environ.pop("GLOBAL_SECRET", "")
 CODE = os.environ.pop("BARE_CODE", "")
+TOP_LEVEL_AWAIT = 0x2000
 FINDERS = len(sys.meta_path)
 
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
@@ -26,17 +24,19 @@ def made(token: str):
 lookup = made(SECRET)
 
 
-async def main() -> None:
+def main() -> None:
     print("started", flush=True)
-    names = {"lookup": lookup}
-    result = eval(compile(CODE, "<code>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    if inspect.iscoroutine(result):
-        await result
+    result = eval(compile(CODE, "<code>", "exec", flags=TOP_LEVEL_AWAIT), {"lookup": lookup})
+    if result is not None:
+        # It takes longer to import than most attacks need.
+        import asyncio
+
+        asyncio.run(result)
 
 
 before = (builtins.len, json.dumps, SECRET, lookup.__defaults__, sys.getrecursionlimit())
 try:
-    asyncio.run(main())
+    main()
 finally:
     if (builtins.len, json.dumps, SECRET, lookup.__defaults__, sys.getrecursionlimit()) != before:
         print("TAMPERED")

@@ -21,7 +21,7 @@ from tests.tools.code.sessions import KEY, SANDBOXES
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the traces that attacks leave are read as on Linux")
 
 BARE = Path(__file__).parent / "bare.py"
-LIMITS = Limits(seconds=0.3, memory_mb=64, output_bytes=10_000, calls=100)
+LIMITS = Limits(seconds=0.4, memory_mb=64, output_bytes=10_000, calls=100)
 ATTACK_LIMITS = Limits(seconds=10.0, memory_mb=128)
 PROVEN = 0.4
 MB = 2**20

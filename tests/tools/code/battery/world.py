@@ -4,10 +4,9 @@ import resource
 import secrets
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["World", "world"]
@@ -22,7 +21,6 @@ class World:
     listeners: list[socket.socket]
     abstract: str
     secrets: dict[str, str]
-    failures: list[str] = field(default_factory=list)
 
     @property
     def file(self) -> Path:
@@ -90,17 +88,9 @@ def world(folder: Path) -> Iterator[World]:
             one.setblocking(False)
             if one.type == socket.SOCK_STREAM:
                 one.listen(5)
-        victim = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
-            env={"CANARY": hidden["other process"]}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
-        assert victim.stdout is not None
-        assert victim.stdin is not None
+        victim = subprocess.Popen(["/bin/sleep", "600"], env={"CANARY": hidden["other process"]})
         stack.callback(victim.wait)
-        stack.callback(victim.stdin.close)
-        stack.callback(victim.stdout.close)
         stack.callback(victim.kill)
-        assert victim.stdout.readline() == b"up\n"
         resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, (_LIMIT, _LIMIT))
         here = World(folder, victim, listeners, abstract, hidden)
         here.file.write_text(f'IN_A_FILE = "{hidden["file"]}"\n')
