@@ -25,7 +25,7 @@ MOST_MICROSECONDS = 15.0
 """What an adapter may add to a piece."""
 MOST_GROWTH = 1.5
 """What a piece of a long answer may cost more than one of a short answer."""
-SIZES = (1_000, 20_000)
+SIZES = (1_000, 30_000)
 URL = "http://127.0.0.1/v1"
 
 
@@ -36,7 +36,7 @@ def sse(events: list[dict[str, Any]], last: bytes = b"") -> bytes:
     return "".join(lines).encode() + last
 
 
-def chat(pieces: list[str], arguments: bool) -> bytes:
+def chat(pieces: list[str], kind: str) -> bytes:
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 
     def chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
@@ -45,21 +45,25 @@ def chat(pieces: list[str], arguments: bool) -> bytes:
     def called(function: dict[str, str], **rest: str) -> dict[str, Any]:
         return chunk({"tool_calls": [{"index": 0, "function": function, **rest}]})
 
-    if arguments:
+    if kind == "a tool call":
         events = [called({"name": "write", "arguments": ""}, id="1", type="function")]
         events += [called({"arguments": piece}) for piece in pieces]
     else:
-        events = [chunk({"content": piece}) for piece in pieces]
-    return sse([*events, chunk({}, "tool_calls" if arguments else "stop")], b"data: [DONE]\n\n")
+        field = "reasoning_content" if kind == "a thought" else "content"
+        events = [chunk({field: piece}) for piece in pieces]
+    return sse([*events, chunk({}, "tool_calls" if kind == "a tool call" else "stop")], b"data: [DONE]\n\n")
 
 
-def responses(pieces: list[str], arguments: bool) -> bytes:
+def responses(pieces: list[str], kind: str) -> bytes:
     place: dict[str, Any] = {"item_id": "i", "output_index": 0, "sequence_number": 1}
     events: list[dict[str, Any]] = []
-    if arguments:
+    if kind == "a tool call":
         item = {"type": "function_call", "id": "i", "call_id": "1", "name": "write", "arguments": ""}
         events.append({"type": "response.output_item.added", "item": item, **place})
         events += [{"type": "response.function_call_arguments.delta", "delta": piece, **place} for piece in pieces]
+    elif kind == "a thought":
+        thought = {"type": "response.reasoning_summary_text.delta", "summary_index": 0, **place}
+        events += [{**thought, "delta": piece} for piece in pieces]
     else:
         text = {"type": "response.output_text.delta", "content_index": 0, "logprobs": [], **place}
         events += [{**text, "delta": piece} for piece in pieces]
@@ -68,16 +72,22 @@ def responses(pieces: list[str], arguments: bool) -> bytes:
     return sse([*events, {"type": "response.completed", "sequence_number": 2, "response": whole}])
 
 
-def messages(pieces: list[str], arguments: bool) -> bytes:
+BLOCKS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "text": ({"type": "text", "text": ""}, "text_delta", "text"),
+    "a thought": ({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking"),
+    "a tool call": ({"type": "tool_use", "id": "1", "name": "write", "input": {}}, "input_json_delta", "partial_json"),
+}
+
+
+def messages(pieces: list[str], kind: str) -> bytes:
     begun = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
     usage = {"input_tokens": 1, "output_tokens": 1}
-    block = {"type": "tool_use", "id": "1", "name": "write", "input": {}} if arguments else {"type": "text", "text": ""}
-    kind, name = ("input_json_delta", "partial_json") if arguments else ("text_delta", "text")
+    block, delta, name = BLOCKS[kind]
     return sse(
         [
             {"type": "message_start", "message": {**begun, "stop_sequence": None, "usage": usage}},
             {"type": "content_block_start", "index": 0, "content_block": block},
-            *({"type": "content_block_delta", "index": 0, "delta": {"type": kind, name: piece}} for piece in pieces),
+            *({"type": "content_block_delta", "index": 0, "delta": {"type": delta, name: piece}} for piece in pieces),
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
             {"type": "message_stop"},
@@ -90,7 +100,7 @@ class Api:
     """An API, as the SDK reads it and as the adapter does."""
 
     name: str
-    bytes_of: Callable[[list[str], bool], bytes]
+    bytes_of: Callable[[list[str], str], bytes]
     adapter: Callable[..., LLM]
     raw: Callable[[httpx2.AsyncClient], Any]
 
@@ -117,14 +127,15 @@ APIS = (
 )
 
 
-def pieces(count: int, arguments: bool) -> list[str]:
-    # Braces inside the text are what could make the reading of arguments slow.
-    return ['{"text": "', *["if (x) { y }  "] * (count - 2), '"}'] if arguments else ["word "] * count
+def pieces(count: int, kind: str) -> list[str]:
+    # Braces inside the text, paired and odd ones, are what could make the reading of arguments slow.
+    code = ["if (x) { y }  ", "}", "else {  "] * (count // 3)
+    return ['{"text": "', *code[: count - 2], '"}'] if kind == "a tool call" else ["word "] * count
 
 
-async def sample(api: Api, size: int, arguments: bool, repeats: int) -> tuple[float, float]:
+async def sample(api: Api, size: int, kind: str, repeats: int) -> tuple[float, float]:
     """Best seconds of a piece: the raw SDK, and the adapter."""
-    body = api.bytes_of(pieces(size, arguments), arguments)
+    body = api.bytes_of(pieces(size, kind), kind)
     headers = {"content-type": "text/event-stream"}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=body))
     raw, ours = float("inf"), float("inf")
@@ -148,10 +159,10 @@ async def table(problems: list[str], repeats: int) -> list[str]:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for api in APIS:
-        for arguments in (False, True):
-            what, added = "a tool call" if arguments else "text", list[float]()
+        for what in BLOCKS:
+            added: list[float] = []
             for size in SIZES:
-                raw, ours = await sample(api, size, arguments, repeats)
+                raw, ours = await sample(api, size, what, repeats)
                 added.append((ours - raw) * 1e6)
                 figures = f"{raw * 1e6:.1f} | {ours * 1e6:.1f} | {added[-1]:.1f} | {ours / raw:.2f}"
                 lines.append(f"| {api.name} | {what} | {size:,} | {figures} |")

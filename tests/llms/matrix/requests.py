@@ -149,12 +149,12 @@ async def images(bench: Bench) -> None:
     assert body == plain
 
 
-_NO_PICTURES = dict.fromkeys(
-    ("Chat", *_COMPATIBLE), "the API takes nothing but text as a tool's result: pictures are left out"
+_PICTURES_BEHIND = dict.fromkeys(
+    ("Chat", *_COMPATIBLE), "the API takes nothing but text as a tool's result: pictures follow as the user's"
 )
 
 
-@row("images in tools' results", further=True, absent=_NO_PICTURES)
+@row("images in tools' results", further=True, notes=_PICTURES_BEHIND)
 async def images_in_results(bench: Bench) -> None:
     llm, api = bench.model(), bench.api
     bench.answers(SHORT)
@@ -168,8 +168,12 @@ async def images_in_results(bench: Bench) -> None:
     if isinstance(api, AnthropicAPI):
         result = {"type": "tool_result", "tool_use_id": "call_pic", "content": content}
         assert body["messages"][-1] == {"role": "user", "content": [result]}
-    else:
+    elif isinstance(api, ResponsesAPI):
         assert body["input"][-1] == {"type": "function_call_output", "call_id": "call_pic", "output": content}
+    else:
+        assert body["messages"][-2] == {"role": "tool", "tool_call_id": "call_pic", "content": "So:"}
+        shown = body["messages"][-1]
+        assert (shown["role"], shown["content"][1:]) == ("user", content[1:])
 
 
 _PDF = b"%PDF-1.7\n\xff\xfe Ebbe"
