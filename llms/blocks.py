@@ -304,7 +304,7 @@ class DocumentBlock(MediaBlock):
 class CacheControl(BaseContentBlock):
     """How long a vendor should keep what stands before a cache point."""
 
-    type: str
+    type: str = "ephemeral"
     ttl: str = "5m"
 
 
@@ -312,7 +312,7 @@ class CachePoint(BaseContentBlock):
     """Asks the vendor to cache the conversation up to here."""
 
     block_type: Literal["cache"] = "cache"
-    cache_control: CacheControl
+    cache_control: CacheControl = Field(default_factory=CacheControl)
 
 
 class CitableBlock(BaseContentBlock):

@@ -13,7 +13,7 @@ from pydantic import PrivateAttr
 
 from batonflow.llms.answer import incomplete
 from batonflow.llms.blocks import TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.errors import RateLimitError, ScriptExhaustedError
+from batonflow.llms.errors import LLMConfigurationError, RateLimitError, ScriptExhaustedError
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import ChatMessage, LLMMetadata
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -69,6 +69,12 @@ class Faults:
     malformed: float = 0.0
     duplicate_ids: float = 0.0
     slow: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate_limited", "cut", "malformed", "duplicate_ids"):
+            part = getattr(self, name)
+            if not 0 <= part <= 1:
+                raise LLMConfigurationError(f"Faults.{name} is {part}: it is a part of all, between 0 and 1")
 
 
 _NONE = Faults()

@@ -10,6 +10,7 @@ from batonflow.llms import (
     Faults,
     ImageBlock,
     IncompleteResponseError,
+    LLMConfigurationError,
     MockFunctionCallingLLM,
     MockLLM,
     RateLimitError,
@@ -244,3 +245,7 @@ class TestFaults:
         stream = await ScriptedLLM(["one two"], faults=Faults(slow=1000)).astream_chat(ASK)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(stream), timeout=0.05)
+
+    def test_a_part_is_between_none_and_all(self) -> None:
+        with pytest.raises(LLMConfigurationError, match=r"Faults\.cut is 5"):
+            Faults(cut=5)
