@@ -177,7 +177,7 @@ async def table(problems: list[str], repeats: int) -> list[str]:
 def main() -> int:
     """Measure, print, check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--write", type=Path, help="put the figures into this page")
     options = parser.parse_args()
     problems: list[str] = []
