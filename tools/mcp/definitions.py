@@ -67,7 +67,7 @@ def namespace_of(command: Sequence[str], url: str | None) -> str:
     for part in command:
         if part in {"-c", "-e"}:
             break  # a program as text
-        name = PurePath(part.rpartition("@")[0] or part if not part.startswith("@") else part).name
+        name = PurePath(part).name.partition("@")[0]  # without its version
         if part.startswith("-") or name in _LAUNCHERS or _PYTHON.match(name):
             continue
         return _namespace(_undecorated(name))

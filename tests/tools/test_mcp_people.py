@@ -1,0 +1,172 @@
+"""Progress on the stream of a run, and questions of servers as questions to a person."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from batonflow import Context, FunctionAgent
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.tools import ToolOutput
+from batonflow.tools.mcp import MCPElicitation, MCPElicitationResponse, MCPProgress, MCPTools
+from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
+from tests.tools.mcp_trial import named, served, trial
+
+# The tool that asks in the way of its era, and the era: the newer protocol answers the call with the question, the
+# older one asks in the middle of it.
+ERAS = pytest.mark.parametrize(("tool", "protocol"), [("brew", "auto"), ("brew", "legacy"), ("brew_slowly", "legacy")])
+
+
+class OneCall(Workflow):
+    """Calls one tool in a step."""
+
+    def __init__(self, server: MCPTools, tool: str, **arguments: Any) -> None:
+        super().__init__(timeout=None)
+        self.made = (server, tool, arguments)
+
+    @step
+    async def call(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        server, tool, arguments = self.made
+        return StopEvent(result=await (await named(server, tool)).acall(**arguments))
+
+
+async def answered(handler: Any, *answers: Any) -> tuple[ToolOutput, list[Event]]:
+    """The output of a run whose questions are answered one after the other, and what it streamed."""
+    left, seen = list(answers), []
+    async for event in handler.stream_events():
+        seen.append(event)
+        if isinstance(event, InputRequiredEvent):
+            handler.ctx.send_event(left.pop(0)(event))
+    assert left == []
+    return await handler, seen
+
+
+def litres(number: object) -> Any:
+    return lambda question: MCPElicitationResponse(id=question.id, content={"litres": number})
+
+
+def action(name: str) -> Any:
+    return lambda question: MCPElicitationResponse(id=question.id, action=name)
+
+
+class TestProgress:
+    @pytest.mark.parametrize("protocol", ["auto", "legacy"])
+    async def test_it_is_on_the_stream_of_the_step_that_calls(self, protocol: str) -> None:
+        async with trial(protocol=protocol) as server:
+            _, seen = await answered(OneCall(server, "work", steps=3).run())
+        told = [event for event in seen if isinstance(event, MCPProgress)]
+        assert [(event.tool, event.progress, event.total, event.message) for event in told] == [
+            ("trial__work", number, 3.0, f"step {number}") for number in (1, 2, 3)
+        ]
+
+    async def test_over_http_as_well(self) -> None:
+        async with served() as (url, _), MCPTools(url=url, namespace="far") as server:
+            _, seen = await answered(OneCall(server, "work", steps=2).run())
+        assert [event.progress for event in seen if isinstance(event, MCPProgress)] == [1, 2]
+
+    async def test_without_a_step_nobody_is_told(self) -> None:
+        async with trial() as server:
+            assert (await (await named(server, "work")).acall(steps=2)).content == "worked"
+
+
+class TestQuestions:
+    @ERAS
+    async def test_a_person_answers_what_the_server_asks(self, tool: str, protocol: str) -> None:
+        async with trial(protocol=protocol) as server:
+            output, seen = await answered(OneCall(server, tool).run(), litres(2))
+        (question,) = [event for event in seen if isinstance(event, MCPElicitation)]
+        assert (question.server, question.tool, question.message) == ("trial", f"trial__{tool}", "How big a pot?")
+        assert question.requested_schema["properties"]["litres"]["type"] == "integer"
+        assert (output.content, output.is_error) == ("2 l", False)
+
+    @ERAS
+    async def test_over_http_as_well(self, tool: str, protocol: str) -> None:
+        async with served() as (url, _), MCPTools(url=url, protocol=protocol) as server:
+            output, _ = await answered(OneCall(server, tool).run(), litres(2))
+        assert output.content == "2 l"
+
+    async def test_an_answer_that_does_not_fit_is_asked_for_again(self) -> None:
+        async with trial() as server:
+            output, seen = await answered(OneCall(server, "brew").run(), litres("many"), litres(3))
+        first, second = [event for event in seen if isinstance(event, MCPElicitation)]
+        assert first.problem is None
+        assert second.problem == "litres: 'many' is not of type 'integer'"
+        assert first.id != second.id
+        assert output.content == "3 l"
+
+    @pytest.mark.parametrize("name", ["decline", "cancel"])
+    async def test_a_person_may_refuse_to_answer(self, name: str) -> None:
+        async with trial(protocol="legacy") as server:
+            output, _ = await answered(OneCall(server, "brew_slowly").run(), action(name))
+        assert output.content == name
+
+    async def test_without_a_step_the_question_is_declined(self) -> None:
+        async with trial(protocol="legacy") as server:
+            assert (await (await named(server, "brew_slowly")).acall()).content == "decline"
+
+    async def test_an_answer_that_does_not_come_in_time_counts_as_none(self) -> None:
+        async with trial(protocol="legacy", answer_timeout=0.2) as server:
+            assert (await OneCall(server, "brew_slowly").run()).content == "cancel"
+
+    async def test_the_time_of_a_person_is_not_the_server_s(self) -> None:
+        async with trial(timeout=0.7) as server:
+            handler = OneCall(server, "brew").run()
+            async for event in handler.stream_events():
+                if isinstance(event, MCPElicitation):
+                    await asyncio.sleep(1)
+                    handler.ctx.send_event(litres(1)(event))
+            assert (await handler).content == "1 l"
+
+    async def test_questions_of_two_calls_at_once_are_told_apart(self) -> None:
+        async with trial() as server:
+            llm = ScriptedLLM([[tool_call("trial__brew"), tool_call("trial__brew")], "Both brewed."])
+            agent = FunctionAgent(llm=llm, tools=await server.aget_tools())
+            output, seen = await answered(agent.run("Two pots."), litres(1), litres(2))
+        assert len({event.id for event in seen if isinstance(event, MCPElicitation)}) == 2
+        assert sorted(call.tool_output.content for call in output.tool_calls) == ["1 l", "2 l"]
+
+    async def test_a_question_that_could_be_that_of_another_run_is_declined(self, tmp_path: Any) -> None:
+        # Over a pipe the older protocol does not say which call asks.
+        async with trial(protocol="legacy") as server:
+            other = OneCall(server, "hang", note=str(tmp_path / "note")).run()
+            while not (tmp_path / "note").exists():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            output, seen = await answered(OneCall(server, "brew_slowly").run())
+            await other.cancel_run()
+        assert output.content == "decline"
+        assert not [event for event in seen if isinstance(event, MCPElicitation)]
+
+    async def test_a_run_that_ends_leaves_no_question_and_no_call_behind(self) -> None:
+        async with trial(protocol="legacy") as server:
+            handler = OneCall(server, "brew_slowly").run()
+            async for event in handler.stream_events():
+                if isinstance(event, MCPElicitation):
+                    await handler.cancel_run()
+            assert (await (await named(server, "add")).acall(a=1)).content == "2"
+
+    @ERAS
+    async def test_the_answer_may_come_to_another_process(self, tool: str, protocol: str) -> None:
+        async with trial(protocol=protocol) as server:
+            handler = OneCall(server, tool).run()
+            async for event in handler.stream_events():
+                if isinstance(event, MCPElicitation):
+                    question, snapshot = event, json.loads(json.dumps(handler.ctx.to_dict()))
+                    await handler.cancel_run()
+        async with trial(protocol=protocol) as server:
+            workflow = OneCall(server, tool)
+            restored = workflow.run(ctx=Context.from_dict(workflow, snapshot))
+            restored.ctx.send_event(litres(5)(question))
+            output, seen = await answered(restored)
+        assert output.content == "5 l"
+        assert not [event for event in seen if isinstance(event, MCPElicitation)]
+
+    async def test_an_agent_s_person_is_asked(self) -> None:
+        async with trial() as server:
+            llm = ScriptedLLM([tool_call("trial__brew"), "Tea is ready."])
+            output, _ = await answered(FunctionAgent(llm=llm, tool_retriever=server).run("Tea!"), litres(1))
+        assert (str(output), output.tool_calls[0].tool_output.content) == ("Tea is ready.", "1 l")
+
+    def test_the_answer_is_one_of_a_person(self) -> None:
+        assert issubclass(MCPElicitationResponse, HumanResponseEvent)
