@@ -1,14 +1,19 @@
 """What an agent remembers of a conversation."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from batonflow.agents.memory.base import BaseMemory
-from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
 from batonflow.agents.memory.buffer import ChatMemoryBuffer
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
-from batonflow.agents.memory.memory import Memory
 from batonflow.agents.memory.sqlite_store import SQLiteChatStore
 from batonflow.agents.memory.store_memory import BaseChatStoreMemory
-from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
 from batonflow.agents.memory.tokens import count_tokens
+
+if TYPE_CHECKING:
+    from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
+    from batonflow.agents.memory.memory import Memory
+    from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
 
 __all__ = [
     "ArchivingChatStore",
@@ -27,6 +32,15 @@ __all__ = [
     "count_tokens",
 ]
 
+# What most agents do without is loaded when it is named.
+_LAZY = {
+    "BaseMemoryBlock": "blocks",
+    "ChatSummaryMemoryBuffer": "summary",
+    "InsertMethod": "blocks",
+    "Memory": "memory",
+    "StaticMemoryBlock": "blocks",
+}
+
 _NOT_OFFERED = {
     "VectorMemoryBlock": "there are no vector stores and embeddings here. Derive a block from BaseMemoryBlock[str] and "
     "search your own store in its _aget",
@@ -38,7 +52,10 @@ _NOT_OFFERED = {
 }
 
 
-def __getattr__(name: str) -> None:
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        return found
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
