@@ -1,9 +1,10 @@
 """The protocol's reference server, which speaks the older protocol, over both transports."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -26,23 +27,31 @@ def _installed() -> None:
     assert PROGRAM.exists(), f"the server is not installed: cd {FOLDER} && npm ci --ignore-scripts"
 
 
-@asynccontextmanager
-async def over_http() -> AsyncIterator[MCPTools]:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def served(port: int) -> AsyncIterator[None]:
     nowhere = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        "node", str(PROGRAM), "streamableHttp", env={"PORT": str(port), "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        stdout=nowhere, stderr=nowhere,
-    )  # fmt: skip
+        "node", str(PROGRAM), "streamableHttp", env={**os.environ, "PORT": str(port)}, stdout=nowhere, stderr=nowhere
+    )
     try:
         await soon(lambda: listens(port))
-        async with MCPTools(url=f"http://127.0.0.1:{port}/mcp", namespace="everything") as server:
-            yield server
+        yield
     finally:
         process.kill()
         await process.wait()
+
+
+@asynccontextmanager
+async def over_http() -> AsyncIterator[MCPTools]:
+    port = free_port()
+    async with served(port), MCPTools(url=f"http://127.0.0.1:{port}/mcp", namespace="everything") as server:
+        yield server
 
 
 @asynccontextmanager
@@ -105,3 +114,32 @@ async def test_a_person_is_asked_by_a_tool_that_appears_once_people_can_be_asked
             handler.ctx.send_event(MCPElicitationResponse(id=event.id, content={"name": "Ann"}))
     output = await handler
     assert "Ann" in output.tool_calls[0].tool_output.content
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["asked in the call", "asked before the call"])
+async def test_a_person_is_sent_to_an_address(server: MCPTools, first: bool) -> None:
+    while "trigger-url-elicitation" not in {tool.definition.name for tool in await server.aget_tools()}:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    arguments = {"url": "https://example.com/consent", "elicitationId": "e1", "errorPath": first}
+    llm = ScriptedLLM([tool_call("everything__trigger-url-elicitation", **arguments), "Done."])
+    handler = FunctionAgent(llm=llm, tool_retriever=server).run("Go.")
+    asked: list[tuple[str | None, object]] = []
+    async for event in handler.stream_events():
+        if isinstance(event, MCPElicitation):
+            asked.append((event.url, event.requested_schema))
+            handler.ctx.send_event(MCPElicitationResponse(id=event.id))
+    output = (await handler).tool_calls[0].tool_output
+    assert asked[-1] == ("https://example.com/consent", None)
+    assert len(asked) == (2 if first else 1)  # the server has an address of its own that comes first
+    assert not output.is_error, output.content
+
+
+async def test_a_server_that_was_restarted_is_met_again_although_it_forgot_the_session() -> None:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        async with served(port):
+            server = await stack.enter_async_context(MCPTools(url=f"http://127.0.0.1:{port}/mcp"))
+            echo = await named(server, "echo")
+        async with served(port):
+            assert (await echo.acall(message="again")).content == "Echo: again"
+            await server.aclose()

@@ -33,6 +33,9 @@ class Call:
         arguments: What is sent.
         ctx: Of the step that makes the call; None when there is none, and then nobody is told or asked.
         patience: Seconds that a person has to answer a question; None for ever.
+
+    Attributes:
+        refused: Whether the server did not take it, over HTTP.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Call:
         self.tool = tool
         self.arguments = arguments
         self.ctx = ctx
+        self.refused = False
         self._patience = patience
         self._clock: asyncio.Timeout | None = None
         self._left = 0.0

@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 _SECONDS_TO_CLOSE = 10.0
 _MOST_PAGES = 100
 _CONNECTION_CLOSED = -32000
+_GO_THERE_FIRST = -32042
 _REFUSALS = {-32000, -32001, -32600}
 _LOST = ("Connection closed", "SSE stream")
 
@@ -121,7 +122,10 @@ class Connection:
         self._stop.set()
 
     def _refuses(self) -> None:
-        self._refused = True
+        if (call := _calling.get()) is not None:
+            call.refused = True
+        else:
+            self._refused = True
 
     async def aclose(self) -> None:
         """End it, and the server's process with it; waits until that is done."""
@@ -207,8 +211,13 @@ class Connection:
         try:
             async with clock:
                 call.timed_by(clock)
-                sent = self._client.call_tool(name, call.arguments, progress_callback=progressed)
-                return await self._answer(sent, f"running {name!r}")
+                for last in (False, True):
+                    sent = self._client.call_tool(name, call.arguments, progress_callback=progressed)
+                    try:
+                        return await self._answer(sent, f"running {name!r}")
+                    except MCPServerError as err:
+                        if last or err.code != _GO_THERE_FIRST or not await self._been_there(call, err.data):
+                            raise
         except TimeoutError as err:
             if not clock.expired():
                 raise
@@ -238,12 +247,14 @@ class Connection:
         if code == _CONNECTION_CLOSED and err.message.startswith(_LOST[0]) and self._task is not None:
             # Its task learns of the end at about the same moment, and then why.
             await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
-        if self._refused and code in _REFUSALS:
+        call = _calling.get()
+        if code in _REFUSALS and (self._refused if call is None else call.refused):
             self._ends()
             return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
         if self.ended or (code == _CONNECTION_CLOSED and err.message.startswith(_LOST)):
             return self._failure(f"ended while {doing}; whether that took effect is unknown", err.message)
-        return MCPServerError(f"MCP server {self.label!r}, {doing}, answered with an error: {err.message}", code)
+        text = f"MCP server {self.label!r}, {doing}, answered with an error: {err.message}"
+        return MCPServerError(text, code, err.data)
 
     def _failure(self, what: str, message: str = "") -> MCPConnectionError:
         cause = "" if self._cause is None else str(self._cause) or type(self._cause).__name__
@@ -271,6 +282,12 @@ class Connection:
         if call is None:
             return load("mcp.types", "mcp").ElicitResult(action="decline")
         return await call.elicit(params)
+
+    async def _been_there(self, call: Call, data: Any) -> bool:
+        """Whether a person went to every address that the server wants visited before it takes the call."""
+        types = load("mcp.types", "mcp")
+        wanted = types.ElicitationRequiredErrorData.model_validate(data).elicitations
+        return bool(wanted) and all([(await call.elicit(one)).action == "accept" for one in wanted])
 
     def _only_call(self) -> Call | None:
         """The call that a question belongs to when the wire does not say; None when it could be another run's."""

@@ -13,6 +13,7 @@ A tool that says of itself that it failed raises nothing: its output has ``is_er
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from batonflow.tools.errors import ToolError
 from batonflow.tools.mcp.pins import ToolChange
@@ -35,11 +36,13 @@ class MCPServerError(ToolError):
 
     Attributes:
         code: The protocol's number of the error, None for an answer against the protocol.
+        data: What the server sent with it.
     """
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    def __init__(self, message: str, code: int | None = None, data: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data
 
 
 class MCPTimeoutError(ToolError, TimeoutError):

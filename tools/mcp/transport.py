@@ -126,7 +126,8 @@ async def transport_to(
         endpoint: Where the server is.
         last_words: Keeps what a process writes to its standard error.
         on_end: Called when the server has ended the connection.
-        on_refusal: Called when an HTTP server answers a request of this session as one it does not know.
+        on_refusal: Called when an HTTP server refuses a message of this session, as it does when it does not know the
+            session; with the context variables of whoever sent the message.
     """
     opened = _process(endpoint, last_words) if endpoint.url is None else _http(endpoint, on_refusal)
     async with opened as (read, write):
@@ -155,7 +156,8 @@ async def _http(endpoint: Endpoint, on_refusal: Callable[[], None]) -> AsyncGene
     httpx2 = load("httpx2", "mcp")
 
     async def seen(response: Any) -> None:
-        if response.status_code in {400, 404} and _SESSION_HEADER in response.request.headers:
+        request = response.request
+        if request.method == "POST" and response.status_code in {400, 404} and _SESSION_HEADER in request.headers:
             on_refusal()
 
     # No limit to reading: a server says nothing while it works, and calls have a timeout of their own.
