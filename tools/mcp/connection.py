@@ -26,7 +26,8 @@ _SECONDS_TO_CLOSE = 10.0
 _MOST_PAGES = 100
 _CONNECTION_CLOSED = -32000
 _GO_THERE_FIRST = -32042
-_REFUSALS = {-32000, -32001, -32600}
+# How a refused message is told of, when the HTTP status says that it was refused.
+_REFUSALS = {-32000, -32001, -32600, -32603}
 _LOST = ("Connection closed", "SSE stream")
 
 _calling: contextvars.ContextVar[Call | None] = contextvars.ContextVar("batonflow_mcp_call", default=None)
