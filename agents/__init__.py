@@ -2,6 +2,7 @@
 
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse, ApprovalUsedError
 from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.codeact import CodeActAgent
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -31,6 +32,7 @@ __all__ = [
     "ApprovalResponse",
     "ApprovalUsedError",
     "BaseWorkflowAgent",
+    "CodeActAgent",
     "FunctionAgent",
     "ReActAgent",
     "ToolCall",

@@ -3,6 +3,13 @@
 __all__ = [
     "APPROVAL_DENIED",
     "APPROVAL_EXPIRED",
+    "CODE_ACT",
+    "CODE_ACT_SANDBOXED",
+    "CODE_NOTHING",
+    "CODE_NOT_RUN",
+    "CODE_OVER",
+    "CODE_RESULT",
+    "CODE_VARIABLES_GONE",
     "EARLY_STOPPING",
     "HANDOFF",
     "HANDOFF_DONE",
@@ -66,3 +73,29 @@ REACT_GIVEN_UP = (
 APPROVAL_DENIED = "Tool {tool_name} was not run, a person denied it{because}."
 
 APPROVAL_EXPIRED = "Tool {tool_name} was not run: approval expired."
+
+_CODE_FORM = (
+    "You solve tasks by writing Python code. Put code that is to be run between <execute> and </execute>, for "
+    "example:\n\n<execute>\ntotal = 17 * 23\nprint(total)\n</execute>\n\n"
+    "You are shown what it printed, and can then go on with more code. Do not guess what code gives: run it and wait "
+    "for the result. When you know the answer, write it in plain text, without an <execute> block."
+)
+
+CODE_ACT = (
+    f"{_CODE_FORM}\n\nBeside the standard library, your code can call these functions:\n\n{{tool_descriptions}}\n"
+)
+
+CODE_ACT_SANDBOXED = (
+    f"{_CODE_FORM} Then the variables are gone.\n\n{{hints}}\n\n"
+    "Your code can call these functions, each with await:\n\n{tool_descriptions}\n"
+)
+
+CODE_RESULT = "Result of executing the code given:\n\n{content}"
+
+CODE_NOTHING = "The code ran to its end and printed nothing. Print what you want to see, or end with an expression."
+
+CODE_NOT_RUN = "Nothing was run, as this would not work:\n{problems}"
+
+CODE_OVER = "Not waited for: the code ended before this call did."
+
+CODE_VARIABLES_GONE = "The interpreter was started anew: the variables of earlier code are gone."

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AgentStream,
         AgentWorkflow,
         BaseWorkflowAgent,
+        CodeActAgent,
         FunctionAgent,
         ReActAgent,
         ToolCall,
@@ -66,6 +67,7 @@ __all__ = [
     "BaseWorkflowAgent",
     "BatonflowError",
     "ChatMessage",
+    "CodeActAgent",
     "Collect",
     "Context",
     "Event",
@@ -106,8 +108,8 @@ __all__ = [
 # Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
 _HOMES = {
     "agents": (
-        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent FunctionAgent ReActAgent "
-        "ToolCall ToolCallResult"
+        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent CodeActAgent FunctionAgent "
+        "ReActAgent ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",

@@ -1,0 +1,306 @@
+"""CodeActAgent: an agent whose model acts by writing Python code.
+
+The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does what would
+take many tool calls, and its variables hold what the model need not read.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field, PrivateAttr, field_validator
+
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.loop import HANDOFF
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
+from batonflow.agents.snippets import drop, run_snippet
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms.closing import closed_after
+from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolSelection
+from batonflow.tools.code import Executor, Limits, declarations, default_executor
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.clock import current_source
+
+__all__ = ["EXECUTE", "CodeActAgent"]
+
+EXECUTE = "execute"
+"""The name of the tool that runs code."""
+
+_BLOCK = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
+# Models that stop at the closing mark do not write it.
+_LAST_BLOCK = re.compile(r"<execute>(.*?)(?:</execute>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
+
+
+class CodeActAgent(BaseWorkflowAgent, PromptMixin):
+    """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
+
+    Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
+    arguments are checked, people are asked and events are streamed as for every other tool call.
+
+    Args:
+        code_execute_fn: Runs code in your own way: takes it as a text and returns what the model is told. The tools are
+            described to the model, but it is up to this function that code finds them.
+        executor: Where the code runs instead; ``MontyExecutor()`` by default.
+        limits: What the code may use there.
+        code_act_system_prompt: Tells the model what to do; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
+            The ``system_prompt`` is put behind it.
+        scratchpad_key: Where the messages of the current turn are kept until the answer.
+
+    Raises:
+        ValueError: Both ``code_execute_fn`` and ``executor`` or ``limits`` are given, or a tool is called ``execute``.
+        SandboxUnavailableError: Neither is given and pydantic-monty is not installed.
+
+    Example:
+        >>> agent = CodeActAgent(llm="openai:gpt-5.6", tools=[add])
+        >>> print(agent.run_sync("What is 2 + 40?"))
+    """
+
+    name: str = "code_act_agent"
+    description: str = "A workflow agent that can execute code."
+    code_execute_fn: Callable[..., Any] | None = None
+    executor: Any = Field(default=None, exclude=True)
+    limits: Limits = Field(default_factory=Limits)
+    code_act_system_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
+    scratchpad_key: str = "scratchpad"
+
+    _executor: Executor = PrivateAttr()
+
+    def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:
+        given = [name for name in ("executor", "limits") if options.get(name) is not None]
+        if code_execute_fn is not None and given:
+            raise ValueError(
+                f"CodeActAgent takes code_execute_fn= or {given[0]}=, not both: a function runs the code in its own "
+                "way, an executor runs it in a sandbox"
+            )
+        if code_execute_fn is None and options.get("code_act_system_prompt") is None:
+            options["code_act_system_prompt"] = CODE_ACT_SANDBOXED
+        executor = options.get("executor")
+        if executor is not None and not isinstance(executor, Executor):
+            raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
+        super().__init__(code_execute_fn=code_execute_fn, **options)
+        if code_execute_fn is None:
+            self._executor = executor or default_executor()
+            execute = FunctionTool.from_defaults(async_fn=self._execute, name=EXECUTE, description="Run Python code.")
+        else:
+            execute = _execute_tool(code_execute_fn)
+        self.tools = [*self.tools, execute]
+
+    @field_validator("code_act_system_prompt", mode="before")
+    @classmethod
+    def _as_prompt(cls, value: Any) -> Any:
+        return PromptTemplate(value) if isinstance(value, str) else value
+
+    @field_validator("tools", mode="after")
+    @classmethod
+    def _no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
+        if any(isinstance(tool, BaseTool) and tool.metadata.name == EXECUTE for tool in tools):
+            raise ValueError("The tool name 'execute' is what CodeActAgent runs code with: rename the tool")
+        return tools
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {"code_act_system_prompt": self.code_act_system_prompt}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        if "code_act_system_prompt" in prompts_dict:
+            self.code_act_system_prompt = prompts_dict["code_act_system_prompt"]
+
+    # --- the loop's three questions -----------------------------------------------------------------------------------
+
+    async def take_step(
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """One message of the model: code to run, a handoff, or the answer.
+
+        Raises:
+            ValueError: There is somebody to hand over to and the model cannot call tools; or, with
+                ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
+        """
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        shown = self._with_prompt([*llm_input, *scratchpad], tools)
+        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown, tools)
+        calls: list[ToolSelection | ToolCallResult] = []
+        code = self._code_in(response.message.content or "")
+        if code:
+            call_id = f"call_{current_source().token(12)}"
+            calls.append(ToolSelection(tool_id=call_id, tool_name=EXECUTE, tool_kwargs={"code": code}))
+        llm = self.the_llm()
+        if isinstance(llm, FunctionCallingLLM):
+            calls.extend(llm.get_tool_calls_from_response(response, error_on_no_tool_call=False))
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
+        return AgentOutput(
+            response=response.message, tool_calls=calls, raw=raw_of(response), current_agent_name=self.name
+        )
+
+    async def handle_tool_call_results(
+        self,
+        ctx: Context[Any],
+        results: list[ToolCallResult],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> None:
+        """Show what came of the code as a message of the user, and answer native calls.
+
+        Raises:
+            ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``.
+        """
+        scratchpad: list[ChatMessage] = list(await ctx.store.get(self.scratchpad_key, default=[]))
+        native = {
+            block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
+        }
+        observations: list[ChatMessage] = []
+        for result in results:
+            if result.tool_name == EXECUTE and result.tool_id not in native:
+                told = CODE_RESULT.format(content=result.tool_output.content)
+                observations.append(ChatMessage(told, role=MessageRole.USER))
+                continue
+            if result.tool_name not in (EXECUTE, HANDOFF) and self.code_execute_fn is not None:
+                raise ValueError(f"Unknown tool name: {result.tool_name}; a CodeActAgent calls its tools in code")
+            # Providers want these right behind the message that called.
+            scratchpad.append(
+                ChatMessage(
+                    result.tool_output.blocks,
+                    role=MessageRole.TOOL,
+                    additional_kwargs={"tool_call_id": result.tool_id},
+                )
+            )
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, *observations])
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
+        await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
+        await ctx.store.set(self.scratchpad_key, [])
+        if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
+            await drop(ctx, self.name)
+        return output
+
+    # --- asking the model ---------------------------------------------------------------------------------------------
+
+    def _with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
+        """The messages with the code prompt in place of the system message, which is a part of it."""
+        told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF, EXECUTE)]
+        if self.code_execute_fn is not None:
+            values = {"tool_descriptions": _signatures(told)}
+        else:
+            values = {"tool_descriptions": declarations(told) or "(none)", "hints": self._executor.hints}
+        text = self.code_act_system_prompt.format(**values)
+        if self.system_prompt:
+            text = f"{text}\n{self.system_prompt}"
+        prompt = ChatMessage(text, role=MessageRole.SYSTEM)
+        for index, message in enumerate(messages):
+            if message.role == MessageRole.SYSTEM:
+                return [*messages[:index], prompt, *messages[index + 1 :]]
+        return [prompt, *messages]
+
+    def _code_in(self, text: str) -> str:
+        if self.code_execute_fn is not None:
+            return "\n\n".join(block.strip() for block in _BLOCK.findall(text))
+        blocks = [block.strip() for block in _LAST_BLOCK.findall(text)]
+        return "\n\n".join(_FENCED.sub(r"\1", block) for block in blocks)
+
+    def _handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+        """The only tool that the model calls natively."""
+        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF]
+        if found and not isinstance(self.the_llm(), FunctionCallingLLM):
+            raise ValueError(f"Agent {self.name}: llm must be a FunctionCallingLLM to hand over to other agents")
+        return found
+
+    async def _get_response(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        current_llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        handoff = self._handoff_in(tools)
+        if handoff:
+            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input)
+        return await llm.achat(current_llm_input)
+
+    async def _get_streaming_response(
+        self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        handoff = self._handoff_in(tools)
+        if handoff:
+            chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
+        else:
+            chunks = await llm.astream_chat(current_llm_input)
+        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+        text = ""
+        async with closed_after(chunks):
+            async for last in chunks:
+                text += last.delta or ""
+                if last.stop_reason is None or last.delta:
+                    ctx.write_event_to_stream(AgentStream.of(last, self.name))
+        if not last.message.content and text:  # of models that give pieces only
+            last.message = ChatMessage(text, role=MessageRole.ASSISTANT)
+        return last
+
+    # --- running code -------------------------------------------------------------------------------------------------
+
+    async def _execute(self, ctx: Context[Any], code: str) -> ToolOutput:
+        asked: str = await ctx.store.get("user_msg_str", default="")
+        tools = [tool for tool in await self.get_tools(asked) if tool.metadata.get_name() != EXECUTE]
+
+        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
+            return await self._call(ctx, self, tool, call)
+
+        return await run_snippet(
+            ctx,
+            code,
+            agent=self.name,
+            executor=self._executor,
+            limits=self.limits,
+            tools=tools,
+            call_tool=call_tool,
+        )
+
+
+def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
+    """The user's function as a tool of one argument, whatever that is called."""
+    if inspect.isroutine(function) and "code" in inspect.signature(function).parameters:
+        return FunctionTool.from_defaults(function, name=EXECUTE)
+
+    def run(code: str) -> Any:
+        return function(code)
+
+    async def run_async(code: str) -> Any:
+        return await function(code)
+
+    return FunctionTool.from_defaults(
+        run_async if inspect.iscoroutinefunction(function) else run, name=EXECUTE, description="Run Python code."
+    )
+
+
+def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
+    """The functions behind the tools, as they would stand in a program."""
+    shown: list[str] = []
+    for tool in tools:
+        name = tool.metadata.get_name()
+        if not isinstance(tool, FunctionTool):
+            raise ValueError(
+                f"Tool {name} is not a FunctionTool: with code_execute_fn, CodeActAgent shows functions to its model. "
+                "Without it, code can call tools of every kind"
+            )
+        if tool.requires_context:
+            raise ValueError(
+                f"Tool {name} requires context, which code run by code_execute_fn cannot give. Without "
+                "code_execute_fn, code can call it"
+            )
+        word = "async def" if inspect.iscoroutinefunction(tool.real_fn) else "def"
+        text = f"{word} {name}{inspect.signature(tool.real_fn)}:"
+        about = inspect.getdoc(tool.real_fn)
+        body = "    ..." if not about else '    """' + about.replace("\n", "\n    ") + '"""\n    ...'
+        shown.append(f"{text}\n{body}")
+    return "\n\n".join(shown)

@@ -1,0 +1,474 @@
+"""CodeActAgent: acting by code, run by a function of the user's or in a sandbox that calls the tools."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, ToolCall, ToolCallResult
+from batonflow.agents.snippets import _keepers, _open  # pyright: ignore[reportPrivateUsage]
+from batonflow.llms import CustomLLM, LLMMetadata, ScriptedLLM, tool_call
+from batonflow.llms.prompts import PromptTemplate
+from batonflow.tools import FunctionTool, tool
+from batonflow.tools.code import Limits, MontyExecutor, SandboxUnavailableError, UnsafeLocalExecutor
+from batonflow.tools.code.base import Executor
+from batonflow.workflow_core import Context
+
+PUBLISHED: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_published() -> None:
+    PUBLISHED.clear()
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    """Publish an article."""
+    PUBLISHED.append(title)
+    return f"published {title}"
+
+
+def echo(code: str) -> str:
+    """Run nothing."""
+    return code
+
+
+def code(text: str) -> str:
+    return f"<execute>\n{text}\n</execute>"
+
+
+def agent(*turns: Any, **options: Any) -> CodeActAgent:
+    options.setdefault("tools", [add, publish])
+    return CodeActAgent(llm=ScriptedLLM([*turns, "Done."]), **options)
+
+
+def observations(made: CodeActAgent) -> list[str]:
+    """What the model was shown of its code, snippet by snippet."""
+    assert isinstance(made.llm, ScriptedLLM)
+    head = "Result of executing the code given:\n\n"
+    messages = made.llm.requests[-1].messages
+    return [str(one.content).removeprefix(head) for one in messages if str(one.content).startswith(head)]
+
+
+async def observed(*turns: Any, **options: Any) -> list[str]:
+    made = agent(*turns, **options)
+    assert str(await made.run("Go.")) == "Done."
+    return observations(made)
+
+
+def calls_and_results(events: list[Any]) -> list[str]:
+    shown = [event for event in events if isinstance(event, ToolCall | ToolCallResult)]
+    return [f"{'call' if isinstance(event, ToolCall) else 'result'} {event.tool_name}" for event in shown]
+
+
+class TestAFunctionOfTheUsers:
+    @pytest.mark.parametrize("streaming", [True, False])
+    async def test_it_is_given_all_blocks_and_its_result_is_shown(self, streaming: bool) -> None:
+        ran: list[str] = []
+
+        def run(code: str) -> str:
+            ran.append(code)
+            return "42"
+
+        said = f"First {code('x = 2')} and then {code('print(x + 40)')}"
+        made = agent(said, code_execute_fn=run, streaming=streaming, tools=[add])
+        assert str(await made.run("What is 2 + 40?")) == "Done."
+        assert ran == ["x = 2\n\nprint(x + 40)"]
+        assert observations(made) == ["42"]
+        assert isinstance(made.llm, ScriptedLLM)
+        last = made.llm.requests[-1].messages[-1]
+        assert (last.role.value, list(made.llm.requests[-1].tools)) == ("user", [])
+
+    async def test_asynchronous_and_with_a_parameter_of_another_name(self) -> None:
+        async def run(snippet: str) -> dict[str, str]:
+            return {"ran": snippet}
+
+        made = CodeActAgent(run, llm=ScriptedLLM([code("1"), "Done."]))
+        await made.run("Go.")
+        assert observations(made) == ["{'ran': '1'}"]
+
+    async def test_what_it_raises_is_shown(self) -> None:
+        def run(code: str) -> str:
+            raise RuntimeError(f"no {code}")
+
+        assert await observed(code("1"), code_execute_fn=run, tools=[add]) == ["no 1"]
+
+    async def test_the_model_is_shown_functions_and_the_system_prompt(self) -> None:
+        made = agent(code_execute_fn=echo, tools=[add], system_prompt="You work for a port.")
+        await made.run("Go.")
+        assert isinstance(made.llm, ScriptedLLM)
+        (prompt,) = [one.content for one in made.llm.requests[0].messages if one.role == "system"]
+        assert 'def add(a: int, b: int) -> int:\n    """Add two numbers."""' in prompt
+        assert prompt.endswith("You work for a port.")
+
+    @pytest.mark.parametrize("prompt", ["Use {tool_descriptions}!", PromptTemplate("Use {tool_descriptions}!")])
+    async def test_a_prompt_of_ones_own(self, prompt: Any) -> None:
+        made = agent(code_execute_fn=echo, tools=[add], code_act_system_prompt=prompt, system_prompt="Be brief.")
+        await made.run("Go.")
+        assert isinstance(made.llm, ScriptedLLM)
+        shown = str(made.llm.requests[0].messages[0].content)
+        assert shown.startswith("Use def add(a: int, b: int) -> int:")
+        assert shown.endswith("!\nBe brief.")
+
+    async def test_the_callers_list_of_tools_stays_as_it_is(self) -> None:
+        tools = [add]
+        made = CodeActAgent(echo, tools=tools)
+        assert tools == [add]
+        assert [one.metadata.name for one in await made.get_tools()] == ["add", "execute"]
+
+    async def test_tools_that_are_no_functions_of_a_program_are_refused(self) -> None:
+        async def wants(ctx: Context[Any]) -> None: ...
+
+        made = agent(code_execute_fn=echo, tools=[wants])
+        with pytest.raises(ValueError, match="Tool wants requires context"):
+            await made.run("Go.")
+
+    async def test_state_structure_and_timeout_are_options_too(self) -> None:
+        made = agent(code_execute_fn=echo, tools=[], initial_state={"port": "Emden"}, timeout=60)
+        await made.run("Go.")
+        assert isinstance(made.llm, ScriptedLLM)
+        assert "Emden" in str(made.llm.requests[0].messages[-1].content)
+
+    def test_it_is_a_function_or_an_executor(self) -> None:
+        with pytest.raises(ValueError, match="code_execute_fn= or executor=, not both"):
+            CodeActAgent(echo, executor=MontyExecutor())
+
+    def test_the_name_of_the_tool_is_taken(self) -> None:
+        with pytest.raises(ValueError, match="'execute'"):
+            CodeActAgent(echo, tools=[FunctionTool.from_defaults(add, name="execute")])
+
+
+class TestInTheSandbox:
+    async def test_tools_are_functions_of_the_code_and_calls_are_events(self) -> None:
+        made = agent(code("print('so')\nawait add(2, b=40)"))
+        handler = made.run("What is 2 + 40?")
+        events = [event async for event in handler.stream_events()]
+        await handler
+        assert calls_and_results(events) == ["call execute", "call add", "result add", "result execute"]
+        call, result = (event for event in events if getattr(event, "tool_name", "") == "add")
+        assert (call.tool_kwargs, call.tool_id) == ({"a": 2, "b": 40}, result.tool_id)
+        assert result.tool_output.content == "42"
+        assert observations(made) == ["so\nValue of the last expression: 42"]
+
+    async def test_variables_stay_from_snippet_to_snippet(self) -> None:
+        seen = await observed(code("x = await add(2, 40)"), code("x + 1"))
+        assert "printed nothing" in seen[0]
+        assert seen[1] == "Value of the last expression: 43"
+
+    async def test_calls_that_are_gathered_run_at_the_same_time(self) -> None:
+        met = asyncio.Barrier(2)
+
+        async def meet(name: str) -> str:
+            """Wait for the other one."""
+            await asyncio.wait_for(met.wait(), 10)
+            return name
+
+        text = "import asyncio\nawait asyncio.gather(meet('a'), meet('b'))"
+        assert await observed(code(text), tools=[meet]) == ["Value of the last expression: ['a', 'b']"]
+
+    async def test_what_a_tool_raises_can_be_caught(self) -> None:
+        def find(name: str) -> str:
+            """Find somebody."""
+            raise LookupError(f"there is no {name}")
+
+        text = "try:\n    await find('Ann')\nexcept LookupError as err:\n    print('caught', err)"
+        first, second = await observed(code(text), code("await find('Bob')"), tools=[find])
+        assert first == "caught there is no Ann"
+        assert second.endswith("LookupError: there is no Bob")
+
+    async def test_arguments_are_checked_as_those_of_every_call(self) -> None:
+        def tide(hour: Annotated[int, Field(ge=0, le=23)]) -> float:
+            """The height of the water."""
+            return 5.7
+
+        (seen,) = await observed(
+            code("try:\n    await tide(24)\nexcept ValueError as err:\n    print(err)"), tools=[tide]
+        )
+        assert "hour: " in seen
+        assert "less than or equal to 23" in seen
+
+    @pytest.mark.parametrize("text", ["x = (", "await subtract(1, 2)", "add(1, 2)"])
+    async def test_what_would_not_work_is_told_and_not_run(self, text: str) -> None:
+        made = agent(code(text), code("await add(1, 2)"))
+        handler = made.run("Go.")
+        events = [event async for event in handler.stream_events()]
+        assert str(await handler) == "Done."
+        first, second = observations(made)
+        assert "Nothing was run" in first
+        assert second == "Value of the last expression: 3"
+        assert calls_and_results(events).count("call add") == 1
+
+    async def test_an_endless_loop_meets_the_limit_and_the_agent_goes_on(self) -> None:
+        seen = await observed(code("x = 1"), code("while True: pass"), code("x"), limits=Limits(seconds=0.3))
+        assert "ran for more than 0.3 seconds" in seen[1]
+        assert seen[2] == "Value of the last expression: 1"
+
+    async def test_a_session_that_is_lost_is_told(self) -> None:
+        seen = await observed(code("x = 1"), code("import os\nos._exit(1)"), code("x"), executor=UnsafeLocalExecutor())
+        assert "variables are gone" in seen[1]
+        assert "NameError" in seen[2]
+
+    async def test_a_mark_that_is_missing_and_fences_are_forgiven(self) -> None:
+        assert await observed("<execute>\n```python\n1 + 1\n```") == ["Value of the last expression: 2"]
+
+    async def test_a_call_that_the_code_does_not_wait_for_has_a_result_all_the_same(self) -> None:
+        async def wait() -> None:
+            """Wait for ever."""
+            await asyncio.Event().wait()
+
+        def fail() -> None:
+            """Fail."""
+            raise ValueError("no")
+
+        made = agent(code("import asyncio\nawait asyncio.gather(wait(), fail())"), tools=[wait, fail])
+        handler = made.run("Go.")
+        events = [event async for event in handler.stream_events()]
+        await handler
+        results = {event.tool_name: event.tool_output.content for event in events if isinstance(event, ToolCallResult)}
+        assert "the code ended before" in results["wait"]
+
+    async def test_a_tool_may_use_the_context(self) -> None:
+        async def note(ctx: Context[Any], text: str) -> None:
+            """Note something."""
+            await ctx.store.set("state.noted", text)
+
+        made = agent(code("await note('tides')"), tools=[note], initial_state={"noted": ""})
+        handler = made.run("Go.")
+        await handler
+        assert await handler.ctx.store.get("state.noted") == "tides"
+
+    async def test_the_model_is_told_of_the_sandbox_and_of_its_functions(self) -> None:
+        made = agent()
+        await made.run("Go.")
+        assert isinstance(made.llm, ScriptedLLM)
+        prompt = str(made.llm.requests[0].messages[0].content)
+        assert "async def add(a: int, b: int) -> int:" in prompt
+        assert MontyExecutor().hints in prompt
+
+    def test_without_a_sandbox_there_is_no_agent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+        with pytest.raises(SandboxUnavailableError, match="UnsafeLocalExecutor"):
+            CodeActAgent(llm=ScriptedLLM([]))
+
+
+class TestApproval:
+    async def test_a_call_waits_for_a_person(self) -> None:
+        made = agent(code("await publish('Tides')"))
+        handler = made.run("Go.")
+        async for request in handler.approvals():
+            assert (request.tool_name, request.arguments, PUBLISHED) == ("publish", {"title": "Tides"}, [])
+            request.approve(arguments={"title": "Ebb"})
+        await handler
+        assert PUBLISHED == ["Ebb"]
+        assert observations(made) == ["Value of the last expression: 'published Ebb'"]
+
+    async def test_a_denied_call_raises_and_can_be_caught(self) -> None:
+        text = "try:\n    await publish('Tides')\nexcept OSError as err:\n    print(type(err).__name__, err)"
+        made = agent(code(text), code("await publish('Ebb')"))
+        handler = made.run("Go.")
+        async for request in handler.approvals():
+            request.deny("too early")
+        await handler
+        first, second = observations(made)
+        assert first == "PermissionError Tool publish was not run, a person denied it: too early."
+        assert "PermissionError" in second
+        assert PUBLISHED == []
+
+    async def test_several_at_a_time_in_any_order(self) -> None:
+        made = agent(code("import asyncio\nawait asyncio.gather(publish('a'), publish('b'), publish('a'))"))
+        handler = made.run("Go.")
+        requests: list[Any] = []
+        async for request in handler.approvals():
+            requests.append(request)
+            if len(requests) == 3:
+                requests[2].approve()
+                requests[0].approve()
+                requests[1].approve()
+        await handler
+        assert observations(made) == ["Value of the last expression: ['published a', 'published b', 'published a']"]
+
+
+class TestInATeam:
+    async def test_code_and_handoff(self) -> None:
+        handoff = tool_call("handoff", to_agent="writer", reason="counted")
+        coder = CodeActAgent(
+            name="coder",
+            description="Counts.",
+            tools=[add],
+            llm=ScriptedLLM([code("x = await add(2, 40)\nx"), handoff]),
+        )
+        writer = FunctionAgent(name="writer", description="Writes.", llm=ScriptedLLM(["It is 42."]))
+        handler = AgentWorkflow(agents=[coder, writer], root_agent="coder").run("Count and write.")
+        output = await handler
+        assert (str(output), output.current_agent_name) == ("It is 42.", "writer")
+        assert isinstance(coder.llm, ScriptedLLM)
+        assert [[one.metadata.name for one in request.tools] for request in coder.llm.requests] == [["handoff"]] * 2
+        assert isinstance(writer.llm, ScriptedLLM)
+        roles = [one.role.value for one in writer.llm.requests[0].messages]
+        assert roles == ["user", "assistant", "user", "assistant", "tool"]
+
+    async def test_a_model_that_cannot_call_tools_cannot_hand_over(self) -> None:
+        class Plain(CustomLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata()
+
+            def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+                raise AssertionError("it is not asked")
+
+            def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+                raise AssertionError("it is not asked")
+
+        coder = CodeActAgent(echo, name="coder", description="Counts.", llm=Plain())
+        writer = FunctionAgent(name="writer", description="Writes.", llm=ScriptedLLM([]))
+        with pytest.raises(ValueError, match="FunctionCallingLLM"):
+            await AgentWorkflow(agents=[coder, writer], root_agent="coder").run("Go.")
+
+
+class TestTheEnd:
+    @pytest.mark.parametrize("executor", [MontyExecutor, UnsafeLocalExecutor])
+    async def test_after_the_answer_nothing_is_left(self, executor: type[Any]) -> None:
+        opened = Opened()
+        made = agent(code("x = 1"), executor=_watched(executor(), opened))
+        await made.run("Go.")
+        assert [one._closed for one in opened] == [True]
+
+    @pytest.mark.parametrize("executor", [MontyExecutor, UnsafeLocalExecutor])
+    async def test_nor_after_a_failure(self, executor: type[Any]) -> None:
+        opened = Opened()
+        made = agent(code("x = 1"), ZeroDivisionError(), executor=_watched(executor(), opened))
+        with pytest.raises(ZeroDivisionError):
+            await made.run("Go.")
+        await _closed(opened)
+
+    @pytest.mark.parametrize("text", ["while True: pass", "await publish('a')"])
+    @pytest.mark.parametrize("executor", [MontyExecutor, UnsafeLocalExecutor])
+    async def test_nor_after_a_cancel_in_the_middle_of_a_line(self, executor: type[Any], text: str) -> None:
+        opened = Opened()
+        handler = agent(code(text), executor=_watched(executor(), opened)).run("Go.")
+        await opened.once.wait()
+        await asyncio.sleep(0.05)
+        await handler.cancel_run()
+        await _closed(opened)
+        assert PUBLISHED == []
+
+    async def test_the_next_run_begins_with_no_variables(self) -> None:
+        made = CodeActAgent(llm=ScriptedLLM([code("x = 1"), "One.", code("x"), "Two."]))
+        ctx: Context[Any] = Context(made)
+        await made.run("Go.", ctx=ctx)
+        await made.run("Again.", ctx=ctx)
+        assert isinstance(made.llm, ScriptedLLM)
+        messages = [str(one.content) for one in made.llm.requests[-1].messages]
+        assert any("x" in text and "Nothing was run" in text for text in messages)
+
+
+class Opened(list[Any]):
+    """The sessions that were opened."""
+
+    def __init__(self) -> None:
+        self.once = asyncio.Event()
+
+
+def _watched(executor: Any, opened: Opened) -> Executor:
+    inner = executor.open
+
+    async def open_(*args: Any, **kwargs: Any) -> Any:
+        opened.append(await inner(*args, **kwargs))
+        opened.once.set()
+        return opened[-1]
+
+    executor.open = open_
+    return executor
+
+
+async def _closed(opened: Opened) -> None:
+    await asyncio.gather(*_keepers)
+    assert (len(opened), len(_open)) == (1, 0)
+    assert all(one._closed for one in opened)
+
+
+PROGRAM = """
+import asyncio, json, sys
+from batonflow.agents import CodeActAgent
+from batonflow.llms import ScriptedLLM
+from batonflow.tools import tool
+from batonflow.tools.code import MontyExecutor
+from batonflow.workflow_core import Context
+
+@tool
+def count(name: str) -> int:
+    "Count."
+    print("counted", name)
+    return len(name)
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    "Publish."
+    print("published", title)
+    return f"published {title}"
+
+KEY = {"kept": b"a key for tests, 32 bytes long..", "lost": None}[sys.argv[2]]
+FIRST = "<execute>title = 'tides'</execute>"
+SECOND = "<execute>n = await count(title)\\ns = await publish(title)\\nprint(n, s)</execute>"
+
+def agent(*turns):
+    llm = ScriptedLLM(turns)
+    return CodeActAgent(llm=llm, tools=[count, publish], executor=MontyExecutor(KEY)), llm
+
+async def main():
+    if sys.argv[1] == "-":
+        made, _ = agent(FIRST, SECOND)
+        handler = made.run("Publish.")
+        requests = handler.approvals()
+        await anext(requests)
+        print(json.dumps(handler.ctx.to_dict()))
+        await requests.aclose()
+        await handler.cancel_run()
+        return
+    made, llm = agent("<execute>print(title)</execute>", "Done.")
+    handler = made.run(ctx=Context.from_dict(made, json.load(open(sys.argv[1]))))
+    async for request in handler.approvals():
+        request.approve()
+    await handler
+    for message in llm.requests[-1].messages:
+        if str(message.content).startswith("Result"):
+            print(message.content.splitlines()[2:])
+
+asyncio.run(main())
+"""
+
+
+class TestInAnotherProcess:
+    def run(self, tmp_path: Path, key: str) -> list[str]:
+        program, snapshot = tmp_path / "program.py", tmp_path / "run.json"
+        program.write_text(PROGRAM)
+
+        def go(*arguments: str) -> list[str]:
+            command = [sys.executable, str(program), *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=Path.cwd(), check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+            return done.stdout.splitlines()
+
+        counted, written = go("-", key)
+        assert counted == "counted tides"
+        snapshot.write_text(json.dumps(json.loads(written)))
+        return go(str(snapshot), key)
+
+    def test_a_run_goes_on_in_the_middle_of_a_snippet_and_calls_nothing_twice(self, tmp_path: Path) -> None:
+        published, *told = self.run(tmp_path, "kept")
+        assert published == "published tides"
+        assert told[1:] == ["['5 published tides']", "['tides']"]
+
+    def test_without_the_key_the_model_is_told_that_variables_are_gone(self, tmp_path: Path) -> None:
+        assert any("variables of earlier code are gone" in line for line in self.run(tmp_path, "lost"))
