@@ -318,6 +318,14 @@ class TestInATeam:
         roles = [one.role.value for one in writer.llm.requests[0].messages]
         assert roles == ["user", "assistant", "user", "assistant", "tool"]
 
+    async def test_who_gets_the_task_back_finds_the_variables_again(self) -> None:
+        turns = [code("x = 42"), tool_call("handoff", to_agent="helper", reason="help"), code("x + 1"), "It is 43."]
+        coder = CodeActAgent(name="coder", description="Counts.", llm=ScriptedLLM(turns))
+        back = tool_call("handoff", to_agent="coder", reason="go on")
+        helper = FunctionAgent(name="helper", description="Helps.", llm=ScriptedLLM([back]))
+        assert str(await AgentWorkflow(agents=[coder, helper], root_agent="coder").run("Count.")) == "It is 43."
+        assert observations(coder)[-1] == "Value of the last expression: 43"
+
     async def test_a_model_that_cannot_call_tools_cannot_hand_over(self) -> None:
         class Plain(CustomLLM):
             @property

@@ -8,7 +8,7 @@ import pytest
 from tests.programs.running import ROOT, run_program
 
 EXPECTED = Path(__file__).with_name("expected")
-EXAMPLES = [*sorted(ROOT.glob("examples/[01]*.py")), ROOT / "examples" / "demo.py"]
+EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.py"]
 NEED_MORE = {"local_model", "inventory", "models"}
 """The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
