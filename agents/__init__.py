@@ -1,8 +1,13 @@
-"""Agents: models that use tools, as workflows."""
+"""Agents: models that use tools, as workflows.
+
+Kinds of agents that a program does not name are not loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse, ApprovalUsedError
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.codeact import CodeActAgent
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -15,8 +20,11 @@ from batonflow.agents.events import (
 )
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handler import AgentHandler
-from batonflow.agents.react import ReActAgent
-from batonflow.agents.team import AgentWorkflow
+
+if TYPE_CHECKING:
+    from batonflow.agents.codeact import CodeActAgent
+    from batonflow.agents.react import ReActAgent
+    from batonflow.agents.team import AgentWorkflow
 
 __all__ = [
     "AgentHandler",
@@ -38,3 +46,17 @@ __all__ = [
     "ToolCall",
     "ToolCallResult",
 ]
+
+_LAZY = {"AgentWorkflow": "team", "CodeActAgent": "codeact", "ReActAgent": "react"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _LAZY.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
