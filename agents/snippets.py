@@ -57,8 +57,14 @@ class Interpreter:
     async def aclose(self) -> None:
         """Give back what the session holds."""
         session, self.session = self.session, None
-        if session is not None:
+        if session is None:
+            return
+        try:
             await session.aclose()
+        except asyncio.CancelledError:
+            # The event loop is about to end, and nobody else will do it.
+            await session.aclose()
+            raise
 
 
 # Of the runs that are not over; a resumed run is another object with the same id.

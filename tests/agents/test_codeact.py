@@ -388,6 +388,57 @@ class Opened(list[Any]):
         self.once = asyncio.Event()
 
 
+TWO_AT_A_TIME = """
+import asyncio
+
+async def both(title):
+    return [await note(title), await publish(title)]
+
+kept = await asyncio.gather(both("a"), both("b"), both("a"))
+kept
+"""
+
+
+class TestTakenUpAgain:
+    async def _snapshot(self, tools: list[Any], executor: Any) -> dict[str, Any]:
+        """Of a run that waits for two people, when a third has agreed."""
+        handler = agent(code(TWO_AT_A_TIME), tools=tools, executor=executor).run("Go.")
+        requests: list[Any] = []
+        async for request in handler.approvals():
+            requests.append(request)
+            if len(requests) == 3:
+                next(one for one in requests if one.arguments["title"] == "b").approve()
+                break
+        async for event in handler.stream_events():
+            if isinstance(event, ToolCallResult) and event.tool_name == "publish":
+                break
+        written = json.dumps(handler.ctx.to_dict())
+        await handler.cancel_run()
+        return json.loads(written)
+
+    @pytest.mark.parametrize("executor", [MontyExecutor, UnsafeLocalExecutor])
+    async def test_no_call_that_had_ended_is_made_again(self, executor: type[Any]) -> None:
+        noted: list[str] = []
+
+        async def note(title: str) -> str:
+            """Note something."""
+            await asyncio.sleep(0.02 if title == "a" else 0)  # the answers come in another order than the calls
+            noted.append(title)
+            return f"noted {title}"
+
+        tools = [FunctionTool.from_defaults(note), publish]
+        snapshot = await self._snapshot(tools, executor())
+        made = agent(code("kept[1]"), tools=tools, executor=executor())
+        handler = made.run(ctx=Context.from_dict(made, snapshot))
+        async for request in handler.approvals():
+            assert request.arguments == {"title": "a"}
+            request.approve()
+        assert str(await handler) == "Done."
+        assert noted == ["b", "a", "a"]
+        assert PUBLISHED == ["b", "a", "a"]
+        assert observations(made)[-1] == "Value of the last expression: ['noted b', 'published b']"
+
+
 def _watched(executor: Any, opened: Opened) -> Executor:
     inner = executor.open
 
