@@ -34,6 +34,17 @@ _BLOCKING = {
 }
 # These rules have false alarms elsewhere, but not about a tool that was called without await.
 _BLOCKING_ON_COROUTINES = {"unresolved-attribute", "not-subscriptable", "not-iterable", "unsupported-operator"}
+# Errors that the interpreter raises and its type checker has not heard of, with what they are kinds of.
+_UNHEARD_OF = {
+    "FileExistsError": "OSError",
+    "FileNotFoundError": "OSError",
+    "ImportError": "Exception",
+    "IsADirectoryError": "OSError",
+    "ModuleNotFoundError": "ImportError",
+    "NotADirectoryError": "OSError",
+    "PermissionError": "OSError",
+    "UnboundLocalError": "NameError",
+}
 _SECONDS = 5.0
 
 
@@ -44,6 +55,7 @@ def names_in(code: str) -> set[str]:
 
 def _stubs(functions: Mapping[str, CodeFunction], known: set[str]) -> str:
     lines = ["from typing import Any, Literal"]
+    lines += [f"class {name}({base}): ..." for name, base in _UNHEARD_OF.items()]
     lines += [f"{one.declaration}: ..." for one in functions.values()]
     lines += [f"{name}: Any" for name in sorted(known - set(functions) - set(dir(builtins)) - {"Any", "Literal"})]
     return "\n".join(lines) + "\n"

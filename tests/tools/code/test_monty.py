@@ -22,6 +22,7 @@ from batonflow.tools.code import (
     Session,
     default_executor,
 )
+from batonflow.tools.code.monty import _RAISABLE  # pyright: ignore[reportPrivateUsage]
 from tests.tools.code.sessions import KEY, TOOLS, children, opened, replied, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,6 +54,10 @@ class TestCheck:
         problems = await session.check(code)
         assert said in "\n".join(map(str, problems))
         assert session.snippet == 0
+
+    @pytest.mark.parametrize("name", sorted(_RAISABLE))
+    async def test_every_error_that_a_tool_can_raise_can_be_caught(self, session: Session, name: str) -> None:
+        assert await session.check(f"try:\n    await add(1, 2)\nexcept {name} as error:\n    print(error)") == []
 
     @pytest.mark.parametrize(
         ("before", "code"),
