@@ -104,6 +104,15 @@ class TestWhoDoesNot:
             await anext(responses)
         assert (second.requests, raised.value.retryable) == ([], False)
 
+    async def test_nor_when_the_caller_would_switch_after_anything(self) -> None:
+        second = ScriptedLLM(["Hello again."])
+        llm = FallbackLLM([Broken(said=["Hel"], error=LLMServerError("oops")), second], switch_on=lambda _: True)
+        responses = await llm.astream_chat(ASK)
+        assert (await anext(responses)).delta == "Hel"
+        with pytest.raises(LLMServerError, match="oops"):
+            await anext(responses)
+        assert second.requests == []
+
     async def test_a_request_that_is_at_fault_itself_is_not_sent_again(self) -> None:
         second = ScriptedLLM(["Never."])
         with pytest.raises(AuthenticationError):
