@@ -5,10 +5,11 @@
 Every program runs twice on each side, in a folder of its own: once as it is, for its output, and once with a recorder
 of its streams (recorder/sitecustomize.py). The two sides differ by the import table alone. Without --upstream and
 --ours fresh environments are made under .venv-compat/ (kept, by a hash of their requirements): the pinned packages of
-requirements-upstream.txt, and the wheel built from this tree. Marks in the comment that a program begins with:
+requirements-upstream.txt, and the wheel built from this tree. An interpreter given as --ours that has no batonflow runs
+this tree. Marks in the comment that a program begins with:
 
     # upstream: no      LlamaIndex cannot run it (any more); its last comment block holds the expected output
-    # needs: ...        left out
+    # needs: server     left out, as is every need of NOT_HERE; other needs are met
     # compare: sets     lines and streamed types are compared without their order
 """
 
@@ -37,6 +38,7 @@ from tests.compat.import_table import translate  # noqa: E402 - found through th
 
 VERBOSE_LINE = re.compile(r"\[[A-Za-z_]\w*(:\S+)?\] ")
 HANDLERS = {"upstream": "workflows.handler", "ours": "batonflow.workflow_core.handler"}
+NOT_HERE = {"server"}
 SECONDS = 120.0
 
 
@@ -64,6 +66,10 @@ class Program:
     @property
     def runs_upstream(self) -> bool:
         return not (self.mark("upstream") or "").startswith("no")
+
+    @property
+    def needs(self) -> set[str]:
+        return set((self.mark("needs") or "").replace(",", " ").split())
 
     @property
     def expected(self) -> list[str]:
@@ -99,25 +105,34 @@ def read_known(path: Path = HERE / "known.toml") -> list[Known]:
     return [Known(**entry) for entry in tomllib.loads(path.read_text()).get("difference", [])]
 
 
-def run_program(program: Program, side: str, python: str, folder: Path, *, record: bool) -> Outcome:
+@dataclass(frozen=True)
+class Side:
+    """One of the two libraries: an interpreter, and where it looks for modules besides its own."""
+
+    name: str
+    python: str
+    search: tuple[Path, ...] = ()
+
+
+def run_program(program: Program, side: Side, folder: Path, *, record: bool) -> Outcome:
     """Run one side of a program in a folder of its own; with `record`, for its streams, else for its output."""
     folder.mkdir(parents=True)
     for path in program.path.parent.glob("*.py"):
         source = path.read_text()
-        (folder / path.name).write_text(translate(source) if side == "ours" else source)
+        (folder / path.name).write_text(translate(source) if side.name == "ours" else source)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COMPAT_"))}
     environment |= {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     streams = folder / "streams.txt"
+    search = [*side.search]
     if record:
-        environment |= {
-            "PYTHONPATH": str(HERE / "recorder"),
-            "COMPAT_RECORD": str(streams),
-            "COMPAT_HANDLER": HANDLERS[side],
-        }
+        search.insert(0, HERE / "recorder")
+        environment |= {"COMPAT_RECORD": str(streams), "COMPAT_HANDLER": HANDLERS[side.name]}
+    if search:
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, search))
     started = time.monotonic()
     try:
         done = subprocess.run(
-            [python, program.path.name],
+            [side.python, program.path.name],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -139,10 +154,10 @@ def run_program(program: Program, side: str, python: str, folder: Path, *, recor
     return outcome
 
 
-def both_runs(program: Program, side: str, python: str, folder: Path) -> Outcome:
+def both_runs(program: Program, side: Side, folder: Path) -> Outcome:
     """Run one side for its output and again for its streams."""
-    outcome = run_program(program, side, python, folder / f"{program.name}-{side}", record=False)
-    recorded = run_program(program, side, python, folder / f"{program.name}-{side}-recorded", record=True)
+    outcome = run_program(program, side, folder / f"{program.name}-{side.name}", record=False)
+    recorded = run_program(program, side, folder / f"{program.name}-{side.name}-recorded", record=True)
     outcome.streams = recorded.streams
     outcome.problem = outcome.problem or (recorded.problem and f"with the recorder: {recorded.problem}")
     return outcome
@@ -183,12 +198,14 @@ def differences(name: str, theirs: list[str], ours: list[str], known: list[Known
     return left
 
 
-def compare(program: Program, pythons: dict[str, str], known: list[Known], folder: Path) -> tuple[list[str], list[str]]:
+def compare(
+    program: Program, upstream: Side, here: Side, known: list[Known], folder: Path
+) -> tuple[list[str], list[str]]:
     """Run a program on both sides; return the problems and the row of the table."""
     as_sets = program.mark("compare") == "sets"
-    ours = both_runs(program, "ours", pythons["ours"], folder)
+    ours = both_runs(program, here, folder)
     if program.runs_upstream:
-        theirs = both_runs(program, "upstream", pythons["upstream"], folder)
+        theirs = both_runs(program, upstream, folder)
     else:
         theirs = Outcome(lines=program.expected, streams=ours.streams)
     problems = [f"    {side}: {one.problem}" for side, one in (("upstream", theirs), ("ours", ours)) if one.problem]
@@ -233,13 +250,21 @@ def install_wheel(python: str) -> None:
         subprocess.run([*pip, "install", *quiet, "--force-reinstall", str(wheel)], check=True)
 
 
+def our_side(python: str) -> Side:
+    """Our side under this interpreter: the batonflow installed there, or this tree when there is none."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    # Isolated, so that the folder this runs in does not count as installed.
+    asked = subprocess.run([python, "-I", "-c", "import batonflow"], env=environment, capture_output=True, check=False)
+    return Side("ours", python, () if asked.returncode == 0 else (ROOT,))
+
+
 def find_programs(folders: list[Path], only: list[str]) -> list[Program]:
-    """Return the programs to run, those with a `# needs:` line and helpers without a number left out."""
+    """Return the programs to run; helpers without a number, and programs that need what is not here, are left out."""
     found: list[Program] = []
     for folder in folders:
         for path in sorted(folder.glob("[a-z][0-9][0-9]_*.py")):
             program = Program(path, path.read_text())
-            if program.mark("needs") is None and (not only or program.name in only):
+            if not program.needs & NOT_HERE and (not only or program.name in only):
                 found.append(program)
     return found
 
@@ -251,7 +276,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--programs", type=Path, default=Path(default), help="more programs than tests/compat/programs")
     parser.add_argument("--only", nargs="*", default=[], help="names of programs, such as c01_events")
     parser.add_argument("--upstream", help="a Python that has the packages of requirements-upstream.txt")
-    parser.add_argument("--ours", help="a Python that can import batonflow")
+    parser.add_argument("--ours", help="a Python that has batonflow, or what batonflow needs")
     parser.add_argument("--jobs", type=int, default=2, help="programs at the same time")
     return parser.parse_args()
 
@@ -268,18 +293,19 @@ def main() -> int:
     if not programs:
         print("no such program")
         return 1
-    pythons = {
-        "upstream": options.upstream or make_environment("upstream", HERE / "requirements-upstream.txt", hashed=False),
-        "ours": options.ours or make_environment("ours", ROOT / "requirements" / "run.txt", hashed=True),
-    }
+    upstream = Side(
+        "upstream", options.upstream or make_environment("upstream", HERE / "requirements-upstream.txt", hashed=False)
+    )
     if not options.ours:
-        install_wheel(pythons["ours"])
+        options.ours = make_environment("ours", ROOT / "requirements" / "run.txt", hashed=True)
+        install_wheel(options.ours)
+    here = our_side(options.ours)
     known = read_known()
     rows: list[list[str]] = []
     failed = False
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(options.jobs) as pool:
         for program, (problems, row) in zip(
-            programs, pool.map(lambda one: compare(one, pythons, known, Path(scratch)), programs), strict=True
+            programs, pool.map(lambda one: compare(one, upstream, here, known, Path(scratch)), programs), strict=True
         ):
             print(f"{program.name}: {row[-1]}", flush=True)
             print("\n".join(problems), end="\n" if problems else "", flush=True)

@@ -1,10 +1,22 @@
-"""How two sides of a program are compared, without running a program."""
+"""How two sides of a program are run and compared."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.compat.run import Known, Program, comparable, differences, find_programs, read_known
+from tests.compat.run import (
+    ROOT,
+    Known,
+    Program,
+    Side,
+    comparable,
+    differences,
+    find_programs,
+    our_side,
+    read_known,
+    run_program,
+)
 
 
 def program(source: str) -> Program:
@@ -17,6 +29,27 @@ def test_marks_are_read_from_the_first_comment_only() -> None:
     assert one.mark("compare") == "sets"
     assert one.mark("needs") is None
     assert program("import x\n# upstream: no\n").runs_upstream
+
+
+def test_only_programs_that_need_what_is_not_here_are_left_out(tmp_path: Path) -> None:
+    for name, mark in {"x01_any": "", "x02_team": "# needs: team\n", "x03_server": "# needs: agents, server\n"}.items():
+        (tmp_path / f"{name}.py").write_text(f"{mark}print(1)\n")
+    assert [one.name for one in find_programs([tmp_path], [])] == ["x01_any", "x02_team"]
+
+
+def test_an_interpreter_without_batonflow_runs_this_tree(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    # Isolated from its packages, as in an environment that has none.
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+    assert our_side(str(bare)).search == (ROOT,)
+
+
+def test_a_program_runs_in_a_folder_of_its_own_with_its_imports_turned_over(tmp_path: Path) -> None:
+    (tmp_path / "x01_where.py").write_text("from workflows import events\nprint(events.__name__)\n")
+    (one,) = find_programs([tmp_path], [])
+    outcome = run_program(one, Side("ours", sys.executable, (ROOT,)), tmp_path / "run", record=False)
+    assert (outcome.lines, outcome.problem) == (["batonflow.workflow_core.events"], "")
 
 
 def test_expected_output_is_the_last_comment_block_without_remarks() -> None:
