@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from batonflow.llms.registry import llm_from
     from batonflow.llms.replay import RecordingLLM, ReplayLLM
     from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
+    from batonflow.llms.settings import Settings
     from batonflow.llms.structured_llm import StructuredLLM
 
 __all__ = [
@@ -137,6 +138,7 @@ __all__ = [
     "ReplayMissError",
     "ScriptExhaustedError",
     "ScriptedLLM",
+    "Settings",
     "StructuredLLM",
     "StructuredOutputError",
     "TextBlock",
@@ -172,6 +174,7 @@ _LAZY = {
     "RecordingLLM": "replay",
     "ReplayLLM": "replay",
     "ScriptedLLM": "scripted",
+    "Settings": "settings",
     "StructuredLLM": "structured_llm",
     "llm_from": "registry",
     "tool_call": "scripted",

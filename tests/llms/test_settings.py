@@ -1,0 +1,56 @@
+"""Settings: a default model for the whole program, and nothing else."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from batonflow.llms import LLMConfigurationError, MissingKeyError, ScriptedLLM, Settings
+from batonflow.llms.settings import LLMSettings
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    Settings.llm = None
+
+
+def test_there_is_no_default_model_until_one_is_set() -> None:
+    assert Settings.llm is None
+    Settings.llm = model = ScriptedLLM(["hello"])
+    assert Settings.llm is model
+    Settings.llm = None
+    assert Settings.llm is None
+
+
+def test_a_name_becomes_a_model_at_once() -> None:
+    Settings.llm = "ollama:qwen3:8b"
+    assert Settings.llm is not None
+    assert Settings.llm.metadata.model_name == "qwen3:8b"
+    assert repr(Settings) == "Settings(llm=Ollama)"
+
+
+def test_a_model_that_cannot_be_is_refused_and_the_one_before_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    Settings.llm = model = ScriptedLLM(["hello"])
+    with pytest.raises(LLMConfigurationError, match="names no model"):
+        Settings.llm = "gpt-5.6"
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        Settings.llm = "openai:gpt-5.6"
+    with pytest.raises(LLMConfigurationError, match=r"Settings\.llm takes a model or its name, .* got int"):
+        Settings.llm = 5
+    assert Settings.llm is model
+
+
+@pytest.mark.parametrize("name", ["embed_model", "chunk_size", "callback_manager", "lm"])
+def test_an_unknown_setting_is_named_whether_set_or_read(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"Settings has no '{name}'"):
+        setattr(Settings, name, 1)
+    with pytest.raises(AttributeError, match=f"Settings has no '{name}'"):
+        getattr(Settings, name)
+    assert not hasattr(Settings, name)
+
+
+def test_settings_of_ones_own_are_apart() -> None:
+    own = LLMSettings()
+    own.llm = ScriptedLLM(["hello"])
+    assert Settings.llm is None
