@@ -23,10 +23,12 @@ from batonflow.agents.handler import AgentHandler
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
+    from batonflow.agents.contexts import AgentContext, SimpleAgentContext
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
 
 __all__ = [
+    "AgentContext",
     "AgentHandler",
     "AgentInput",
     "AgentOutput",
@@ -43,11 +45,18 @@ __all__ = [
     "CodeActAgent",
     "FunctionAgent",
     "ReActAgent",
+    "SimpleAgentContext",
     "ToolCall",
     "ToolCallResult",
 ]
 
-_LAZY = {"AgentWorkflow": "team", "CodeActAgent": "codeact", "ReActAgent": "react"}
+_LAZY = {
+    "AgentContext": "contexts",
+    "AgentWorkflow": "team",
+    "CodeActAgent": "codeact",
+    "ReActAgent": "react",
+    "SimpleAgentContext": "contexts",
+}
 
 
 def __getattr__(name: str) -> Any:
