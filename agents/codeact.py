@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
+from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.loop import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
-from batonflow.llms.closing import closed_after
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolSelection
@@ -236,16 +236,7 @@ class CodeActAgent(BaseWorkflowAgent, PromptMixin):
             chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
         else:
             chunks = await llm.astream_chat(current_llm_input)
-        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
-        text = ""
-        async with closed_after(chunks):
-            async for last in chunks:
-                text += last.delta or ""
-                if last.stop_reason is None or last.delta:
-                    ctx.write_event_to_stream(AgentStream.of(last, self.name))
-        if not last.message.content and text:  # of models that give pieces only
-            last.message = ChatMessage(text, role=MessageRole.ASSISTANT)
-        return last
+        return await streamed(ctx, chunks, self.name)
 
     # --- running code -------------------------------------------------------------------------------------------------
 

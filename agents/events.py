@@ -7,9 +7,12 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
+from typing_extensions import override
+
 from batonflow.llms import ChatMessage, ChatResponse, Usage
+from batonflow.llms.answer import Moment
 from batonflow.llms.lazy_fields import LazyFields
-from batonflow.llms.tool_protocol import ToolSelection
+from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.events import Event, StartEvent
 
@@ -108,26 +111,41 @@ class AgentStream(LazyFields, Event):
         Args:
             chunk: The piece.
             agent: Whose answer it is.
-            calls: Finds the tool calls that are whole so far.
+            calls: Finds the tool calls that are whole so far; without, they are those of the message.
         """
 
+        piece = chunk.__dict__
+        now: dict[str, Any] = {
+            "delta": piece["delta"] or "",
+            "current_agent_name": agent,
+            "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
+        }
+        source = chunk.source
+        if calls is None and type(source) is Moment and piece["raw"] is None:
+            return cls.partial(source, now, _OF_A_PIECE)
+
         def rest() -> dict[str, Any]:
-            found = calls(chunk) if calls is not None else ()
+            found = tool_selections(chunk.message) if calls is None else calls(chunk)
             return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
-        now: dict[str, Any] = {
-            "delta": chunk.delta or "",
-            "current_agent_name": agent,
-            "thinking_delta": chunk.additional_kwargs.get("thinking_delta"),
-        }
         # Other models may go on writing into the message they have handed out: what it is now must be taken now.
-        return cls.partial(rest, now) if chunk.is_partial else cls(**now, **rest())
+        return cls(**now, **rest()) if source is None else cls.partial(rest, now, _OF_A_PIECE)
+
+    @override
+    def _rest(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if not isinstance(make, Moment):
+            return make()
+        message = make.message()
+        return {"response": message.content or "", "tool_calls": tool_selections(message), "raw": None}
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The fields first, then what every event does with dynamic data.
         self.settle()
         return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
+
+
+_OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}
 
 
 class AgentStreamStructuredOutput(Event):

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult, raw_of
+from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
-from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
-from batonflow.llms.closing import closed_after
+from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 
@@ -84,17 +84,9 @@ class FunctionAgent(BaseWorkflowAgent):
     ) -> ChatResponse:
         llm: Any = self.the_llm()
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
-        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
-        pieces = False
-        async with closed_after(chunks):
-            async for last in chunks:
-                # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless
-                # it settles calls.
-                silent = pieces and last.stop_reason is not None and not last.delta
-                if not silent or any(isinstance(block, ToolCallBlock) for block in last.message.blocks):
-                    ctx.write_event_to_stream(AgentStream.of(last, self.name, self._calls))
-                pieces = True
-        return last
+        finds_calls = getattr(llm, "get_tool_calls_from_response", None)
+        own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
+        return await streamed(ctx, chunks, self.name, self._calls if own else None)
 
     async def handle_tool_call_results(
         self,

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -14,7 +13,7 @@ from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.llms.usage import record_usage
 from batonflow.workflow_core.clock import current_source
 
-__all__ = ["fold", "incomplete"]
+__all__ = ["Moment", "fold", "incomplete"]
 
 # Arguments up to this many characters are tried at every piece that may be their last.
 _SHORT = 512
@@ -39,16 +38,16 @@ def incomplete(shown: bool, vendor: str | None, model: str | None) -> Incomplete
 class _Text:
     """A text that is arriving."""
 
-    __slots__ = ("_buffer", "length", "part")
+    __slots__ = ("_buffer", "_write", "length", "part")
 
     def __init__(self, part: int) -> None:
         self.part = part
         self.length = 0
         self._buffer = StringIO()
+        self._write = self._buffer.write
 
     def add(self, piece: str) -> None:
-        self._buffer.write(piece)
-        self.length += len(piece)
+        self.length += self._write(piece)
 
     def first(self, length: int) -> str:
         """The first ``length`` characters."""
@@ -120,15 +119,18 @@ class _Answer:
         self._parts: list[_Text | ContentBlock | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._number = 0
+        # The last part, where it is a text.
+        self._last: _Text | None = None
 
     def text(self, event: TextDelta) -> None:
-        last = self._parts[-1] if self._parts else None
-        if not isinstance(last, _Text) or last.part != event.part:
-            last = _Text(event.part)
+        last = self._last
+        if last is None or last.part != event.part:
+            last = self._last = _Text(event.part)
             self._parts.append(last)
         last.add(event.text)
 
     def block(self, block: ContentBlock) -> None:
+        self._last = None
         self._parts.append(block)
 
     def call(self, event: ToolCallDelta) -> None:
@@ -137,6 +139,7 @@ class _Answer:
         if call is None:
             # That it begins does not say that those before it are whole: some servers write several at a time.
             call = self._calls[event.index] = _Call()
+            self._last = None
             self._parts.append(call)
         call.add(event)
         call.settle(self._number, final=False)
@@ -151,11 +154,10 @@ class _Answer:
     def has_content(self) -> bool:
         return bool(self._parts)
 
-    def so_far(self) -> "partial[ChatMessage]":
-        """Makes the message as it is now, whenever it is called."""
-        last = self._parts[-1] if self._parts else None
-        length = last.length if isinstance(last, _Text) else 0
-        return partial(self.message, len(self._parts), length, self._number)
+    def so_far(self) -> "Moment":
+        """What the answer is now, however much comes later."""
+        last = self._last
+        return Moment(self, len(self._parts), 0 if last is None else last.length, self._number)
 
     def message(self, count: int | None = None, length: int | None = None, number: int | None = None) -> ChatMessage:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
@@ -177,6 +179,29 @@ class _Answer:
         return ChatMessage.model_construct(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=additional)
 
 
+class Moment:
+    """An answer at one moment of its stream; its message is made when somebody asks.
+
+    There is one for every piece, kept for as long as somebody holds the piece: so it is four references and no more.
+    """
+
+    __slots__ = ("_answer", "_count", "_length", "_number")
+
+    def __init__(self, answer: _Answer, count: int, length: int, number: int) -> None:
+        self._answer = answer
+        self._count = count
+        self._length = length
+        self._number = number
+
+    def message(self) -> ChatMessage:
+        """The answer as it was then."""
+        return self._answer.message(self._count, self._length, self._number)
+
+    def __call__(self) -> dict[str, Any]:
+        """What is left to make of a :class:`ChatResponse`."""
+        return {"message": self.message()}
+
+
 async def fold(
     events: AsyncGenerator[StreamEvent, None], *, vendor: str | None = None, model: str | None = None
 ) -> AsyncGenerator[ChatResponse, None]:
@@ -195,7 +220,8 @@ async def fold(
     answer = _Answer()
     async with aclosing(events):
         async for event in events:
-            delta, additional = "", dict[str, Any]()
+            delta = ""
+            additional: dict[str, Any] = {}
             match event:
                 case TextDelta():
                     answer.text(event)

@@ -281,7 +281,7 @@ class LLM(Predicting):
     ) -> ChatResponseAsyncGen:
         return self._native(messages, kwargs, watch)
 
-    async def _native(
+    def _native(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch | None = None
     ) -> ChatResponseAsyncGen:
         """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
@@ -289,11 +289,13 @@ class LLM(Predicting):
         events = self._stream(self._request(messages, kwargs))
         if watch is not None:
             events = _watched(events, watch)
-        if not _dispatcher.enabled:
-            async with aclosing(fold(events, vendor=self.class_name(), model=name)) as responses:
-                async for response in responses:
-                    yield response
-            return
+        responses = fold(events, vendor=self.class_name(), model=name)
+        # Every generator in between costs as much per piece as the rest of what is done with it.
+        return self._traced(responses, name, messages, kwargs) if _dispatcher.enabled else responses
+
+    async def _traced(
+        self, responses: ChatResponseAsyncGen, name: str, messages: Sequence[ChatMessage], kwargs: dict[str, Any]
+    ) -> ChatResponseAsyncGen:
         span_id = _dispatcher.open_span(f"{self.class_name()}.chat", instance=self, tags={"model": name})
         told = {name: value for name, value in kwargs.items() if name not in _MAY_HOLD_KEYS}
         start = LLMChatStartEvent(messages=list(messages), additional_kwargs=told, model_dict=self.to_payload())
@@ -301,7 +303,7 @@ class LLM(Predicting):
         _dispatcher.event(start)
         response: ChatResponse | None = None
         try:
-            async with aclosing(fold(events, vendor=self.class_name(), model=name)) as responses:
+            async with aclosing(responses):
                 async for response in responses:
                     yield response
         except GeneratorExit:
@@ -366,13 +368,18 @@ class LLM(Predicting):
             **kwargs: ``tools``, ``tool_choice``, ``parallel_tool_calls``, and the vendor's own options.
 
         Returns:
-            A generator of responses: each holds the answer so far and, in ``delta``, what is new. What goes wrong is
-            raised while iterating.
+            A generator of responses: each holds the answer so far and, in ``delta``, what is new. What goes wrong with
+            the model is raised while iterating.
+
+        Raises:
+            TypeError: ``messages`` is no list of messages, or something in ``tools`` is no tool.
 
         Example:
             >>> async for response in await llm.astream_chat([ChatMessage("Hello")]):
             ...     print(response.delta, end="")
         """
+        if self._origins["astream_chat"] == _NATIVE:
+            return self._native(messages, kwargs)
         return self._achunks("astream_chat", messages, kwargs)
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -497,12 +504,14 @@ def _conversation(messages: Any) -> list[ChatMessage]:
     if isinstance(messages, str | ChatMessage):
         raise TypeError(f"messages is a list of ChatMessage, not a {type(messages).__name__}: write [ChatMessage(...)]")
     conversation = list(cast("Iterable[Any]", messages))
+    if set(map(type, conversation)) <= {ChatMessage}:  # nearly always, and a long conversation is looked at every time
+        return conversation
     for number, one in enumerate(conversation):
         if not isinstance(one, ChatMessage):
             raise TypeError(
                 f"messages[{number}] is a {type(one).__name__}, not a ChatMessage: write ChatMessage(text, role=...)"
             )
-    return cast("list[ChatMessage]", conversation)
+    return conversation
 
 
 def _whole(response: ChatResponse) -> ChatResponse:

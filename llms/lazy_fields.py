@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from pydantic import BaseModel, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
+from typing_extensions import override
 
 __all__ = ["LazyFields"]
+
+_new, _put = object.__new__, object.__setattr__
 
 
 class LazyFields(BaseModel):
@@ -15,64 +18,79 @@ class LazyFields(BaseModel):
     such fields out until they are asked for by name, or the model is compared, copied, shown or written down.
     """
 
-    _make: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
-
     @classmethod
     def made(cls, **values: Any) -> Self:
         """A model of all its fields, unvalidated as they are of our own making."""
         return cls.partial(None, values)
 
     @classmethod
-    def partial(cls, make: Callable[[], dict[str, Any]] | None, values: dict[str, Any]) -> Self:
+    def partial(
+        cls, make: Callable[[], dict[str, Any]] | None, values: dict[str, Any], given: set[str] | None = None
+    ) -> Self:
         """A model with ``values``, unvalidated as they are of our own making; ``make()`` gives the rest, once.
 
         Args:
             make: Makes the fields that are not among ``values``; None when all are.
             values: All other fields by name; the dict is kept.
+            given: The names of ``values``, where many are made that have the same ones: a set that all of them share.
         """
-        made = cls.__new__(cls)
-        # What the constructor would do.
-        object.__setattr__(made, "__dict__", values)
-        object.__setattr__(made, "__pydantic_fields_set__", set(values))
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", {"_make": make})
+        made = _new(cls)
+        # What the constructor would do; but what makes the rest lies where private attributes would, which these models
+        # have none of: a dict for it alone would take as much memory as all the rest.
+        _put(made, "__dict__", values)
+        _put(made, "__pydantic_fields_set__", set(values) if given is None else given)
+        _put(made, "__pydantic_extra__", None)
+        _put(made, "__pydantic_private__", make)
         return made
 
     @property
     def is_partial(self) -> bool:
         """Whether there is something left to make."""
-        # Not through the attribute: pydantic looks for private ones last and slowest.
-        private = self.__pydantic_private__
-        return private is not None and private["_make"] is not None
+        return self.__pydantic_private__ is not None
+
+    @property
+    def source(self) -> Callable[[], dict[str, Any]] | None:
+        """What makes the fields that are left, None when there are none."""
+        return cast("Callable[[], dict[str, Any]] | None", self.__pydantic_private__)
 
     def settle(self) -> None:
         """Make what is left."""
-        private = self.__pydantic_private__
-        make = None if private is None else cast("Callable[[], dict[str, Any]] | None", private["_make"])
+        make = self.source
         if make is None:
             return
-        left = make()
+        left = self._rest(make)
         found: Mapping[str, Any] = {**self.__dict__, **left}
         # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
         # looks at the same moment would find nothing.
-        object.__setattr__(self, "__dict__", {name: found[name] for name in type(self).model_fields if name in found})
-        self.__pydantic_fields_set__.update(left)
-        self._make = None
+        _put(self, "__dict__", {name: found[name] for name in type(self).model_fields if name in found})
+        _put(self, "__pydantic_fields_set__", self.__pydantic_fields_set__ | left.keys())
+        _put(self, "__pydantic_private__", None)
+
+    def _rest(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The fields that ``make`` is there for; for subclasses that share it with another model."""
+        return make()
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name in type(self).model_fields and self.is_partial:
+            # Also for what is no field: private attributes are looked for next.
+            if self.is_partial:
                 self.settle()
-                return self.__dict__[name]
+                if name in self.__dict__:
+                    return self.__dict__[name]
             return super().__getattr__(name)
+
+        @override
+        def __setattr__(self, name: str, value: Any) -> None:
+            self.settle()
+            super().__setattr__(name, value)
 
     # Everything that reads the fields without asking for them by name.
 
     @model_serializer(mode="wrap")
     def _dump_settled(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         self.settle()
-        return cast("dict[str, Any]", handler(self))
+        return handler(self)
 
     def __eq__(self, other: object) -> bool:
         self.settle()

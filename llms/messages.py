@@ -147,10 +147,10 @@ class ChatResponse(LazyFields):
     request_id: str | None = None
 
     @classmethod
-    def piece(cls, message: Callable[[], ChatMessage], delta: str, raw: Any, additional_kwargs: dict[str, Any]) -> Self:
-        """A response in the middle of a stream; ``message()`` makes its message when somebody asks."""
+    def piece(cls, make: Callable[[], dict[str, Any]], delta: str, raw: Any, additional_kwargs: dict[str, Any]) -> Self:
+        """A response in the middle of a stream; ``make()["message"]`` is its message when somebody asks."""
         return cls.partial(
-            lambda: {"message": message()},
+            make,
             {
                 "raw": raw,
                 "delta": delta,
@@ -162,11 +162,15 @@ class ChatResponse(LazyFields):
                 "vendor": None,
                 "request_id": None,
             },
+            _OF_A_PIECE,
         )
 
     def __str__(self) -> str:
         return str(self.message)
 
+
+# All but the message.
+_OF_A_PIECE = set(ChatResponse.model_fields) - {"message"}
 
 ChatResponseGen = Generator[ChatResponse, None, None]
 ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]

@@ -5,7 +5,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
@@ -237,10 +237,7 @@ async def _said(turn: Any, request: ChatRequest) -> Any:
 
 def _with_one_id(events: Sequence[StreamEvent]) -> list[StreamEvent]:
     ids = [event.id for event in events if isinstance(event, ToolCallDelta) and event.id]
-    return [
-        event.model_copy(update={"id": ids[0]}) if isinstance(event, ToolCallDelta) and event.id else event
-        for event in events
-    ]
+    return [replace(event, id=ids[0]) if isinstance(event, ToolCallDelta) and event.id else event for event in events]
 
 
 def _malformed(events: Sequence[StreamEvent]) -> list[StreamEvent]:
@@ -250,7 +247,7 @@ def _malformed(events: Sequence[StreamEvent]) -> list[StreamEvent]:
         if not isinstance(event, ToolCallDelta) or event.index != 0:
             broken.append(event)
         elif event.name is not None:
-            broken.append(event.model_copy(update={"arguments": '{"broken": '}))
+            broken.append(replace(event, arguments='{"broken": '))
     return broken
 
 

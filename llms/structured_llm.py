@@ -127,7 +127,7 @@ class StructuredLLM(LLM):
                     yield _whole(piece)
                 else:
                     # Its text is written when somebody asks for it.
-                    yield ChatResponse.piece(lambda part=piece: _message(part), "", piece, {})
+                    yield ChatResponse.piece(lambda part=piece: {"message": _message(part)}, "", piece, {})
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -79,6 +79,6 @@ def test_what_is_no_field_is_missing_as_on_every_model(piece: Piece) -> None:
 
 def test_a_response_is_what_the_constructor_makes() -> None:
     message = ChatMessage("abc", role="assistant")
-    piece = ChatResponse.piece(lambda: message, "c", None, {})
+    piece = ChatResponse.piece(lambda: {"message": message}, "c", None, {})
     assert piece == ChatResponse(message=message, delta="c")
     assert ChatResponse.model_validate_json(piece.model_dump_json()) == piece

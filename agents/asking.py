@@ -1,0 +1,47 @@
+"""How agents listen to a model: every piece of its answer is streamed, the whole answer is given back."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from batonflow.agents.events import AgentStream
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms.closing import closed_after
+from batonflow.llms.tool_protocol import ToolSelection
+from batonflow.workflow_core import Context
+
+__all__ = ["streamed"]
+
+
+async def streamed(
+    ctx: Context[Any],
+    chunks: AsyncIterator[ChatResponse],
+    agent: str,
+    calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None,
+) -> ChatResponse:
+    """Stream the pieces of an answer as :class:`AgentStream` events and return the whole; an empty one without pieces.
+
+    Args:
+        ctx: The run's context, inside a step.
+        chunks: The pieces, as ``astream_chat`` gives them.
+        agent: Whose answer it is.
+        calls: Finds the tool calls that are whole so far; without, they are those of the message.
+    """
+    last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+    show, pieces = ctx.write_event_to_stream, list[str]()
+    async with closed_after(chunks):
+        async for last in chunks:
+            # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
+            # settles calls.
+            if last.stop_reason is not None and pieces and not last.delta and not _has_calls(last.message):
+                continue
+            show(AgentStream.of(last, agent, calls))
+            pieces.append(last.delta or "")
+    message = last.message
+    if not message.content and not _has_calls(message) and not message.additional_kwargs and any(pieces):
+        # Of models that give pieces only.
+        last.message = ChatMessage("".join(pieces), role=MessageRole.ASSISTANT)
+    return last
+
+
+def _has_calls(message: ChatMessage) -> bool:
+    return any(isinstance(block, ToolCallBlock) for block in message.blocks)
