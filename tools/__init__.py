@@ -1,4 +1,10 @@
-"""Tools: what models can call, how a function becomes one, and how a call is made for a model."""
+"""Tools: what models can call, how a function becomes one, and how a call is made for a model.
+
+What most programs do without is loaded when it is named.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools.base import (
@@ -18,16 +24,45 @@ from batonflow.tools.call import (
     needs_approval,
     run_tool,
 )
-from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError, ToolError
-from batonflow.tools.function import FunctionTool, ToolPolicy, tool
+from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError, ToolError, ToolTimeoutError
+from batonflow.tools.function import FunctionTool, tool
+from batonflow.tools.policy import ToolPolicy
 from batonflow.tools.schema import create_schema_from_function
+
+if TYPE_CHECKING:
+    from batonflow.tools.query_engine import QueryEngineTool, RetrieverTool
+    from batonflow.tools.retrieval import (
+        BaseNodePostprocessor,
+        BaseRetriever,
+        CustomQueryEngine,
+        Document,
+        MetadataMode,
+        NodeWithScore,
+        QueryBundle,
+        Response,
+        TextNode,
+    )
+    from batonflow.tools.spec import BaseToolSpec
+    from batonflow.tools.structured import get_function_tool
 
 __all__ = [
     "AsyncBaseTool",
+    "BaseNodePostprocessor",
+    "BaseRetriever",
     "BaseTool",
     "BaseToolAsyncAdapter",
+    "BaseToolSpec",
+    "CustomQueryEngine",
     "DefaultToolFnSchema",
+    "Document",
     "FunctionTool",
+    "MetadataMode",
+    "NodeWithScore",
+    "QueryBundle",
+    "QueryEngineTool",
+    "Response",
+    "RetrieverTool",
+    "TextNode",
     "ToolArgumentsError",
     "ToolDefinitionError",
     "ToolError",
@@ -35,13 +70,50 @@ __all__ = [
     "ToolOutput",
     "ToolPolicy",
     "ToolSelection",
+    "ToolTimeoutError",
     "acall_tool",
     "acall_tool_with_selection",
     "adapt_to_async_tool",
     "call_tool",
     "call_tool_with_selection",
     "create_schema_from_function",
+    "get_function_tool",
     "needs_approval",
     "run_tool",
     "tool",
 ]
+
+_LAZY = {
+    "BaseNodePostprocessor": "retrieval",
+    "BaseRetriever": "retrieval",
+    "BaseToolSpec": "spec",
+    "CustomQueryEngine": "retrieval",
+    "Document": "retrieval",
+    "MetadataMode": "retrieval",
+    "NodeWithScore": "retrieval",
+    "QueryBundle": "retrieval",
+    "QueryEngineTool": "query_engine",
+    "Response": "retrieval",
+    "RetrieverTool": "query_engine",
+    "TextNode": "retrieval",
+    "get_function_tool": "structured",
+}
+
+_NOT_OFFERED = {
+    "QueryPlanTool": "an agent plans its questions as it goes, from what the last one brought. Give it a "
+    "QueryEngineTool for each source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NOT_OFFERED:
+        raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
+    home = _LAZY.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

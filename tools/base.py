@@ -210,6 +210,11 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
         """That of the tool."""
         return self.base_tool.metadata
 
+    @property
+    def policy(self) -> Any:
+        """That of the tool, None if it has none."""
+        return getattr(self.base_tool, "policy", None)
+
     def call(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
         """Call the tool."""
         # Tools written for LlamaIndex take one value or several by name; their signature is their own.

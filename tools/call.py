@@ -1,19 +1,24 @@
 """Calling tools on behalf of a model: validate, run, and turn every failure into an output the model can read."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
-from batonflow.tools.errors import ToolArgumentsError
+from batonflow.tools.errors import ToolArgumentsError, ToolTimeoutError
 from batonflow.tools.function import FunctionTool
+from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
+from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
+from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 
 __all__ = [
     "acall_tool",
@@ -103,10 +108,13 @@ async def run_tool(
     ctx: Any = None,
     approved: bool = False,
     invalid_arguments: str | None = None,
+    idempotency_key: str | None = None,
+    report: Report | None = None,
 ) -> ToolOutput:
     """Validate a model's arguments, run the tool, and return its output; what it raises becomes an error output.
 
-    Control flow of the engine and cancellation pass through, as they are no ``Exception``.
+    The tool's policy says how long an attempt may take and whether another follows. Arguments that do not fit and a
+    missing approval are final. Control flow of the engine and cancellation pass through, as they are no ``Exception``.
 
     Args:
         tool: The tool.
@@ -114,6 +122,8 @@ async def run_tool(
         ctx: The workflow's Context, for functions that want it.
         approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
         invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
+        idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
+        report: Called on the event loop's thread with everything that a generator yields, at once.
 
     Example:
         >>> output = await run_tool(add, {"a": "2", "b": 40})
@@ -133,15 +143,13 @@ async def run_tool(
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
         return error_output(name, arguments, err)
-    given = dict(values)
-    if isinstance(target, FunctionTool) and target.ctx_param_name is not None and ctx is not None:
-        given[target.ctx_param_name] = ctx
+    call = _Call(target, values, ctx, report, idempotency_key)
     if not _dispatcher.enabled:
-        return await _run(target, given, values)
+        return await _run(call, values)
     span_id = _dispatcher.open_span(f"{name}.call", instance=tool)
     _dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:
-        output = await _run(target, given, values)
+        output = await _run(call, values)
     except BaseException as err:
         _dispatcher.fail_span(span_id, err, tool)
         raise
@@ -152,16 +160,89 @@ async def run_tool(
     return output
 
 
-async def _run(target: AsyncBaseTool, given: dict[str, Any], values: dict[str, Any]) -> ToolOutput:
+async def _run(call: "_Call", values: dict[str, Any]) -> ToolOutput:
     try:
-        return await cast("Any", target).acall(**given)
+        return await call.outcome()
     except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
-        return error_output(target.metadata.name or "", values, err)
+        return error_output(call.name, values, err)
+
+
+class _Call:
+    """A call whose arguments are checked, and the attempts it takes.
+
+    Args:
+        tool: What is called.
+        values: The model's arguments.
+        ctx: The workflow's Context.
+        report: Takes the progress of a generator.
+        key: The call's idempotency key.
+    """
+
+    def __init__(
+        self, tool: AsyncBaseTool, values: dict[str, Any], ctx: Any, report: Report | None, key: str | None
+    ) -> None:
+        self.name = tool.metadata.name or ""
+        self._tool = tool
+        self._values = values
+        self._filled_in = tool.filled_in(ctx, key) if isinstance(tool, FunctionTool) else {}
+        self._report = report
+        policy: Any = getattr(tool, "policy", None)
+        self._timeout: float | None = getattr(policy, "timeout", None)
+        self._retry: RetryPolicy | None = getattr(policy, "retry", None)
+        self._key = key
+
+    async def outcome(self) -> ToolOutput:
+        """The output of the first attempt that succeeds; raises what the last one raised."""
+        if self._retry is None:
+            return await self._attempt()
+        source = current_source()
+        started, failures = source.monotonic(), 0
+        # Calls that fail together should not all come again together.
+        seed = f"{self._key or source.token()}:{self.name}"
+        while True:
+            try:
+                return await self._attempt()
+            except ToolArgumentsError:
+                raise
+            except Exception as err:
+                failures += 1
+                delay = next_delay(self._retry, source.monotonic() - started, failures, err, f"{seed}:{failures}")
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def _attempt(self) -> ToolOutput:
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                output = await self._once()
+        except Exception as err:
+            if limit.expired():
+                raise self._too_late() from err
+            raise
+        if limit.expired():
+            raise self._too_late()
+        return output
+
+    async def _once(self) -> ToolOutput:
+        # A body may change what it is handed; the next attempt begins with what the model sent.
+        values = self._values if self._retry is None else deepcopy(self._values)
+        arguments = {**values, **self._filled_in}
+        if isinstance(self._tool, FunctionTool):
+            return await self._tool.acall_reporting(arguments, self._report)
+        return await cast("Any", self._tool).acall(**arguments)
+
+    def _too_late(self) -> ToolTimeoutError:
+        return ToolTimeoutError(
+            f"Tool {self.name!r} gave no result within {self._timeout:g} seconds and was given up. Whether what it had "
+            "begun takes effect is not known."
+        )
 
 
 def _positional(tool: BaseTool, arguments: Mapping[str, Any]) -> bool:
     """Whether the only argument goes by position: some tools name it differently from their schema."""
-    if len(arguments) != 1 or len(tool.metadata.get_parameters_dict()["properties"]) != 1:
+    # A schema without properties has no such key.
+    if len(arguments) != 1 or len(tool.metadata.get_parameters_dict().get("properties", {})) != 1:
         return False
     if not isinstance(tool, FunctionTool):
         return True

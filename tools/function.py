@@ -3,9 +3,8 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, overload
+from typing import Annotated, Any, cast, get_args, get_origin, is_typeddict, overload
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -13,7 +12,11 @@ from pydantic.fields import FieldInfo
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
+from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+from batonflow.tools.generators import Report, settled, settled_sync
+from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
 from batonflow.tools.schema import (
+    IDEMPOTENCY_KEY,
     Parameter,
     context_parameter,
     create_schema_from_function,
@@ -21,38 +24,29 @@ from batonflow.tools.schema import (
     parameters_of,
     validated_arguments,
 )
+from batonflow.workflow_core.retrying import RetryPolicy
 
-__all__ = ["FunctionTool", "ToolPolicy", "tool"]
+__all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
 
 Function = Callable[..., Any]
 AsyncFunction = Callable[..., Awaitable[Any]]
-Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
-
-
-@dataclass(frozen=True)
-class ToolPolicy:
-    """When a tool may run, and what an interrupted call means.
-
-    Args:
-        requires_approval: Whether a person must agree first, always or as a function of the arguments says.
-        approval_timeout: Seconds after which an unanswered request counts as denied.
-        idempotent: Whether running it twice does no harm.
-        on_unknown: What to do about a call of which nobody knows whether it happened: ask a person, run it again, or
-            tell the model that it failed.
-    """
-
-    requires_approval: Approval = False
-    approval_timeout: float | None = None
-    idempotent: bool = False
-    on_unknown: Literal["ask", "retry", "fail"] = "ask"
-
 
 _DEFAULT_POLICY = ToolPolicy()
+_PLAIN = {dict, list, Mapping}
 
 
 def _is_async(function: Function) -> bool:
     target = function.func if isinstance(function, partial) else function
     return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__)
+
+
+def _at_once(function: Function) -> AsyncFunction:
+    """An asynchronous generator's function: the call only makes the generator, and that needs no thread."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _in_thread(function: Function) -> AsyncFunction:
@@ -81,7 +75,7 @@ def _name_of(function: Function) -> str:
     return cast("str", getattr(target, "__name__", None) or type(target).__name__)
 
 
-def _text_of(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """The text of a document or node of a retrieval library, which all say it the same way; None for others."""
     get_content: Any = getattr(value, "get_content", None)
     return str(get_content()) if callable(get_content) else None
@@ -92,7 +86,7 @@ def _blocks(value: Any) -> list[Any]:
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
-    texts = [_text_of(one) for one in items]
+    texts = [text_of(one) for one in items]
     if None not in texts:
         return [TextBlock(text=cast("str", text)) for text in texts]
     return [TextBlock(text=str(cast("object", value)))]
@@ -115,6 +109,7 @@ class FunctionTool(AsyncBaseTool):
     Attributes:
         requires_context: Whether the function wants the workflow's Context.
         ctx_param_name: The parameter that takes it.
+        takes_idempotency_key: Whether the function wants a key that is the same for every attempt of a call.
 
     Raises:
         ValueError: Neither ``fn`` nor ``async_fn``, or no ``metadata``.
@@ -136,12 +131,13 @@ class FunctionTool(AsyncBaseTool):
         if metadata is None:
             raise ValueError("metadata must be provided")
         self._real_fn: Function = real
+        awaited = _at_once(async_fn) if inspect.isasyncgenfunction(async_fn) else async_fn
         if fn is None or _is_async(fn):
-            self._async_fn: AsyncFunction = async_fn or real
+            self._async_fn: AsyncFunction = awaited or real
             self._fn: Function = _synchronously(self._async_fn)
         else:
             self._fn = fn
-            self._async_fn = async_fn or _in_thread(fn)
+            self._async_fn = awaited or (_at_once(fn) if inspect.isasyncgenfunction(fn) else _in_thread(fn))
         self._metadata = metadata
         self._callback = callback or (None if async_callback is None else _synchronously(async_callback))
         self._async_callback = async_callback or (None if callback is None else _in_thread(callback))
@@ -151,6 +147,9 @@ class FunctionTool(AsyncBaseTool):
         self.ctx_param_name = context_parameter(self._parameters)
         self.requires_context = self.ctx_param_name is not None
         signature = inspect.signature(real)
+        self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
+        self._injected = {one.name for one in self._parameters if one.is_context or one.name == IDEMPOTENCY_KEY}
+        self._needed = [one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty]
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
         # A default written as Field(...) is no value; the value in it is.
@@ -255,11 +254,14 @@ class FunctionTool(AsyncBaseTool):
         if schema is None:
             return dict(arguments)
         passed_on = {}
+        declared = {field.alias or name for name, field in schema.model_fields.items()}
+        # What is filled in by others is not the model's to send.
+        refused = (self._injected | set(self.partial_params)) - declared
         if self._takes_any and schema.model_config.get("extra") != "allow":
-            known = {field.alias or name for name, field in schema.model_fields.items()}
+            known = declared | refused
             passed_on = {name: value for name, value in arguments.items() if name not in known}
             arguments = {name: value for name, value in arguments.items() if name in known}
-        values = validated_arguments(self._metadata.get_name(), schema, arguments)
+        values = validated_arguments(self._metadata.get_name(), schema, arguments, refused)
         if not self._own_schema:
             values = {name: self._as_annotated(name, value) for name, value in values.items()}
         return {**values, **passed_on}
@@ -267,14 +269,38 @@ class FunctionTool(AsyncBaseTool):
     def _as_annotated(self, name: str, value: Any) -> Any:
         """A value from a schema the user wrote: functions that take dicts get dicts, not the schema's models."""
         annotation = next((one.annotation for one in self._parameters if one.name == name), Any)
-        if annotation is Any or (get_origin(annotation) or annotation) in {dict, list, Mapping}:
+        if annotation is Any or is_typeddict(annotation) or (get_origin(annotation) or annotation) in _PLAIN:
             return _plain(value)
         return value
 
-    def _arguments(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def filled_in(self, ctx: Any = None, idempotency_key: str | None = None) -> dict[str, Any]:
+        """The arguments that the caller fills and not the model, as far as there is something to fill them with.
+
+        Args:
+            ctx: The workflow's Context.
+            idempotency_key: The same for every attempt of a call; one in ``partial_params`` comes before it.
+        """
+        found: dict[str, Any] = {}
+        if self.ctx_param_name is not None and ctx is not None:
+            found[self.ctx_param_name] = ctx
+        if self.takes_idempotency_key and idempotency_key is not None and IDEMPOTENCY_KEY not in self.partial_params:
+            found[IDEMPOTENCY_KEY] = idempotency_key
+        return found
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         arguments = {**self._field_defaults, **self.partial_params, **kwargs}
-        if self.ctx_param_name is not None and self.ctx_param_name not in arguments:
-            raise ValueError("Context is required for this tool")
+        missing = [one for one in self._needed if one not in arguments]
+        if missing and args:
+            by_position = inspect.signature(self._real_fn).bind_partial(*args).arguments
+            missing = [one for one in missing if one not in by_position]
+        if IDEMPOTENCY_KEY in missing:
+            raise ToolArgumentsError(
+                f"Tool {self._metadata.get_name()!r} needs an idempotency key, and an agent would give it one. By hand "
+                f"it is run_tool(tool, arguments, {IDEMPOTENCY_KEY}=...) or tool.call(..., {IDEMPOTENCY_KEY}=...); a "
+                "default of the parameter makes it optional"
+            )
+        if missing:
+            raise ToolArgumentsError("Context is required for this tool")
         return arguments
 
     def _split(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -290,7 +316,7 @@ class FunctionTool(AsyncBaseTool):
         return tuple(front), rest
 
     def _output(self, args: tuple[Any, ...], arguments: dict[str, Any], value: Any) -> ToolOutput:
-        shown = {name: one for name, one in arguments.items() if name != self.ctx_param_name}
+        shown = {name: one for name, one in arguments.items() if name not in self._injected}
         return ToolOutput(
             blocks=_blocks(value),
             tool_name=self._metadata.get_name(),
@@ -311,22 +337,40 @@ class FunctionTool(AsyncBaseTool):
         )
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Call the function with these arguments as they are; they are not validated.
+        """Call the function with these arguments as they are; they are not validated, and the policy plays no part.
 
         Raises:
-            ValueError: The function wants a Context and got none.
+            ToolArgumentsError: The function wants a Context or an idempotency key and got none. It is a ValueError.
         """
-        arguments = self._arguments(kwargs)
+        arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
-        value = self._fn(*front, **rest)
+        value = settled_sync(self._fn(*front, **rest))
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
         return output if self._callback is None else self._overridden(output, self._callback(value))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """The same asynchronously; a synchronous function runs in a thread."""
-        arguments = self._arguments(kwargs)
+        return await self._perform(args, kwargs, None)
+
+    async def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
+        """The same with arguments by name and the progress of a generator.
+
+        Args:
+            arguments: By name.
+            report: Called on the event loop's thread with everything the function yields, at once.
+
+        Example:
+            >>> await index.acall_reporting({"folder": "notes"}, print)
+        """
+        if type(self).acall is not FunctionTool.acall:
+            # A subclass with a way of its own to be called.
+            return await self.acall(**arguments)
+        return await self._perform((), dict(arguments), report)
+
+    async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
+        arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
-        value = await self._async_fn(*front, **rest)
+        value = await settled(await self._async_fn(*front, **rest), report)
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
         return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
 
@@ -353,10 +397,11 @@ def _metadata(
     name = name or _name_of(function)
     docstring = inspect.cleandoc(_docstring(function))
     parameters = parameters_of(function)
-    hidden = {one.name for one in parameters if one.is_context} | set(partial_params) | {"self"}
+    hidden = {one.name for one in parameters if one.is_context} | {"self", IDEMPOTENCY_KEY, *partial_params}
     if description is None:
         signature = inspect.signature(function)
-        shown = [_shown(one) for one in signature.parameters.values() if one.name not in hidden]
+        types = {one.name: one.annotation for one in parameters}
+        shown = [_shown(one, types.get(one.name)) for one in signature.parameters.values() if one.name not in hidden]
         description = f"{name}{_rendered(signature, shown)}\n{docstring}".strip()
     if fn_schema is None:
         fn_schema = create_schema_from_function(
@@ -365,12 +410,24 @@ def _metadata(
     return ToolMetadata(description=description, name=name, fn_schema=fn_schema, return_direct=return_direct)
 
 
-def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+class _Bare:
+    """An annotation written as text, shown without its quotes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip("'\"")
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _shown(parameter: inspect.Parameter, evaluated: Any) -> inspect.Parameter:
     """A parameter without what only the schema needs: defaults and annotations made of Field."""
     if isinstance(parameter.default, FieldInfo):
         parameter = parameter.replace(default=parameter.empty)
-    if get_origin(parameter.annotation) is Annotated:
-        parameter = parameter.replace(annotation=get_args(parameter.annotation)[0])
+    if get_origin(evaluated) is Annotated:
+        return parameter.replace(annotation=get_args(evaluated)[0])
+    if isinstance(parameter.annotation, str):
+        return parameter.replace(annotation=_Bare(parameter.annotation))
     return parameter
 
 
@@ -382,6 +439,8 @@ def _docstring(function: Function) -> str:
 
 
 def _rendered(signature: inspect.Signature, parameters: list[inspect.Parameter]) -> str:
+    if isinstance(signature.return_annotation, str):
+        signature = signature.replace(return_annotation=_Bare(signature.return_annotation))
     try:
         return str(signature.replace(parameters=parameters))
     except ValueError:
@@ -402,7 +461,11 @@ def tool(
     requires_approval: Approval = False,
     approval_timeout: float | None = None,
     idempotent: bool = False,
-    on_unknown: Literal["ask", "retry", "fail"] = "ask",
+    on_unknown: OnUnknown = "ask",
+    timeout: float | None = None,
+    retry: RetryPolicy | None = None,
+    max_calls: int | None = None,
+    max_result_chars: int | None = None,
 ) -> Callable[[Function], FunctionTool]: ...
 def tool(
     fn: Function | None = None,
@@ -416,7 +479,11 @@ def tool(
     requires_approval: Approval = False,
     approval_timeout: float | None = None,
     idempotent: bool = False,
-    on_unknown: Literal["ask", "retry", "fail"] = "ask",
+    on_unknown: OnUnknown = "ask",
+    timeout: float | None = None,
+    retry: RetryPolicy | None = None,
+    max_calls: int | None = None,
+    max_result_chars: int | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Decorator: make a tool of a function. With or without arguments.
 
@@ -431,9 +498,13 @@ def tool(
         approval_timeout: Seconds after which an unanswered request counts as denied.
         idempotent: Whether running it twice does no harm.
         on_unknown: What to do about a call of which nobody knows whether it happened.
+        timeout: Seconds one attempt may take; None for no limit.
+        retry: What to do when an attempt raises or takes too long; see ``batonflow.workflow_core.retry_policy``.
+        max_calls: How often it may run in one run of an agent; None for no limit.
+        max_result_chars: Characters of its result that a model is shown at once; None for all.
 
     Raises:
-        ToolDefinitionError: A parameter's type has no JSON form.
+        ToolDefinitionError: A parameter's type has no JSON form, or one of these values means nothing.
 
     Example:
         >>> @tool
@@ -441,9 +512,21 @@ def tool(
         ...     "Add two numbers."
         ...     return a + b
     """
-    policy = ToolPolicy(requires_approval, approval_timeout, idempotent, on_unknown)
 
     def make(function: Function) -> FunctionTool:
+        try:
+            policy = ToolPolicy(
+                requires_approval=requires_approval,
+                approval_timeout=approval_timeout,
+                idempotent=idempotent,
+                on_unknown=on_unknown,
+                timeout=timeout,
+                retry=retry,
+                max_calls=max_calls,
+                max_result_chars=max_result_chars,
+            )
+        except ToolDefinitionError as err:
+            raise ToolDefinitionError(f"tool {name or _name_of(function)!r}: {err}") from None
         return FunctionTool.from_defaults(
             function,
             name=name,

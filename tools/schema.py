@@ -1,5 +1,6 @@
 """From a function's signature to a model of its arguments, and back from a model's JSON to arguments."""
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,8 +16,10 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.llms._vendor import load
 from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+from batonflow.tools.typed_dicts import readable
 
 __all__ = [
+    "IDEMPOTENCY_KEY",
     "Parameter",
     "context_parameter",
     "create_schema_from_function",
@@ -25,9 +28,14 @@ __all__ = [
     "validated_arguments",
 ]
 
+IDEMPOTENCY_KEY = "idempotency_key"
+"""A parameter of this name takes a key that is the same for every attempt of a call; models do not see it."""
+
 _CONTEXT_HOME = "batonflow.workflow_core"
-_CONTEXT_TEXT = re.compile(r"(\w+\.)*Context(\[.*\])?")
-_DOCUMENTS_PARAMETERS = re.compile(r":param|@param|\bArg(ument)?s:|\bParam(eter)?s:|^\s*Parameters\s*$", re.MULTILINE)
+_DOCUMENTS_PARAMETERS = re.compile(
+    r"[:@](param|arg|key|kwarg)|\b(Arg(ument)?s|Param(eter)?s):|^\s*(\w+ )?(Arg(ument)?s|Param(eter)?s)\s*$",
+    re.MULTILINE,
+)
 _JAVADOC_PARAMETER = re.compile(r"@param\s+(\w+):?[ \t]+(.+)")
 _BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
 
@@ -76,7 +84,7 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
         # Imported for type checkers only, so it cannot be evaluated; its name is all there is.
-        return _CONTEXT_TEXT.fullmatch(annotation.strip().removesuffix("| None").strip()) is not None
+        return _says_context(annotation)
     origin = get_origin(annotation)
     if origin in {Union, UnionType, Annotated}:
         return any(_is_context(one) for one in get_args(annotation))
@@ -85,6 +93,31 @@ def _is_context(annotation: Any) -> bool:
     return isinstance(cls, type) and any(
         one.__name__ == "Context" and one.__module__.startswith(_CONTEXT_HOME) for one in cls.__mro__
     )
+
+
+def _says_context(text: str) -> bool:
+    """Whether an annotation that cannot be evaluated is ``Context``, bare, with a state, or one of a union."""
+    try:
+        return _is_named_context(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError:
+        return False
+
+
+def _is_named_context(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id="Context") | ast.Attribute(attr="Context"):
+            return True
+        case ast.Constant(value=str() as text):
+            return _says_context(text)
+        case ast.BinOp(left=left, right=right):
+            return _is_named_context(left) or _is_named_context(right)
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            if name == "Annotated":
+                return _is_named_context(parts[0])
+            return name == "Context" or (name in {"Optional", "Union"} and any(_is_named_context(one) for one in parts))
+        case _:
+            return False
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,7 +135,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     for one in inspect.signature(function).parameters.values():
         if one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD} or one.name == "self":
             continue
-        annotation = Any if one.annotation is one.empty else _evaluated(one.annotation, target)
+        annotation = Any if one.annotation is one.empty else readable(_evaluated(one.annotation, target))
         is_context = _is_context(annotation)
         if isinstance(annotation, str) and not is_context:
             annotation = Any
@@ -126,8 +159,9 @@ def parameter_docs(docstring: str) -> dict[str, str]:
         except parser.ParseError:
             params = []
         for one in params:
-            if one.description:
-                found.setdefault(one.arg_name.lstrip("*"), " ".join(one.description.split()))
+            # NumPy's form may describe several at once.
+            for name in one.arg_name.split(",") if one.description else ():
+                found.setdefault(name.strip().lstrip("*"), " ".join(one.description.split()))
         for name, text in _JAVADOC_PARAMETER.findall(docstring):
             found.setdefault(name, text.strip())
     for name, text in _BARE_PARAMETER.findall(docstring):
@@ -181,7 +215,7 @@ def create_schema_from_function(
 
     Args:
         name: Name of the model.
-        func: The function; a Context parameter is left out.
+        func: The function; the Context and ``idempotency_key`` are left out.
         additional_fields: More fields: ``(name, type)`` or ``(name, type, default)``.
         ignore_fields: Parameters to leave out.
         param_descriptions: Descriptions for parameters that have none of their own.
@@ -194,7 +228,8 @@ def create_schema_from_function(
         ['a', 'b']
     """
     docs = param_descriptions or {}
-    shown = [one for one in parameters_of(func) if not one.is_context and one.name not in (ignore_fields or ())]
+    hidden = {IDEMPOTENCY_KEY, *(ignore_fields or ())}
+    shown = [one for one in parameters_of(func) if not one.is_context and one.name not in hidden]
     fields: dict[str, Any] = {_field_name(one.name): _field(one, docs.get(one.name)) for one in shown}
     for extra in additional_fields or ():
         if len(extra) not in {2, 3}:
@@ -232,13 +267,16 @@ def _has_json_form(parameter: Parameter) -> bool:
     return True
 
 
-def validated_arguments(tool_name: str, schema: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def validated_arguments(
+    tool_name: str, schema: type[BaseModel], arguments: Mapping[str, Any], refused: Collection[str] = ()
+) -> dict[str, Any]:
     """``arguments`` checked and converted by ``schema``: ``"7"`` for an int becomes 7, a dict for a model that model.
 
     Args:
         tool_name: For the message.
         schema: Model of the arguments.
         arguments: What the model sent, by name.
+        refused: Names that are none of the model's, also where the schema allows any.
 
     Returns:
         The given arguments only, so that the function's own defaults hold.
@@ -247,10 +285,10 @@ def validated_arguments(tool_name: str, schema: type[BaseModel], arguments: Mapp
         ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
     """
     names = {field.alias or name: name for name, field in schema.model_fields.items()}
-    problems: list[str] = []
-    if schema.model_config.get("extra") != "allow":
-        known = ", ".join(names) or "none"
-        problems += [f"{one}: no such argument (known: {known})" for one in arguments if one not in names]
+    known = ", ".join(names) or "none"
+    takes_any = schema.model_config.get("extra") == "allow"
+    unknown = [one for one in arguments if one in refused or not (takes_any or one in names)]
+    problems = [f"{one}: no such argument (known: {known})" for one in unknown]
     try:
         checked = _checked(schema, dict(arguments))
     except ValidationError as err:

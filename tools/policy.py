@@ -1,0 +1,83 @@
+"""ToolPolicy: when a tool may run, for how long, how often, and what an interrupted call means."""
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from batonflow.tools.errors import ToolDefinitionError
+from batonflow.workflow_core.retrying import RetryPolicy
+
+__all__ = ["Approval", "OnUnknown", "ToolPolicy"]
+
+Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
+OnUnknown = Literal["ask", "retry", "fail"]
+
+
+@dataclass(frozen=True)
+class ToolPolicy:
+    """When a tool may run, for how long, how often, and what an interrupted call means.
+
+    Args:
+        requires_approval: Whether a person must agree first, always or as a function of the arguments says.
+        approval_timeout: Seconds after which an unanswered request counts as denied.
+        idempotent: Whether running it twice does no harm.
+        on_unknown: What to do about a call of which nobody knows whether it happened: ask a person, run it again, or
+            tell the model that it failed.
+        timeout: Seconds one attempt may take; None for no limit.
+        retry: What to do when an attempt raises or takes too long; see ``batonflow.workflow_core.retry_policy``.
+        max_calls: How often it may run in one run of an agent; None for no limit.
+        max_result_chars: Characters of its result that a model is shown at once; None for all.
+
+    Raises:
+        ToolDefinitionError: A value means nothing; the text names the field and the remedy.
+
+    Example:
+        >>> policy = ToolPolicy(timeout=10, retry=retry_policy(wait=wait_exponential(), stop=stop_after_attempt(3)))
+        >>> FunctionTool.from_defaults(fetch, policy=policy)
+    """
+
+    requires_approval: Approval = False
+    approval_timeout: float | None = None
+    idempotent: bool = False
+    on_unknown: OnUnknown = "ask"
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+    max_calls: int | None = None
+    max_result_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        # What arrives here may have been written without a type checker.
+        given: dict[str, Any] = vars(self)
+        if not isinstance(given["requires_approval"], bool) and not callable(given["requires_approval"]):
+            _refuse("requires_approval", given, "True, False, or a function of the arguments that says which")
+        if not isinstance(given["idempotent"], bool):
+            _refuse("idempotent", given, "True or False")
+        if given["on_unknown"] not in {"ask", "retry", "fail"}:
+            _refuse("on_unknown", given, "'ask', 'retry' or 'fail'")
+        for name in ("timeout", "approval_timeout"):
+            if not _is_duration(given[name]):
+                _refuse(name, given, "a number of seconds greater than 0; leave it out for no limit")
+        for name in ("max_calls", "max_result_chars"):
+            if not _is_count(given[name]):
+                _refuse(name, given, "a whole number from 1 on; leave it out for no limit")
+        if not _is_retry(given["retry"]):
+            _refuse("retry", given, "a retry policy, as in retry_policy(stop=stop_after_attempt(3))")
+
+
+def _refuse(name: str, given: dict[str, Any], remedy: str) -> None:
+    raise ToolDefinitionError(f"{name}={given[name]!r} means nothing. Give {remedy}")
+
+
+def _is_duration(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
+def _is_retry(value: Any) -> bool:
+    return value is None or (isinstance(value, RetryPolicy) and not isinstance(value, type))

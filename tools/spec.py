@@ -1,0 +1,70 @@
+"""BaseToolSpec: the methods of an object as tools."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from batonflow.tools.base import ToolMetadata
+from batonflow.tools.errors import ToolDefinitionError
+from batonflow.tools.function import FunctionTool
+
+__all__ = ["BaseToolSpec", "SpecFunction"]
+
+SpecFunction = str | tuple[str, str]
+
+
+class BaseToolSpec:
+    """Methods that belong together, and share what the object holds, as tools.
+
+    Attributes:
+        spec_functions: Names of the methods, or pairs of a synchronous and an asynchronous one that do the same.
+
+    Example:
+        >>> class Mail(BaseToolSpec):
+        ...     spec_functions = ["send", ("read", "aread")]
+        >>> agent = FunctionAgent(llm=llm, tools=Mail(account).to_tool_list())
+    """
+
+    spec_functions: ClassVar[Sequence[SpecFunction]] = ()
+
+    def to_tool_list(
+        self,
+        spec_functions: Sequence[SpecFunction] | None = None,
+        func_to_metadata_mapping: Mapping[str, ToolMetadata] | None = None,
+    ) -> list[FunctionTool]:
+        """A tool of every method.
+
+        Args:
+            spec_functions: Other methods than those of the class.
+            func_to_metadata_mapping: What the model reads, by name of the method, in place of what comes from it.
+
+        Raises:
+            ToolDefinitionError: A method does not exist, or a parameter's type has no JSON form.
+            ValueError: An entry is neither a name nor a pair of names.
+        """
+        metadata = func_to_metadata_mapping or {}
+        return [self._tool(one, metadata) for one in spec_functions or self.spec_functions]
+
+    def _tool(self, entry: Any, metadata: Mapping[str, ToolMetadata]) -> FunctionTool:
+        names: tuple[Any, ...] = entry if isinstance(entry, tuple) else (entry,)
+        if len(names) not in {1, 2} or not all(isinstance(one, str) for one in names):
+            raise ValueError(
+                "spec_functions must be of type: List[Union[str, Tuple[str, str]]]. "
+                f"{type(self).__name__} has {entry!r} among them"
+            )
+        methods = [self._method(name) for name in names]
+        given = next((metadata[name] for name in names if name in metadata), None)
+        if len(methods) == 2:
+            return FunctionTool.from_defaults(methods[0], async_fn=methods[1], tool_metadata=given)
+        if inspect.iscoroutinefunction(methods[0]):
+            return FunctionTool.from_defaults(async_fn=methods[0], tool_metadata=given)
+        return FunctionTool.from_defaults(methods[0], tool_metadata=given)
+
+    def _method(self, name: str) -> Any:
+        method = getattr(self, name, None)
+        if not callable(method):
+            raise ToolDefinitionError(
+                f"spec_functions of {type(self).__name__} name {name!r}, which is no method of it. Write it, or take "
+                "the name out"
+            )
+        return method
