@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import BaseChatStore
 from batonflow.agents.memory.components import opened
 from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
 from batonflow.agents.memory.tokens import Tokenizer
-from batonflow.agents.memory.turns import cuts, first_shown
+from batonflow.agents.memory.window import Window
 from batonflow.llms import LLM, ChatMessage
 
 __all__ = ["ChatMemoryBuffer"]
@@ -45,6 +45,8 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
 
     token_limit: int = Field(default=DEFAULT_TOKEN_LIMIT, ge=1)
     token_flush_size: int | None = Field(default=None, ge=1)
+
+    _window: Window = PrivateAttr(default_factory=Window)
 
     @override
     @classmethod
@@ -105,4 +107,4 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         if taken > self.token_limit:
             raise ValueError(f"Initial token count exceeds token limit: {taken} of {self.token_limit} tokens are taken")
         flush = self.token_flush_size or self.token_limit // FLUSHED_SHARE
-        return messages[first_shown(self._tokens(messages), cuts(messages), self.token_limit - taken, flush) :]
+        return messages[self._window.start(messages, self._size, self.token_limit - taken, flush) :]

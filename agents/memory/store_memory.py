@@ -40,8 +40,8 @@ class BaseChatStoreMemory(BaseMemory):
     def _dump_store(self, chat_store: BaseChatStore) -> dict[str, Any]:
         return dumped(chat_store, chat_store.dump(self.chat_store_key))
 
-    def _tokens(self, messages: Sequence[ChatMessage]) -> list[int]:
-        return [count_tokens(message, self.tokenizer_fn) for message in messages]
+    def _size(self, message: ChatMessage) -> int:
+        return count_tokens(message, self.tokenizer_fn)
 
     @override
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:

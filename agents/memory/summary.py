@@ -166,7 +166,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
             messages = await self.aget_all()
             if len(messages) < self.hidden:  # somebody else has emptied the store
                 self._forget()
-            tokens = self._tokens(messages)
+            tokens = [self._size(message) for message in messages]
             await self._make_room(messages, tokens, self.token_limit - taken)
             summary = [] if self.summary is None else [ChatMessage(self.summary, role=MessageRole.SYSTEM)]
             self._token_count = taken + sum(tokens[self.hidden :]) + self._size_of_summary()

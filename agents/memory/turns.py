@@ -7,7 +7,19 @@ from typing import Any, cast
 
 from batonflow.llms import ChatMessage, MessageRole, ToolCallBlock
 
-__all__ = ["cuts", "first_shown", "next_start", "without_orphans"]
+__all__ = [
+    "PRELUDE",
+    "call_ids",
+    "calls_of_results",
+    "cuts",
+    "first_shown",
+    "next_start",
+    "result_id",
+    "without_orphans",
+]
+
+PRELUDE = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
+"""Who speaks before a user does, and belongs to what the user says then."""
 
 
 def cuts(messages: Sequence[ChatMessage]) -> list[int]:
@@ -17,12 +29,12 @@ def cuts(messages: Sequence[ChatMessage]) -> list[int]:
     position belongs to a call before it. Position 0 is not among them: nothing is cut there.
     """
     found: list[int] = []
-    calls = _calls_of_results(messages)
+    calls = calls_of_results(messages)
     earliest_call, user_speaks = len(messages), False
     for position in range(len(messages) - 1, 0, -1):
         earliest_call = min(earliest_call, calls.get(position, earliest_call))
         role = messages[position].role
-        if role not in (MessageRole.SYSTEM, MessageRole.DEVELOPER):
+        if role not in PRELUDE:
             user_speaks = role == MessageRole.USER
         if user_speaks and earliest_call >= position:
             found.append(position)
@@ -75,29 +87,31 @@ def first_shown(tokens: Sequence[int], at: Sequence[int], room: int, flush: int)
 
 def without_orphans(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The messages without results of calls that are not among those before them."""
-    calls = _calls_of_results(messages)
-    return [one for position, one in enumerate(messages) if _result_id(one) is None or position in calls]
+    calls = calls_of_results(messages)
+    return [one for position, one in enumerate(messages) if result_id(one) is None or position in calls]
 
 
-def _calls_of_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
+def calls_of_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
     """For the position of each tool's result, the position of the newest call before it that has its id."""
     asked: dict[str, int] = {}
     found: dict[int, int] = {}
     for position, message in enumerate(messages):
-        result = _result_id(message)
+        result = result_id(message)
         if result is not None and result in asked:
             found[position] = asked[result]
-        for call in _call_ids(message):
+        for call in call_ids(message):
             asked[call] = position
     return found
 
 
-def _result_id(message: ChatMessage) -> str | None:
+def result_id(message: ChatMessage) -> str | None:
+    """The id of the call that the message is the result of, None when it is no result."""
     found = message.additional_kwargs.get("tool_call_id")
     return None if found is None else str(found)
 
 
-def _call_ids(message: ChatMessage) -> list[str]:
+def call_ids(message: ChatMessage) -> list[str]:
+    """The ids of the calls that the message asks for."""
     found = [block.tool_call_id for block in message.blocks if isinstance(block, ToolCallBlock)]
     calls = message.additional_kwargs.get("tool_calls")
     for call in cast("list[Any]", calls) if isinstance(calls, list) else ():
