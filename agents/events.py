@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
-
 from typing_extensions import override
 
 from batonflow.llms import ChatMessage, ChatResponse, Usage
-from batonflow.llms.answer import Moment
+from batonflow.llms.answer import Answer
 from batonflow.llms.lazy_fields import LazyFields
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
@@ -113,7 +112,6 @@ class AgentStream(LazyFields, Event):
             agent: Whose answer it is.
             calls: Finds the tool calls that are whole so far; without, they are those of the message.
         """
-
         piece = chunk.__dict__
         now: dict[str, Any] = {
             "delta": piece["delta"] or "",
@@ -121,10 +119,11 @@ class AgentStream(LazyFields, Event):
             "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
         }
         source = chunk.source
-        if calls is None and type(source) is Moment and piece["raw"] is None:
+        if calls is None and type(source) is Answer and piece["raw"] is None:
+            now["_mark"] = piece["_mark"]
             return cls.partial(source, now, _OF_A_PIECE)
 
-        def rest() -> dict[str, Any]:
+        def rest(_: Any = None) -> dict[str, Any]:
             found = tool_selections(chunk.message) if calls is None else calls(chunk)
             return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
@@ -132,10 +131,10 @@ class AgentStream(LazyFields, Event):
         return cls(**now, **rest()) if source is None else cls.partial(rest, now, _OF_A_PIECE)
 
     @override
-    def _rest(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        if not isinstance(make, Moment):
-            return make()
-        message = make.message()
+    def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
+        if not isinstance(make, Answer):
+            return make(mark)
+        message = make.at(mark)
         return {"response": message.content or "", "tool_calls": tool_selections(message), "raw": None}
 
     @model_serializer(mode="wrap")

@@ -13,12 +13,14 @@ from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.llms.usage import record_usage
 from batonflow.workflow_core.clock import current_source
 
-__all__ = ["Moment", "fold", "incomplete"]
+__all__ = ["Answer", "fold", "incomplete"]
 
 # Arguments up to this many characters are tried at every piece that may be their last.
 _SHORT = 512
 # How often balanced braces may have been no end before they are taken for a matter of the strings inside.
 _TRUST = 8
+# Answers are shorter than that, by characters, parts and pieces of calls.
+_BITS = 40
 
 
 def incomplete(shown: bool, vendor: str | None, model: str | None) -> IncompleteResponseError:
@@ -109,7 +111,7 @@ class _Call:
         )
 
 
-class _Answer:
+class Answer:
     """The answer so far. Blocks keep the order in which they began.
 
     It only grows, so that what it was after any event can be told later from a few numbers.
@@ -123,6 +125,7 @@ class _Answer:
         self._last: _Text | None = None
 
     def text(self, event: TextDelta) -> None:
+        """A piece of text has arrived."""
         last = self._last
         if last is None or last.part != event.part:
             last = self._last = _Text(event.part)
@@ -130,10 +133,12 @@ class _Answer:
         last.add(event.text)
 
     def block(self, block: ContentBlock) -> None:
+        """A block has arrived whole."""
         self._last = None
         self._parts.append(block)
 
     def call(self, event: ToolCallDelta) -> None:
+        """A piece of a call has arrived."""
         self._number += 1
         call = self._calls.get(event.index)
         if call is None:
@@ -152,24 +157,39 @@ class _Answer:
             call.settle(self._number, final=True)
 
     def has_content(self) -> bool:
+        """Whether anything has arrived."""
         return bool(self._parts)
 
-    def so_far(self) -> "Moment":
-        """What the answer is now, however much comes later."""
+    def mark(self) -> int:
+        """Tells :meth:`at` what the answer is now, however much comes later."""
+        # One number, as there is one for every piece for as long as somebody holds the piece.
         last = self._last
-        return Moment(self, len(self._parts), 0 if last is None else last.length, self._number)
+        return (self._number << _BITS | len(self._parts)) << _BITS | (0 if last is None else last.length)
 
-    def message(self, count: int | None = None, length: int | None = None, number: int | None = None) -> ChatMessage:
+    def at(self, mark: int) -> ChatMessage:
+        """The message as it was when :meth:`mark` gave ``mark``."""
+        rest, length = divmod(mark, 1 << _BITS)
+        number, count = divmod(rest, 1 << _BITS)
+        return self._message(count, length, number)
+
+    def __call__(self, mark: int) -> dict[str, Any]:
+        """What is left to make of a :class:`ChatResponse`."""
+        return {"message": self.at(mark)}
+
+    def whole(self) -> ChatMessage:
+        """The message of everything so far."""
+        return self.at(self.mark())
+
+    def _message(self, count: int, length: int, number: int) -> ChatMessage:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
         parts = self._parts[:count]
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
-                whole = length is None or position < len(parts)
-                blocks.append(TextBlock(text=part.first(part.length if whole or length is None else length)))
+                blocks.append(TextBlock(text=part.first(part.length if position < len(parts) else length)))
             elif isinstance(part, _Call):
-                if part.block is not None and (number is None or part.settled_at <= number):
+                if part.block is not None and part.settled_at <= number:
                     blocks.append(part.block)
                     if part.extra:
                         additional.setdefault("tool_call_extras", {})[part.block.tool_call_id] = part.extra
@@ -177,29 +197,6 @@ class _Answer:
                 blocks.append(part)
         # The pieces are of our own making and need no second validation.
         return ChatMessage.model_construct(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=additional)
-
-
-class Moment:
-    """An answer at one moment of its stream; its message is made when somebody asks.
-
-    There is one for every piece, kept for as long as somebody holds the piece: so it is four references and no more.
-    """
-
-    __slots__ = ("_answer", "_count", "_length", "_number")
-
-    def __init__(self, answer: _Answer, count: int, length: int, number: int) -> None:
-        self._answer = answer
-        self._count = count
-        self._length = length
-        self._number = number
-
-    def message(self) -> ChatMessage:
-        """The answer as it was then."""
-        return self._answer.message(self._count, self._length, self._number)
-
-    def __call__(self) -> dict[str, Any]:
-        """What is left to make of a :class:`ChatResponse`."""
-        return {"message": self.message()}
 
 
 async def fold(
@@ -217,7 +214,7 @@ async def fold(
     Raises:
         IncompleteResponseError: The events end without :class:`Finish`.
     """
-    answer = _Answer()
+    answer = Answer()
     async with aclosing(events):
         async for event in events:
             delta = ""
@@ -240,12 +237,12 @@ async def fold(
                         record_usage(event.usage, event.model or model or "unknown")
                     yield _last(answer, event, model)
                     return
-            yield ChatResponse.piece(answer.so_far(), delta, event.raw, additional)
+            yield ChatResponse.piece(answer, delta, event.raw, additional, answer.mark())
     raise incomplete(answer.has_content(), vendor, model)
 
 
-def _last(answer: _Answer, finish: Finish, model: str | None) -> ChatResponse:
-    message = answer.message()
+def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
+    message = answer.whole()
     message.additional_kwargs.update(finish.message_kwargs)
     return ChatResponse.made(
         message=message,

@@ -15,7 +15,7 @@ class LazyFields(BaseModel):
     """A model of which a stream makes one for every piece, and most readers look at few fields.
 
     Writing out the text so far for each piece would take time with the square of its length; :meth:`partial` leaves
-    such fields out until they are asked for by name, or the model is compared, copied, shown or written down.
+    such fields out until they are asked for by name, or the model is compared, copied, shown, changed or written down.
     """
 
     @classmethod
@@ -25,18 +25,19 @@ class LazyFields(BaseModel):
 
     @classmethod
     def partial(
-        cls, make: Callable[[], dict[str, Any]] | None, values: dict[str, Any], given: set[str] | None = None
+        cls, make: Callable[[Any], dict[str, Any]] | None, values: dict[str, Any], given: set[str] | None = None
     ) -> Self:
-        """A model with ``values``, unvalidated as they are of our own making; ``make()`` gives the rest, once.
+        """A model with ``values``, unvalidated as they are of our own making; ``make(mark)`` gives the rest, once.
 
         Args:
             make: Makes the fields that are not among ``values``; None when all are.
-            values: All other fields by name; the dict is kept.
+            values: All other fields by name, and under ``"_mark"`` what ``make`` is called with, None without. The dict
+                is kept.
             given: The names of ``values``, where many are made that have the same ones: a set that all of them share.
         """
         made = _new(cls)
         # What the constructor would do; but what makes the rest lies where private attributes would, which these models
-        # have none of: a dict for it alone would take as much memory as all the rest.
+        # have none of. A stream holds thousands of these: each object that the collector need not look at counts.
         _put(made, "__dict__", values)
         _put(made, "__pydantic_fields_set__", set(values) if given is None else given)
         _put(made, "__pydantic_extra__", None)
@@ -49,26 +50,26 @@ class LazyFields(BaseModel):
         return self.__pydantic_private__ is not None
 
     @property
-    def source(self) -> Callable[[], dict[str, Any]] | None:
+    def source(self) -> Callable[[Any], dict[str, Any]] | None:
         """What makes the fields that are left, None when there are none."""
-        return cast("Callable[[], dict[str, Any]] | None", self.__pydantic_private__)
+        return cast("Callable[[Any], dict[str, Any]] | None", self.__pydantic_private__)
 
     def settle(self) -> None:
         """Make what is left."""
         make = self.source
         if make is None:
             return
-        left = self._rest(make)
+        left = self._rest(make, self.__dict__.get("_mark"))
         found: Mapping[str, Any] = {**self.__dict__, **left}
         # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
         # looks at the same moment would find nothing.
         _put(self, "__dict__", {name: found[name] for name in type(self).model_fields if name in found})
-        _put(self, "__pydantic_fields_set__", self.__pydantic_fields_set__ | left.keys())
+        _put(self, "__pydantic_fields_set__", (self.__pydantic_fields_set__ | left.keys()) - {"_mark"})
         _put(self, "__pydantic_private__", None)
 
-    def _rest(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The fields that ``make`` is there for; for subclasses that share it with another model."""
-        return make()
+    def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
+        """The fields that are left; for subclasses that share ``make`` with another model."""
+        return make(mark)
 
     if not TYPE_CHECKING:
 

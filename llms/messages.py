@@ -147,8 +147,15 @@ class ChatResponse(LazyFields):
     request_id: str | None = None
 
     @classmethod
-    def piece(cls, make: Callable[[], dict[str, Any]], delta: str, raw: Any, additional_kwargs: dict[str, Any]) -> Self:
-        """A response in the middle of a stream; ``make()["message"]`` is its message when somebody asks."""
+    def piece(
+        cls,
+        make: Callable[[Any], dict[str, Any]],
+        delta: str,
+        raw: Any,
+        additional_kwargs: dict[str, Any],
+        mark: Any = None,
+    ) -> Self:
+        """A response in the middle of a stream; ``make(mark)["message"]`` is its message when somebody asks."""
         return cls.partial(
             make,
             {
@@ -161,6 +168,7 @@ class ChatResponse(LazyFields):
                 "model": None,
                 "vendor": None,
                 "request_id": None,
+                "_mark": mark,
             },
             _OF_A_PIECE,
         )

@@ -127,7 +127,7 @@ class StructuredLLM(LLM):
                     yield _whole(piece)
                 else:
                     # Its text is written when somebody asks for it.
-                    yield ChatResponse.piece(lambda part=piece: {"message": _message(part)}, "", piece, {})
+                    yield ChatResponse.piece(_rest, "", piece, {}, piece)
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
@@ -150,6 +150,10 @@ def _whole(outcome: Outcome[Any]) -> ChatResponse:
 def _message(output: BaseModel) -> ChatMessage:
     text = output.model_dump_json(exclude_unset=isinstance(output, PartialModel))
     return ChatMessage(text, role=MessageRole.ASSISTANT)
+
+
+def _rest(output: BaseModel) -> dict[str, Any]:
+    return {"message": _message(output)}
 
 
 def messages_to_xml_format(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

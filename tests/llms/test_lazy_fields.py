@@ -34,11 +34,11 @@ def made() -> list[int]:
 
 @pytest.fixture
 def piece(made: list[int]) -> Piece:
-    def rest() -> dict[str, Any]:
-        made.append(1)
+    def rest(mark: int) -> dict[str, Any]:
+        made.append(mark)
         return {"text": "abc", "length": 3}
 
-    return Piece.partial(rest, {"delta": "c"})
+    return Piece.partial(rest, {"delta": "c", "_mark": 1})
 
 
 def test_what_is_there_is_read_without_making_the_rest(piece: Piece, made: list[int]) -> None:
@@ -79,6 +79,6 @@ def test_what_is_no_field_is_missing_as_on_every_model(piece: Piece) -> None:
 
 def test_a_response_is_what_the_constructor_makes() -> None:
     message = ChatMessage("abc", role="assistant")
-    piece = ChatResponse.piece(lambda: {"message": message}, "c", None, {})
+    piece = ChatResponse.piece(lambda _: {"message": message}, "c", None, {})
     assert piece == ChatResponse(message=message, delta="c")
     assert ChatResponse.model_validate_json(piece.model_dump_json()) == piece
