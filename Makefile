@@ -25,7 +25,7 @@ help: ## say what there is
 	@echo
 	@echo "PYTHON=python3.12 VENV=.venv-3.12 runs a target on another Python; ARGS='...' is passed on."
 
-demo: $(VENV)/.run ## an agent calls two tools, offline, in seconds
+demo: $(VENV)/.run ## a team calls tools, hands over, and asks you before it publishes; offline
 	$(call say,the demo)
 	$(PY) examples/demo.py $(ARGS)
 

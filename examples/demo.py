@@ -1,89 +1,147 @@
-"""A FunctionAgent at work: it streams, calls two real tools, meets a failing one, and answers. Run it with `make demo`.
+"""A team at work: one agent finds facts, another writes, and nothing is published before you agree (`make demo`).
 
-Without a key it uses a scripted model, whose answers are written below; everything else is real: the tools, the
-agent's loop, the events. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that speak
-OpenAI's protocol) it asks that model instead.
+Without a key the agents have scripted models, whose answers are written below; everything else is real: the tools, the
+files, the loop, the approval. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that
+speak OpenAI's protocol) they ask that model instead.
 """
 
 import asyncio
-import csv
+import signal
+import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from models import model_or
 
-from batonflow import FunctionAgent
-from batonflow.agents import AgentOutput, AgentStream, ToolCall, ToolCallResult
-from batonflow.llms import LLM, ScriptedLLM, tool_call
+from batonflow import AgentWorkflow, FunctionAgent, ToolCall, ToolCallResult, WorkflowCancelledByUser, tool
+from batonflow.agents import AgentHandler, AgentStream, ApprovalRequired
+from batonflow.llms import ScriptedLLM, tool_call
 
-TIDES = [("06:12", 5.4), ("12:27", 0.9), ("18:41", 5.7)]
-TASK = "Read tides.csv and tell me how much the water rises between noon and evening."
-
-
-def file_reader(folder: Path) -> Callable[[str], str]:
-    """A tool that reads files of one folder and of no other."""
-
-    def read_file(name: str) -> str:
-        """Read a text file.
-
-        Args:
-            name: The file's name, without folders.
-        """
-        path = folder / Path(name).name
-        if not path.exists():
-            raise FileNotFoundError(
-                f"there is no {name}; there is {', '.join(sorted(p.name for p in folder.iterdir()))}"
-            )
-        return path.read_text()
-
-    return read_file
+NOTES = {
+    "moon": "The moon goes round the earth in 27 days and 8 hours.",
+    "tides": "The moon pulls the sea towards it. High water comes twice a day, every 12 hours and 25 minutes.",
+}
+TASK = "Write two sentences about tides from our notes, and publish them."
 
 
-def subtract(a: float, b: float) -> float:
-    """Subtract b from a."""
-    return round(a - b, 3)
+def make_team(folder: Path) -> AgentWorkflow:
+    """A researcher, who reads the notes of a folder, and a writer, who publishes there."""
 
+    def search(topic: str) -> str:
+        """Read the note on a topic."""
+        note = folder / "notes" / f"{Path(topic).name}.txt"
+        if not note.exists():
+            there = ", ".join(sorted(one.stem for one in note.parent.iterdir()))
+            raise FileNotFoundError(f"there is no note on {topic}; there are notes on {there}")
+        return note.read_text()
 
-def choose_model() -> tuple[LLM, str]:
-    """A real model when there is a key for one, else the script; and how to say which."""
-    llm = model_or(
-        ["I will look at the file.", tool_call("read_file", name="tide.csv")],
-        ["That name was wrong; the file is called tides.csv.", tool_call("read_file", name="tides.csv")],
-        tool_call("subtract", a=5.7, b=0.9),
-        "Between 12:27 and 18:41 the water rises by 4.8 metres, from 0.9 to 5.7.",
+    @tool(requires_approval=True)
+    def publish(title: str, body: str) -> str:
+        """Publish the article."""
+        article = folder / f"{Path(title).name}.md"
+        article.write_text(f"# {title}\n\n{body}\n")
+        return f"published {article.name}, {article.stat().st_size} bytes"
+
+    facts = model_or(
+        ["I will look for notes.", tool_call("search", topic="tide")],
+        ["The note has another name.", tool_call("search", topic="tides")],
+        tool_call("handoff", to_agent="writer", reason="the facts are there"),
     )
-    if isinstance(llm, ScriptedLLM):
-        return llm, "a scripted model (set OPENAI_API_KEY or ANTHROPIC_API_KEY for a real one)"
-    return llm, f"{llm.class_name()}'s {llm.metadata.model_name}"
+    text = "The moon pulls the sea towards it. So high water comes twice a day."
+    words = model_or(
+        ["I will publish this.", tool_call("publish", title="Tides", body=text)],
+        lambda request: f"This is what came of it: {request.messages[-1].content}",
+    )
+    researcher = FunctionAgent(
+        name="researcher", description="Finds facts.", tools=[search], can_handoff_to=["writer"], llm=facts
+    )
+    writer = FunctionAgent(name="writer", description="Writes and publishes.", tools=[publish], llm=words)
+    return AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
+
+
+def ask(question: str) -> str:
+    """A line from the terminal; EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+    # asyncio's own handler would keep a Ctrl-C to itself until the line is there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input(question).strip()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def decide(handler: AgentHandler, request: ApprovalRequired) -> None:
+    """Ask at the terminal whether a tool may run, and tell the run."""
+    print(f"\n{request.agent} wants to call {request.tool_name}:")
+    for name, value in request.arguments.items():
+        print(f"  {name}: {value}")
+    if request.problem:
+        print(f"That could not be: {request.problem}")
+    if not sys.stdin.isatty():
+        print("There is no terminal to ask at: approved.")
+        handler.approve(request.id)
+        return
+    try:
+        while (answer := ask("Approve, deny or edit? [y/n/e] ").lower()) not in ("y", "n", "e"):
+            pass
+        if answer == "n":
+            handler.deny(request.id, ask("Why not? "))
+        elif answer == "e":  # Enter keeps a value
+            handler.approve(request.id, {name: ask(f"  {name}: ") or kept for name, kept in request.arguments.items()})
+        else:
+            handler.approve(request.id)
+    except EOFError:
+        print("\nNobody answers: denied.")
+        handler.deny(request.id, "nobody answered")
+    except KeyboardInterrupt:
+        await handler.cancel_run()
+
+
+async def show(handler: AgentHandler) -> None:
+    """Print what happens in a run while it does, and ask when it asks."""
+    speaking = ""
+    async for event in handler.stream_events():
+        match event:
+            case AgentStream(current_agent_name=name) if event.delta:
+                print("" if speaking == name else f"\n{name}: ", event.delta, sep="", end="", flush=True)
+                speaking = name
+                continue
+            case ToolCall(tool_name=name) if name != "handoff":
+                print(f"\n  -> {name}({', '.join(f'{key}={value!r}' for key, value in event.tool_kwargs.items())})")
+            case ToolCallResult(tool_name="handoff") if not event.tool_output.is_error:
+                print(f"\n  == handed over to {event.tool_kwargs['to_agent']}: {event.tool_kwargs['reason']}")
+            case ToolCallResult():
+                print(f"  <- {'failed' if event.tool_output.is_error else 'gave'}: {event.tool_output.content}")
+            case ApprovalRequired():
+                await decide(handler, event)
+            case _:
+                continue
+        speaking = ""
 
 
 async def main(folder: Path) -> None:
-    """Write the file, ask, and print events as they come."""
-    with (folder / "tides.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("time", "metres"), *TIDES])
-    llm, which = choose_model()
-    print(f"model: {which}\ntask:  {TASK}\n")
-    agent = FunctionAgent(llm=llm, tools=[file_reader(folder), subtract])
-    handler = agent.run(TASK)
-    async for event in handler.stream_events():
-        match event:
-            case AgentStream():
-                print(event.delta, end="", flush=True)
-            case ToolCall():
-                print(f"\n  -> {event.tool_name}({', '.join(f'{k}={v!r}' for k, v in event.tool_kwargs.items())})")
-            case ToolCallResult():
-                mark = "failed" if event.tool_output.is_error else "gave"
-                print(f"  <- {event.tool_name} {mark}: {event.tool_output.content.strip()!r}")
-            case AgentOutput():
-                print()
-            case _:
-                pass
+    """Write the notes, run the team, and say what it took."""
+    (folder / "notes").mkdir()
+    for topic, text in NOTES.items():
+        (folder / "notes" / f"{topic}.txt").write_text(text)
+    team = make_team(folder)
+    llm = team.agents["researcher"].the_llm()
+    hint = " (set OPENAI_API_KEY or ANTHROPIC_API_KEY for a real one)" if isinstance(llm, ScriptedLLM) else ""
+    print(f"model: {llm.metadata.model_name}{hint}\ntask:  {TASK}")
+    handler = team.run(TASK)
+    await show(handler)
     output = await handler
-    failed = sum(call.tool_output.is_error for call in output.tool_calls if isinstance(call, ToolCallResult))
-    print(f"\nanswer: {output}")
-    print(f"{len(output.tool_calls)} tool calls, {failed} of them failed and was recovered from.")
+    calls = [call for call in output.tool_calls if isinstance(call, ToolCallResult)]
+    failed = [call.tool_name for call in calls if call.tool_output.exception]
+    worked = {call.tool_name for call in calls if not call.tool_output.is_error}
+    print(f"\n\nanswer: {output}")
+    print(f"{len(calls)} tool calls, {len(failed)} failed, {sum(name in worked for name in failed)} recovered from")
+    for name, usage in output.usage_by_agent.items():
+        print(f"{name}: {usage.input_tokens} tokens read, {usage.output_tokens} written")
 
 
 with tempfile.TemporaryDirectory() as name:
-    asyncio.run(main(Path(name)))
+    try:
+        asyncio.run(main(Path(name)))
+    except (KeyboardInterrupt, WorkflowCancelledByUser):
+        print("\nstopped")
+        sys.exit(130)

@@ -20,7 +20,7 @@ async def run_program(program: Path, folder: Path, **environment: str) -> tuple[
     search = f"{ROOT}{os.pathsep}{program.parent}"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", str(program),
-        cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**inherited, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1", **environment},
     )  # fmt: skip
     output, errors = await process.communicate()

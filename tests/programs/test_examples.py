@@ -9,7 +9,7 @@ from tests.programs.running import ROOT, run_program
 
 EXPECTED = Path(__file__).with_name("expected")
 EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.py"]
-NEED_MORE = {"local_model", "inventory", "models"}
+NEED_MORE = {"local_model", "inventory", "models", "tides"}
 """The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
 
@@ -25,12 +25,3 @@ async def test_example(example: Path, tmp_path: Path) -> None:
     assert (code, errors) == (0, "")
     assert output == (EXPECTED / f"{example.stem}.txt").read_text()
     assert [entry.name for entry in os.scandir(tmp_path)] == []
-
-
-async def test_demo_asks_a_real_model_when_there_is_a_key(tmp_path: Path) -> None:
-    code, output, errors = await run_program(
-        ROOT / "examples" / "demo.py", tmp_path, OPENAI_API_KEY="none", OPENAI_BASE_URL="http://127.0.0.1:9/v1"
-    )
-    assert "model: OpenAI's" in output
-    assert code == 1
-    assert "LLMConnectionError" in errors
