@@ -1,7 +1,8 @@
-"""Two thousand seeded interleavings of each of six workflows; the script behind ``make soak``.
+"""Thousands of seeded interleavings of workflows and scripts of agents; behind ``make soak``.
 
-Every run must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks. The table
-goes to ``docs/soak-results.md``.
+Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks;
+every script of ``tests/agents/scripts`` must keep the rules of calls and results. The tables go to
+``docs/soak-results.md``.
 """
 
 import argparse
@@ -10,14 +11,19 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from tests.agents.scripts.playing import Broken, play
+from tests.agents.scripts.script import Script, draw
+from tests.agents.scripts.sockets import play_over_sockets
+from tests.agents.scripts.stage import Stage
 from tests.interleavings.exploring import explore
 from tests.interleavings.workflows import PROGRAMS
 
@@ -44,6 +50,49 @@ class Tally:
         self.failures += other.failures
 
 
+@dataclass(slots=True)
+class ScriptTally:
+    """What a number of scripts of agents gave."""
+
+    scripts: int = 0
+    runs: int = 0
+    cancelled: int = 0
+    requests: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: "ScriptTally") -> None:
+        self.scripts += other.scripts
+        self.runs += other.runs
+        self.cancelled += other.cancelled
+        self.requests += other.requests
+        self.failures += other.failures
+
+
+SCRIPTS: Mapping[str, Callable[[Script], Stage]] = {
+    "requests made by the adapters": play,
+    "over sockets": play_over_sockets,
+}
+
+
+def soak_scripts(name: str, seeds: Sequence[int]) -> ScriptTally:
+    """Play the script of each seed in one of the ways, and keep what went wrong."""
+    tally = ScriptTally()
+    for seed in seeds:
+        tally.scripts += 1
+        try:
+            stage = SCRIPTS[name](draw(seed))
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            told = str(error) if isinstance(error, Broken) else "".join(traceback.format_exception(error))
+            tally.failures.append(told)
+            continue
+        tally.runs += len(stage.runs)
+        tally.cancelled += sum(run.cancelled for run in stage.runs)
+        tally.requests += sum(len(run.asked) for run in stage.runs)
+    return tally
+
+
 def soak(name: str, seeds: Sequence[int]) -> Tally:
     """Run a program under each seed, twice, and keep what went wrong."""
     tally = Tally()
@@ -65,20 +114,19 @@ def soak(name: str, seeds: Sequence[int]) -> Tally:
     return tally
 
 
-def _run_all(names: list[str], seeds: int) -> dict[str, Tally]:
-    tallies = {name: Tally() for name in names}
+def _run_all(seeds: Mapping[str, int]) -> dict[str, Any]:
+    """The tallies of programs and of ways to play scripts, each under so many seeds."""
+    tallies: dict[str, Any] = {name: ScriptTally() if name in SCRIPTS else Tally() for name in seeds}
     with ProcessPoolExecutor(2) as pool:
         batches = {
-            pool.submit(soak, name, range(first, min(first + BATCH, seeds))): name
-            for name in names
-            for first in range(0, seeds, BATCH)
+            pool.submit(soak_scripts if name in SCRIPTS else soak, name, range(first, min(first + BATCH, count))): name
+            for name, count in seeds.items()
+            for first in range(0, count, BATCH)
         }
-        for done in as_completed(batches):
-            tally = tallies[batches[done]]
-            tally.add(done.result())
-            runs = sum(t.runs for t in tallies.values())
-            failed = sum(len(t.failures) for t in tallies.values())
-            print(f"\r{runs} of {seeds * len(names)} runs, {failed} failures ", end="", flush=True)
+        for done, batch in enumerate(as_completed(batches), 1):
+            tallies[batches[batch]].add(batch.result())
+            failed = sum(len(tally.failures) for tally in tallies.values())
+            print(f"\r{done} of {len(batches)} batches, {failed} failures ", end="", flush=True)
     print()
     return tallies
 
@@ -88,15 +136,25 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _page(tallies: dict[str, Tally], seeds: int, seconds: float, commit: str) -> str:
+def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("pydantic", "tenacity"))
     rows = "\n".join(
         f"| {name} | {tally.runs} | {len(tally.orders)} | {tally.restores} | {tally.ticks} | {len(tally.failures)} |"
         for name, tally in tallies.items()
+        if name not in SCRIPTS
     )
-    return f"""# Seeded interleavings
+    scripts = "\n".join(
+        f"| {name} | {tally.scripts} | {tally.runs} | {tally.cancelled} | {tally.requests} | {len(tally.failures)} |"
+        for name, tally in tallies.items()
+        if name in SCRIPTS
+    )
+    return f"""# Seeded interleavings and scripts
 
-Written by `make soak`: each workflow of `tests/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
+Written by `make soak`.
+
+## Interleavings
+
+Each workflow of `tests/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
 decides the order of concurrent steps, their pauses, and for two of five seeds the moments at which the run is saved,
 broken off and restored. In every order each delivery is handled exactly once (counted in the state and on the stream),
 the result is the same, no more steps work at a time than there are workers, and no task, timer, queue or wait is left;
@@ -105,6 +163,19 @@ the second run of a seed makes the same ticks as the first.
 | workflow | seeds | different orders | restores | ticks | failures |
 |---|---|---|---|---|---|
 {rows}
+
+## Scripts of agents
+
+A seed of `tests/agents/scripts` draws one agent or a team of mixed kinds, two or three runs on one context, and what
+happens in them: good, unknown, failing and slow tools, arguments that do not fit, approvals given, refused, changed and
+expired, handoffs, direct results, repeated ids of calls, empty answers, failures of the vendor, a run that is cancelled
+and taken up again. Each request to a model is judged by the rules of the vendors' APIs: one result for each call, in
+order, directly behind the message that called. Each call has one result on the stream, nothing that was refused ran,
+nothing hangs and no task is left.
+
+| how | scripts | runs | of them cancelled | requests | failures |
+|---|---|---|---|---|---|
+{scripts}
 
 Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in two processes;
 Python {platform.python_version()}, {libraries}, {platform.system()} {platform.machine()}.
@@ -115,7 +186,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the soak; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds for each workflow (default 2000)")
-    parser.add_argument("--only", choices=PROGRAMS, help="one workflow; the results page is not written then")
+    parser.add_argument("--scripts", type=int, default=5000, help="how many scripts of agents (default 5000)")
+    parser.add_argument("--over-sockets", type=int, default=200, help="how many of them over sockets too (default 200)")
+    parser.add_argument(
+        "--only", choices=[*PROGRAMS, *SCRIPTS], help="one line of a table; the results page is not written then"
+    )
     parser.add_argument("--allow-dirty", action="store_true", help="run although the tree has uncommitted changes")
     options = parser.parse_args(arguments)
     dirty = bool(_git("status", "--porcelain"))
@@ -123,7 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("The tree has uncommitted changes: commit them, or give --allow-dirty", file=sys.stderr)
         return 2
     started = time.monotonic()
-    tallies = _run_all([options.only] if options.only else list(PROGRAMS), options.seeds)
+    played = zip(SCRIPTS, (options.scripts, options.over_sockets), strict=True)
+    counts = {**dict.fromkeys(PROGRAMS, options.seeds), **dict(played)}
+    tallies = _run_all({options.only: counts[options.only]} if options.only else counts)
     seconds = time.monotonic() - started
     failures = [failure for tally in tallies.values() for failure in tally.failures]
     for failure in failures[:10]:

@@ -132,6 +132,7 @@ class Loopback:
         self.left = asyncio.Event()
         self.url = ""
         self._serving: set[asyncio.Task[Any]] = set()
+        self._closing = False
 
     @property
     def open(self) -> int:
@@ -160,6 +161,9 @@ class Loopback:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
+        except asyncio.CancelledError:
+            if not self._closing:  # at its own end the server says nothing: asyncio's streams would log it
+                raise
         finally:
             self._serving.discard(task)
             # What is not yet sent is not worth waiting for; the end of an answer has gone out before.
@@ -212,6 +216,7 @@ class Loopback:
         return True
 
     async def close(self) -> None:
+        self._closing = True
         serving = list(self._serving)
         for task in serving:
             task.cancel()

@@ -1,0 +1,103 @@
+"""What a turn of a script is in the mouth of each kind of agent's model."""
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from batonflow.llms.stream import Finish, StreamEvent, TextDelta, ToolCallDelta
+from tests.agents.scripts.script import Act, AgentKind, Turn
+from tests.llms.wire.content import Part, Said, Text, ToolCall
+
+__all__ = ["Answer", "answer"]
+
+_TOOLS: dict[str, str] = {
+    "good async": "look", "good sync": "count", "unknown tool": "lok", "bad arguments": "look", "no json": "look",
+    "raises": "fail", "times out": "dawdle", "denied": "publish", "approved": "publish", "edited": "publish",
+    "edited badly": "publish", "expires": "publish_soon", "bad arguments to approve": "publish", "direct": "conclude",
+    "direct fails": "conclude_badly", "handoff": "handoff",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer.
+
+    Args:
+        text: Its text.
+        calls: What it calls natively, as ``(id, name, arguments)``.
+        acts: For each call of the agent's, native or in text, the act; None for code.
+        turn: The turn that it is.
+        readable: For text that acts: whether it keeps the form.
+    """
+
+    text: str
+    calls: tuple[tuple[str | None, str, str], ...]
+    acts: tuple[Act | None, ...]
+    turn: Turn
+    readable: bool = True
+
+    def said(self, nameless: bool) -> Said:
+        """The answer for a wire; ``nameless`` where calls may be without an id."""
+        parts: list[Part] = [Text(self.text)] if self.text else []
+        for number, (call_id, name, arguments) in enumerate(self.calls):
+            named = "" if nameless else f"call_{self.turn.label}_{number}"
+            parts.append(ToolCall(call_id or named, name, arguments))
+        return Said(tuple(parts))
+
+    async def events(self) -> AsyncGenerator[StreamEvent, None]:
+        """The answer as an adapter streams it."""
+        for start in range(0, len(self.text), 20):
+            yield TextDelta(text=self.text[start : start + 20])
+        for number, (call_id, name, arguments) in enumerate(self.calls):
+            yield ToolCallDelta(index=number, id=call_id, name=name)
+            yield ToolCallDelta(index=number, arguments=arguments)
+        yield Finish(reason="tool_calls" if self.calls else "stop")
+
+
+def answer(kind: AgentKind, turn: Turn) -> Answer:
+    """What the model of an agent says in a turn."""
+    if kind == "react":
+        return _reasoned(turn)
+    if kind == "codeact":
+        return _coded(turn)
+    return Answer(turn.text, tuple(map(_call, turn.acts)), turn.acts, turn)
+
+
+def _arguments(act: Act) -> dict[str, Any]:
+    match act.kind:
+        case "handoff":
+            return {"to_agent": act.to, "reason": act.label}
+        case "bad arguments" | "bad arguments to approve":
+            return {"label": act.label, "times": "often"}
+        case "good async" | "times out":
+            return {"label": act.label, "pause": act.pause}
+        case _:
+            return {"label": act.label}
+
+
+def _call(act: Act) -> tuple[str | None, str, str]:
+    text = json.dumps(_arguments(act))
+    return act.id, _TOOLS[act.kind], text[:-1] if act.kind == "no json" else text
+
+
+def _reasoned(turn: Turn) -> Answer:
+    """One action at a time, in words."""
+    if not turn.acts:
+        text = f"Thought: I know {turn.label}.\nAnswer: {turn.text}" if turn.text else ""
+        return Answer(text, (), (), turn, readable=bool(text))
+    act = turn.acts[0]
+    _, name, arguments = _call(act)
+    readable = act.kind != "no json"
+    text = f"Thought: I try {act.label}.\nAction: {name}\nAction Input: {arguments}"
+    return Answer(text, (), (act,) if readable else (), turn, readable)
+
+
+def _coded(turn: Turn) -> Answer:
+    """Code for everything but handing over."""
+    native = [act for act in turn.acts if turn.stray or act.kind == "handoff"]
+    text, acts = turn.text, list[Act | None](native)
+    if len(native) < len(turn.acts):
+        body = f"raise ValueError('{turn.label}')" if turn.snippet_fails else f"print('{turn.label}')"
+        text, acts = f"{text}\n<execute>\n{body}\n</execute>".strip(), [None, *native]
+    return Answer(text, tuple(map(_call, native)), tuple(acts), turn)
