@@ -11,6 +11,7 @@ this tree. Marks in the comment that a program begins with:
     # upstream: no      LlamaIndex cannot run it (any more); its last comment block holds the expected output
     # needs: server     left out, as is every need of NOT_HERE; other needs are met
     # compare: sets     lines and streamed types are compared without their order
+    # pieces: ...       a streamed type that counts once however often it comes in a row: how texts are cut is free
 """
 
 import argparse
@@ -163,8 +164,11 @@ def both_runs(program: Program, side: Side, folder: Path) -> Outcome:
     return outcome
 
 
-def comparable(lines: list[str], *, as_sets: bool, dicts_sorted: bool = False) -> list[str]:
+def comparable(lines: list[str], *, as_sets: bool, dicts_sorted: bool = False, pieces: str | None = None) -> list[str]:
     """Bring lines into the form in which they are compared."""
+    if pieces:
+        repeated = re.compile(rf"\b({re.escape(pieces)})( \1)+\b")
+        lines = [repeated.sub(r"\1", line) if line.startswith("stream ") else line for line in lines]
     if dicts_sorted:
         lines = [_sorted_dict(line) for line in lines]
     if not as_sets:
@@ -211,7 +215,12 @@ def compare(
     problems = [f"    {side}: {one.problem}" for side, one in (("upstream", theirs), ("ours", ours)) if one.problem]
     if not theirs.problem:
         sides = [
-            comparable([*one.lines, *one.streams], as_sets=as_sets, dicts_sorted=not program.runs_upstream)
+            comparable(
+                [*one.lines, *one.streams],
+                as_sets=as_sets,
+                dicts_sorted=not program.runs_upstream,
+                pieces=program.mark("pieces"),
+            )
             for one in (theirs, ours)
         ]
         problems += differences(program.name, *sides, known)

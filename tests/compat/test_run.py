@@ -69,6 +69,14 @@ def test_streamed_types_are_compared_in_order_unless_declared_otherwise() -> Non
     assert not differences("p", comparable(theirs, as_sets=True), comparable(ours, as_sets=True), [])
 
 
+def test_pieces_in_a_row_count_once_in_streams_and_only_there() -> None:
+    lines = ["stream 1: A Piece Piece B Piece Pieces StopEvent", "Piece Piece"]
+    assert comparable(lines, as_sets=False, pieces="Piece") == [
+        "stream 1: A Piece B Piece Pieces StopEvent",
+        "Piece Piece",
+    ]
+
+
 def test_printed_dicts_match_a_recorded_output_in_any_order_of_keys() -> None:
     theirs = comparable(["{'a': 1, 'b': 2}", "{not a dict"], as_sets=False, dicts_sorted=True)
     assert theirs == comparable(["{'b': 2, 'a': 1}", "{not a dict"], as_sets=False, dicts_sorted=True)

@@ -1,3 +1,4 @@
+# pieces: AgentStream
 import asyncio
 from llama_index.core.agent.workflow import AgentStream, ReActAgent, ToolCallResult
 from llama_index.core.agent import ReActChatFormatter, ReActOutputParser
