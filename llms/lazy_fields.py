@@ -1,7 +1,7 @@
 """Models some of whose fields are made when somebody asks for them."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import override
@@ -52,7 +52,8 @@ class LazyFields(BaseModel):
     @property
     def source(self) -> Callable[[Any], dict[str, Any]] | None:
         """What makes the fields that are left, None when there are none."""
-        return cast("Callable[[Any], dict[str, Any]] | None", self.__pydantic_private__)
+        make: Any = self.__pydantic_private__
+        return make
 
     def settle(self) -> None:
         """Make what is left."""
