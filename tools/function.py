@@ -4,10 +4,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, cast, get_args, get_origin, is_typeddict, overload
+from typing import Annotated, Any, cast, get_args, get_origin, overload
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typing_extensions import is_typeddict
 
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from batonflow.tools.base import ToolMetadata
 from batonflow.tools.errors import ToolDefinitionError
@@ -46,7 +46,7 @@ class BaseToolSpec:
         return [self._tool(one, metadata) for one in spec_functions or self.spec_functions]
 
     def _tool(self, entry: Any, metadata: Mapping[str, ToolMetadata]) -> FunctionTool:
-        names: tuple[Any, ...] = entry if isinstance(entry, tuple) else (entry,)
+        names = cast("tuple[Any, ...]", entry) if isinstance(entry, tuple) else (entry,)
         if len(names) not in {1, 2} or not all(isinstance(one, str) for one in names):
             raise ValueError(
                 "spec_functions must be of type: List[Union[str, Tuple[str, str]]]. "

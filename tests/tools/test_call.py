@@ -249,6 +249,18 @@ class TestCallingByHand:
         named = FunctionTool.from_defaults(lambda text: text.upper(), name="up")
         assert call_tool(named, {"text": "a"}).content == "A"
 
+    async def test_a_schema_may_say_nothing_of_properties(self) -> None:
+        class Open(ToolMetadata):
+            def get_parameters_dict(self) -> dict[str, Any]:
+                return {"type": "object"}
+
+        def count(**values: Any) -> int:
+            return len(values)
+
+        made = FunctionTool(fn=count, metadata=Open(description="Counts.", name="count"))
+        assert call_tool(made, {"a": 1}).content == "1"
+        assert (await acall_tool(made, {"a": 1})).content == "1"
+
     async def test_by_selection(self, capsys: pytest.CaptureFixture[str]) -> None:
         selection = ToolSelection(tool_id="1", tool_name="add", tool_kwargs={"a": 1, "b": 2})
         assert call_tool_with_selection(selection, [add]).content == "3"

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import functools
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
@@ -14,6 +14,7 @@ from batonflow.tools import (
     BaseTool,
     DefaultToolFnSchema,
     FunctionTool,
+    ToolArgumentsError,
     ToolDefinitionError,
     ToolMetadata,
     ToolOutput,
@@ -92,9 +93,15 @@ class TestWhatTheModelSees:
                 "Search.\n\nParameters\n----------\nquery : str\n    what to look for in the index\n"
                 "limit : int\n    at most so many"
             ),
+            (
+                "Search.\n\nArguments\n---------\nquery\n    what to look for\n    in the index\n\n"
+                "Other Parameters\n----------------\nlimit : int, optional\n    at most so many\n\n"
+                "Returns\n-------\nstr\n    what was found"
+            ),
+            "Search.\n\n:arg query: what to look for\n    in the index\n:keyword limit: at most so many\n:returns: it",
             "Search.\n\n@param query what to look for in the index\n@param limit at most so many",
         ],
-        ids=["google", "google-typed", "sphinx", "numpy", "javadoc"],
+        ids=["google", "google-typed", "sphinx", "numpy", "numpy-sections", "sphinx-synonyms", "javadoc"],
     )
     def test_docstrings_describe_parameters(self, docstring: str) -> None:
         def search(query: str, limit: int = 3) -> str:
@@ -104,6 +111,33 @@ class TestWhatTheModelSees:
         shown = properties(FunctionTool.from_defaults(search))
         assert shown["query"]["description"] == "what to look for in the index"
         assert shown["limit"]["description"] == "at most so many"
+
+    def test_one_line_may_describe_several_parameters(self) -> None:
+        def move(x: int, y: int) -> int:
+            """Move.
+
+            Parameters
+            ----------
+            x, y : int
+                Metres from here.
+            """
+            return x + y
+
+        shown = properties(FunctionTool.from_defaults(move))
+        assert [shown[name]["description"] for name in ("x", "y")] == ["Metres from here."] * 2
+
+    def test_a_section_of_rarer_parameters_alone(self) -> None:
+        def search(limit: int = 3) -> int:
+            """Search.
+
+            Other Parameters
+            ----------------
+            limit : int
+                At most so many.
+            """
+            return limit
+
+        assert properties(FunctionTool.from_defaults(search))["limit"]["description"] == "At most so many."
 
     def test_a_parameter_s_own_description_wins(self) -> None:
         def search(
@@ -197,6 +231,21 @@ class TestWhatTheModelSees:
         assert made.metadata.description.startswith("add(a: int) -> int")
         assert made.call(a=1).content == "11"
         assert made.call(a=1, b=2).content == "3"
+
+    def test_a_model_cannot_send_what_is_hidden(self) -> None:
+        class Anything(BaseModel):
+            model_config = {"extra": "allow"}
+
+        def loose(ctx: Context, a: int = 0, b: int = 0, **rest: Any) -> str:
+            return f"{b} {rest}"
+
+        made = FunctionTool.from_defaults(loose, partial_params={"b": 10})
+        anything = FunctionTool.from_defaults(loose, partial_params={"b": 10}, fn_schema=Anything)
+        for one in (made, anything):
+            for name in ("b", "ctx"):
+                with pytest.raises(ToolArgumentsError, match=f"{name}: no such argument"):
+                    one.validate_arguments({name: 99})
+            assert one.validate_arguments({"a": 1, "c": 2}) == {"a": 1, "c": 2}
 
     def test_a_type_without_json_form_is_refused_by_name(self) -> None:
         class Database:
@@ -334,6 +383,28 @@ class TestCalls:
 
         variable.set("set")
         assert (await FunctionTool.from_defaults(read).acall()).content == "set"
+
+    def test_a_typed_dict_gets_dicts_from_a_schema_of_the_user_s_own(self) -> None:
+        class Room(TypedDict):
+            beds: int
+
+        class Stay(BaseModel):
+            class Room(BaseModel):
+                beds: int
+
+            room: Room
+
+        def book(room: Room) -> int:
+            return room["beds"]
+
+        made = FunctionTool.from_defaults(book, fn_schema=Stay)
+        assert made.call(**made.validate_arguments({"room": {"beds": 2}})).content == "2"
+
+    def test_the_context_may_go_by_position(self) -> None:
+        def note(ctx: Context, text: str) -> str:
+            return f"{text} in {ctx}"
+
+        assert FunctionTool.from_defaults(note).call("the context", "x").content == "x in the context"
 
     def test_positional_only_parameters(self) -> None:
         def power(base: int, exponent: int = 2, /, offset: int = 0) -> int:

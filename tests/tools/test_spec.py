@@ -1,0 +1,62 @@
+"""BaseToolSpec: an object's methods as tools that share the object."""
+
+import pytest
+
+from batonflow.tools import BaseToolSpec, ToolDefinitionError, ToolMetadata, run_tool
+
+
+class Mail(BaseToolSpec):
+    spec_functions = ("send", "count", ("read", "aread"))
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, text: str) -> str:
+        """Send a message."""
+        self.sent.append(text)
+        return "sent"
+
+    async def count(self) -> int:
+        """Count what was sent."""
+        return len(self.sent)
+
+    def read(self, number: int) -> str:
+        """Read a message."""
+        return f"sync {self.sent[number]}"
+
+    async def aread(self, number: int) -> str:
+        """Read a message."""
+        return f"async {self.sent[number]}"
+
+
+async def test_every_method_is_a_tool_of_the_same_object() -> None:
+    send, count, read = Mail().to_tool_list()
+    assert [tool.metadata.name for tool in (send, count, read)] == ["send", "count", "read"]
+    assert send.metadata.description == "send(text: str) -> str\nSend a message."
+    assert (await run_tool(send, {"text": "hello"})).content == "sent"
+    assert (await run_tool(count, {})).content == "1"
+    assert count.call().content == "1"
+    assert read.call(number=0).content == "sync hello"
+    assert (await run_tool(read, {"number": "0"})).content == "async hello"
+
+
+def test_others_may_be_chosen_and_described() -> None:
+    metadata = {
+        "send": ToolMetadata(description="Post it.", name="post"),
+        "aread": ToolMetadata(description="Open it.", name="open"),
+    }
+    tools = Mail().to_tool_list(["send", ("read", "aread")], func_to_metadata_mapping=metadata)
+    assert [tool.metadata.description for tool in tools] == ["Post it.", "Open it."]
+
+
+def test_a_name_without_method_is_refused() -> None:
+    for wrong in ("delete", "sent"):
+        with pytest.raises(ToolDefinitionError, match=f"spec_functions of Mail name '{wrong}', which is no method"):
+            Mail().to_tool_list([wrong])
+
+
+@pytest.mark.parametrize("entry", [3, ("send",) * 3, ("send", 3), ()], ids=str)
+def test_an_entry_of_another_form_is_refused(entry: object) -> None:
+    with pytest.raises(ValueError, match="spec_functions must be of type") as refused:
+        Mail().to_tool_list([entry])  # type: ignore[list-item]
+    assert repr(entry) in str(refused.value)
