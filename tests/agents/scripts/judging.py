@@ -1,6 +1,7 @@
 """What has to hold of a script that was played, whatever was in it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from batonflow.agents import AgentOutput, ToolCallResult
 from batonflow.llms import LLMError, ToolSelection
@@ -50,6 +51,7 @@ def judge(stage: Stage) -> Iterator[str]:
         found = _answered(run, resumed=interrupted > 0)
         answered += found
         yield from (f"{place}: {one}" for one in _events(run, found, resumed=interrupted > 0))
+        yield from (f"{place}: {one}" for one in _handoffs(stage, run, found))
         yield from (f"{place}: {one}" for one in _error(run))
         if run.output is not None and not interrupted:
             yield from (f"{place}: {one}" for one in _final(run, found))
@@ -126,6 +128,25 @@ def _result(one: _Answered, act: Act | None, result: ToolCallResult) -> Iterator
             yield f"{act.label} is to be {act.kind!r} and gave {said!r}, {'an' if failed else 'no'} error"
         if not failed and act.label not in said:
             yield f"{act.label} got the result of another call: {said!r}"
+
+
+def _handoffs(stage: Stage, run: Played, found: Sequence[_Answered]) -> Iterator[str]:
+    """Of the handoffs in an answer the first permitted one is made, and who was meant goes on."""
+    names = [agent.name for agent in stage.script.agents]
+    next_asked = {id(asked): following.agent.name for asked, following in pairwise(run.asked)}
+    for number, one in enumerate(found, 1):
+        agent, to = one.asked.agent, None
+        allowed = set(names if agent.can_handoff_to is None else agent.can_handoff_to) & set(names) - {agent.name}
+        for act, result in one.pairs():
+            if act is None or act.kind != "handoff":
+                continue
+            made = to is None and act.to in allowed
+            to = act.to if made else to
+            if result.tool_output.is_error is made:
+                yield f"the handoff {act.label} of answer {number} is {'not ' if made else ''}made"
+        goes_on = next_asked.get(id(one.asked))
+        if goes_on is not None and one.whole and goes_on != (to or agent.name):
+            yield f"after answer {number} {goes_on} goes on, not {to or agent.name}"
 
 
 def _error(run: Played) -> Iterator[str]:

@@ -163,7 +163,8 @@ class _Draw:
         ids = self.dice.choice(_IDS)
         kinds = self.dice.choices(list(_KINDS), list(_KINDS.values()), k=count)
         if len(names) > 1 and self.chance(0.45):
-            kinds[self.dice.randrange(count)] = "handoff"
+            for place in self.dice.sample(range(count), min(count, self.dice.choice((1, 1, 2, 3)))):
+                kinds[place] = "handoff"
         found: list[Act] = []
         for number, kind in enumerate(kinds):
             label = self.label()
