@@ -18,6 +18,12 @@ _TOOLS: dict[str, str] = {
     "direct fails": "conclude_badly", "handoff": "handoff",
 }  # fmt: skip
 
+# The others are refused before the code runs: it would not work.
+_IN_CODE = {
+    "good async", "good sync", "raises", "times out", "denied", "approved", "edited", "edited badly", "expires",
+    "direct", "direct fails",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -29,6 +35,7 @@ class Answer:
         acts: For each call of the agent's, native or in text, the act; None for code.
         turn: The turn that it is.
         readable: For text that acts: whether it keeps the form.
+        inside: What is called in code.
     """
 
     text: str
@@ -36,6 +43,7 @@ class Answer:
     acts: tuple[Act | None, ...]
     turn: Turn
     readable: bool = True
+    inside: tuple[Act, ...] = ()
 
     def said(self, nameless: bool) -> Said:
         """The answer for a wire; ``nameless`` where calls may be without an id."""
@@ -55,12 +63,12 @@ class Answer:
         yield Finish(reason="tool_calls" if self.calls else "stop")
 
 
-def answer(kind: AgentKind, turn: Turn) -> Answer:
-    """What the model of an agent says in a turn."""
+def answer(kind: AgentKind, turn: Turn, sandbox: bool = False) -> Answer:
+    """What the model of an agent says in a turn; its code calls tools if it runs in a ``sandbox``."""
     if kind == "react":
         return _reasoned(turn)
     if kind == "codeact":
-        return _coded(turn)
+        return _coded(turn, sandbox)
     return Answer(turn.text, tuple(map(_call, turn.acts)), turn.acts, turn)
 
 
@@ -93,11 +101,29 @@ def _reasoned(turn: Turn) -> Answer:
     return Answer(text, (), (act,) if readable else (), turn, readable)
 
 
-def _coded(turn: Turn) -> Answer:
+def _coded(turn: Turn, sandbox: bool) -> Answer:
     """Code for everything but handing over."""
-    native = [act for act in turn.acts if turn.stray or act.kind == "handoff"]
-    text, acts = turn.text, list[Act | None](native)
-    if len(native) < len(turn.acts):
-        body = f"raise ValueError('{turn.label}')" if turn.snippet_fails else f"print('{turn.label}')"
-        text, acts = f"{text}\n<execute>\n{body}\n</execute>".strip(), [None, *native]
-    return Answer(text, tuple(map(_call, native)), tuple(acts), turn)
+    native = tuple(act for act in turn.acts if turn.stray or act.kind == "handoff")
+    calls = tuple(map(_call, native))
+    if len(native) == len(turn.acts):
+        return Answer(turn.text, calls, native, turn)
+    inside = tuple(act for act in turn.acts if sandbox and act not in native and act.kind in _IN_CODE)
+    body = "\n".join((_print(turn), *map(_statement, inside), *([_raise(turn)] if turn.snippet_fails else ())))
+    if not sandbox and turn.snippet_fails:
+        body = _raise(turn)
+    return Answer(f"{turn.text}\n<execute>\n{body}\n</execute>".strip(), calls, (None, *native), turn, inside=inside)
+
+
+def _print(turn: Turn) -> str:
+    return f"print('{turn.label}')"
+
+
+def _raise(turn: Turn) -> str:
+    return f"raise ValueError('{turn.label}')"
+
+
+def _statement(act: Act) -> str:
+    """A call in code, which goes on whatever comes of it."""
+    pause = f", pause={act.pause}" if act.kind in ("good async", "times out") else ""
+    call = f"await {_TOOLS[act.kind]}(label='{act.label}'{pause})"
+    return f"try:\n    print({call})\nexcept Exception:\n    print('failed {act.label}')"

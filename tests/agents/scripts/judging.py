@@ -28,11 +28,23 @@ class _Answered:
         self.answer: Answer = asked.answer
         self.calls = [call for call in output.tool_calls if isinstance(call, ToolSelection)]
         self.results: dict[str, ToolCallResult] = {}
+        self.inside: dict[str, ToolCallResult] = {}
+
+    def add(self, result: ToolCallResult) -> None:
+        """Keep a result of a call, or of a call in code; the first one counts."""
+        own = result.tool_id in [call.tool_id for call in self.calls]
+        (self.results if own else self.inside).setdefault(result.tool_id, result)
 
     @property
     def whole(self) -> bool:
         """Whether each call has a result."""
         return len(self.results) == len(self.calls) == len(self.answer.acts)
+
+    def pairs_inside(self) -> Iterator[tuple[Act, ToolCallResult]]:
+        """Each act in code that has a result, with it."""
+        acts = {act.label: act for act in self.answer.inside}
+        for result in self.inside.values():
+            yield acts[result.tool_kwargs["label"]], result
 
     def pairs(self) -> Iterator[tuple[Act | None, ToolCallResult]]:
         """Each act that has a result, with it; None for code."""
@@ -82,7 +94,7 @@ def _paired(run: Played, first: int) -> list[_Answered]:
                 break
             found.append(_Answered(run.asked[first + len(found)], event))
         elif isinstance(event, ToolCallResult) and found:
-            found[-1].results.setdefault(event.tool_id, event)
+            found[-1].add(event)
     return found
 
 
@@ -90,6 +102,7 @@ def _events(run: Played, found: Sequence[_Answered], resumed: bool) -> Iterator[
     """Each call of an answer has one result on the stream."""
     seen: list[str] = []
     calls: list[str] | None = None
+    inside = {act.label for asked in run.asked for act in asked.answer.inside}
     for event in run.events:
         if isinstance(event, AgentOutput):
             calls = [call.tool_id for call in event.tool_calls if isinstance(call, ToolSelection)]
@@ -99,7 +112,7 @@ def _events(run: Played, found: Sequence[_Answered], resumed: bool) -> Iterator[
                 yield f"the call {event.tool_id!r} has two results on the stream"
             if calls is None and not resumed:
                 yield f"the result {event.tool_id!r} comes before any answer"
-            if calls is not None and event.tool_id not in calls:
+            if calls is not None and event.tool_id not in calls and event.tool_kwargs.get("label") not in inside:
                 yield f"the result {event.tool_id!r} is on the stream, and the answer before called {calls}"
             seen.append(event.tool_id)
     for number, one in enumerate(found, 1):
@@ -114,8 +127,10 @@ def _events(run: Played, found: Sequence[_Answered], resumed: bool) -> Iterator[
         stopped = number >= run.plan.max_iterations
         if not one.whole and not last and not stopped:
             yield f"of the calls {ids} of answer {number} those with a result are {sorted(one.results)}"
-        for act, result in one.pairs():
+        for act, result in (*one.pairs(), *one.pairs_inside()):
             yield from _result(one, act, result)
+        if run.error is None and len(one.inside) < len(one.answer.inside):
+            yield f"answer {number} makes {len(one.answer.inside)} calls in code, and {len(one.inside)} have a result"
 
 
 def _result(one: _Answered, act: Act | None, result: ToolCallResult) -> Iterator[str]:
@@ -263,7 +278,9 @@ def _snippet_observed(shown: Sequence[Entry], label: str, result: str | None, mu
 def _bodies(stage: Stage, answered: Sequence[_Answered], interrupted: int) -> Iterator[str]:
     """What was refused never ran; everything else ran once."""
     with_result = {
-        one.answer.turn.label if act is None else act.label: act for one in answered for act, _ in one.pairs()
+        one.answer.turn.label if act is None else act.label: act
+        for one in answered
+        for act, _ in (*one.pairs(), *one.pairs_inside())
     }
     for label, act in stage.script.decisions.items():
         ran, edited = stage.bodies.ran[label], stage.bodies.ran[f"{label} edited"]

@@ -44,7 +44,7 @@ def play_over_sockets(script: Script, classes: Classes = CLASSES) -> Stage:
     Raises:
         Broken: Something came out wrong.
     """
-    stage = Stage(script, classes)
+    stage = Stage(script, classes, sandbox=True)
     try:
         asyncio.run(_played(stage))
     except Exception as error:
@@ -74,8 +74,10 @@ async def _played(stage: Stage) -> None:
                 await stage.play(model)
         except TimeoutError:
             stage.problem(f"run {len(stage.runs)} hangs")
-    await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        # Sandboxes are closed behind the end of their run.
+        _, left = await asyncio.wait(left, timeout=2)
     if left:
         stage.problem(f"tasks are left: {sorted(task.get_name() for task in left)}")
 

@@ -75,6 +75,7 @@ class Stage:
     Args:
         script: What to play.
         classes: The classes of the agents, by kind.
+        sandbox: Whether code runs in a sandbox, in which it calls the tools; in virtual time it would be too slow.
 
     Attributes:
         bodies: The tools.
@@ -82,8 +83,9 @@ class Stage:
         problems: What must not be and was; the first one says most.
     """
 
-    def __init__(self, script: Script, classes: Classes = CLASSES) -> None:
+    def __init__(self, script: Script, classes: Classes = CLASSES, *, sandbox: bool = False) -> None:
         self.script = script
+        self.sandbox = sandbox
         self.classes = classes
         self.bodies = Bodies()
         self.runs: list[Played] = []
@@ -99,7 +101,7 @@ class Stage:
         """
         run, number = self.runs[-1], len(self.runs[-1].asked) + 1
         agent = next(one for one in self.script.agents if one.name == name)
-        given = answer(agent.kind, self._turn(run))
+        given = answer(agent.kind, self._turn(run), self.sandbox)
         run.asked.append(Asked(agent, entries(next(iter(sent.values()))), given))
         for path, body in sent.items():
             try:
@@ -148,7 +150,9 @@ class Stage:
     def _flow(self, model: Callable[[Agent], LLM]) -> Any:
         members: list[BaseWorkflowAgent] = []
         for agent in self.script.agents:
-            options: dict[str, Any] = {"code_execute_fn": self.bodies.execute} if agent.kind == "codeact" else {}
+            options: dict[str, Any] = {}
+            if agent.kind == "codeact" and not self.sandbox:
+                options["code_execute_fn"] = self.bodies.execute
             made = self.classes[agent.kind](
                 name=agent.name,
                 description=f"The agent {agent.name}.",

@@ -67,9 +67,9 @@ def scripts(kind: AgentKind) -> list[Script]:
     return [one for one in found if [agent.kind for agent in one.agents] == [kind]]
 
 
-def with_kind(kind: ActKind) -> list[Script]:
-    """Scripts of one FunctionAgent in which a call comes to ``kind``."""
-    return [one for one in scripts("function") if any(act.kind == kind for act in one.decisions.values())]
+def with_kind(kind: ActKind, agent: AgentKind = "function") -> list[Script]:
+    """Scripts of one agent in which a call comes to ``kind``."""
+    return [one for one in scripts(agent) if any(act.kind == kind for act in one.decisions.values())]
 
 
 def finds(classes: Classes, some: list[Script], play_one: Callable[..., Stage] = play) -> str:
@@ -128,16 +128,24 @@ def test_words_before_results() -> None:
     assert "directly behind the message that called" in said
 
 
-class Eager(FunctionAgent):
-    """Runs every tool twice."""
+def eager(cls: type[BaseWorkflowAgent]) -> type[BaseWorkflowAgent]:
+    """The class, running every tool twice."""
 
-    async def call_one_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
-        await super().call_one_tool(ctx, tool, tool_input)
-        return await super().call_one_tool(ctx, tool, tool_input)
+    class Eager(cls):  # type: ignore[valid-type, misc]
+        async def call_one_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
+            await super().call_one_tool(ctx, tool, tool_input)
+            return await super().call_one_tool(ctx, tool, tool_input)
+
+    return Eager
 
 
 def test_a_tool_that_runs_twice() -> None:
-    assert "ran 2 times" in finds({**CLASSES, "function": Eager}, scripts("function"))
+    assert "ran 2 times" in finds({**CLASSES, "function": eager(FunctionAgent)}, with_kind("good async"))
+
+
+def test_a_tool_that_runs_twice_in_code() -> None:
+    faulty = {**CLASSES, "codeact": eager(CodeActAgent)}
+    assert "ran 2 times" in finds(faulty, with_kind("good async", "codeact"), play_over_sockets)
 
 
 class Trusting(FunctionAgent):
