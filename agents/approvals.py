@@ -130,13 +130,29 @@ class OpenApprovals:
             end.cancel()
 
 
-# By run id, for as long as a step asks or a reader listens.
+# By the id of the outermost run, for as long as a step asks or a reader listens.
 _open: WeakValueDictionary[str, OpenApprovals] = WeakValueDictionary()
 
 
 def open_approvals(run_id: str) -> OpenApprovals:
     """The open requests of a run."""
     return _open.setdefault(run_id, OpenApprovals())
+
+
+def _root_id(ctx: Context[Any]) -> str:
+    """The id of the outermost run: its handler is the one that people hold."""
+    run = ctx.run
+    if run is None:
+        return ctx.run_id
+    while run.family is not None and run.family.parent is not None:
+        run = run.family.parent.run
+    return run.state.run_id
+
+
+def _named(ctx: Context[Any], call: str) -> str:
+    """The name of a call in the tree of runs."""
+    path = "" if ctx.run is None else ctx.run.path
+    return f"{path}/{call}" if path else call
 
 
 async def approved_arguments(
@@ -154,7 +170,7 @@ async def approved_arguments(
     Returns:
         The arguments to run it with, or what the model is told instead.
     """
-    shown, problem, attempt = arguments, None, 1
+    shown, problem, attempt, call = arguments, None, 1, _named(ctx, call)
     while True:
         request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem)
         response = await _answered(ctx, request, getattr(getattr(tool, "policy", None), "approval_timeout", None))
@@ -191,7 +207,7 @@ def _request(
 
 async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
     """The answer to ``request``; None when it expires."""
-    waiting = open_approvals(ctx.run_id)
+    waiting = open_approvals(_root_id(ctx))
     waiting.add(request)
     try:
         return await ctx.wait_for_event(

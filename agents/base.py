@@ -4,13 +4,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from batonflow.agents.asking import streamed
+from batonflow.agents.budget import Budget
+from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
-from batonflow.agents.loop import AgentLoop, EarlyStopping, Team
+from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
+from batonflow.agents.loop import AgentLoop, EarlyStopping, Member, Team
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import STATE_PROMPT
-from batonflow.llms import LLM, ChatMessage
+from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import Context, Workflow, WorkflowRuntimeError
@@ -23,7 +28,7 @@ _WORKFLOW_OPTIONS = (
 )  # fmt: skip
 
 
-class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
+class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
     """An agent: a model that is shown a conversation and tools, again and again, until it answers.
 
     Subclasses say how one step goes by ``take_step``, ``handle_tool_call_results`` and ``finalize``.
@@ -35,14 +40,22 @@ class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompat
         tools: Tools or plain functions.
         tool_retriever: Finds more tools for a message; has ``aretrieve(text)``.
         can_handoff_to: Names of the agents of a team it may hand over to; None for all.
-        llm: A model, or its name: ``"openai:gpt-5.6"``.
+        llm: A model, or its name: ``"openai:gpt-5.6"``; ``Settings.llm`` when left out.
         initial_state: State that the model is shown and tools may change, under the key ``state``.
         state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
         streaming: Stream the model's answers.
         early_stopping_method: After ``max_iterations`` steps: ``"force"`` an error, or ``"generate"`` an answer.
-        options: Options of ``Workflow``: ``timeout`` (None unless given), ``verbose``, ``store`` and so on.
+        budget: What the agent may spend in a run.
+        before_tool: Hooks ``(ctx, call)`` that see every tool call before it is made, and let it pass by returning None
+            or return ``Deny(reason)`` or ``Replace(arguments)``.
+        after_tool: Hooks ``(ctx, result)`` that see every result, and return None or a ToolOutput in its place.
+        input_guards: ``(ctx, message)``, see the user's message, and return None or ``Block(reason)``.
+        output_guards: The same for the answer, before it is kept; what was streamed of it has been shown by then.
+        max_result_chars: Characters of a tool's result that the model is shown at once; None for all. The rest it can
+            read with a tool of its own.
+    Options of ``Workflow``: ``timeout`` (None unless given), ``verbose``, ``store`` and so on.
 
     Raises:
         ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool.
@@ -58,18 +71,29 @@ class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompat
     can_handoff_to: list[str] | None = None
     llm: LLM | str | None = None
     initial_state: dict[str, Any] = Field(default_factory=dict[str, Any])
-    state_prompt: str = STATE_PROMPT
+    state_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(STATE_PROMPT))
     output_cls: type[BaseModel] | None = Field(default=None, exclude=True)
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = Field(default=None, exclude=True)
     streaming: bool = True
     early_stopping_method: EarlyStopping = "force"
+    budget: Budget | None = None
+    before_tool: Sequence[BeforeTool] = ()
+    after_tool: Sequence[AfterTool] = ()
+    input_guards: Sequence[Guard] = ()
+    output_guards: Sequence[Guard] = ()
+    max_result_chars: int | None = Field(default=100_000, ge=1)
+
+    _adapted: tuple[list[Any], list[AsyncBaseTool]] = PrivateAttr(default=([], []))
 
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
 
     def __init__(self, **options: Any) -> None:
         workflow_options = {name: options.pop(name) for name in _WORKFLOW_OPTIONS if name in options}
         workflow_options.setdefault("timeout", None)
-        fields = {name: value for name, value in options.items() if value is not None}
+        # None for "left out", as programs of LlamaIndex write it; where it means something it stays.
+        fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
+        if "llm" not in fields and Settings.llm is not None:
+            fields["llm"] = Settings.llm
         BaseModel.__init__(self, **fields)
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
@@ -82,6 +106,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompat
     @classmethod
     def _named_llm(cls, value: Any) -> Any:
         return llm_from(value) if isinstance(value, str) else value
+
+    @field_validator("state_prompt", mode="before")
+    @classmethod
+    def _as_prompt_template(cls, value: Any) -> Any:
+        return PromptTemplate(value) if isinstance(value, str) else value
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -114,30 +143,68 @@ class BaseWorkflowAgent(AgentLoop, BaseModel):  # pyright: ignore[reportIncompat
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Bring the memory up to date with a finished answer."""
 
+    # --- what a subclass may say --------------------------------------------------------------------------------------
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last answer, which ``take_step`` has kept for ``finalize``: it was blocked."""
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - for subclasses
+        """Show ``words`` to the model after its last answer, when the next step is taken."""
+        await memory.aput(ChatMessage(words))
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        pass
+
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
-        found = cast("list[BaseTool]", list(self.tools))  # functions have become tools at construction
-        if self.tool_retriever is not None:
-            found.extend(await self.tool_retriever.aretrieve(input_str or ""))
-        return [adapt_to_async_tool(tool) for tool in found]
+        given, adapted = self._adapted
+        if given != self.tools:
+            # Functions have become tools at construction.
+            given, adapted = list(self.tools), [adapt_to_async_tool(cast("BaseTool", tool)) for tool in self.tools]
+            self._adapted = given, adapted
+        if self.tool_retriever is None:
+            return list(adapted)
+        found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
+        return [*adapted, *(adapt_to_async_tool(tool) for tool in found)]
 
     async def call_one_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
         """Call a tool; what it raises becomes an output."""
         return await self._call_tool(ctx, tool, tool_input)
 
     async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
-        return await run_tool(tool, tool_input, ctx=ctx)
+        return await run_tool(tool, tool_input, ctx=ctx, **call_options.get({}))
+
+    async def _get_llm_response(
+        self, ctx: Context[Any], llm_input: list[ChatMessage], llm: LLM | None = None
+    ) -> ChatResponse:
+        """An answer without tools, streamed if the agent's answers are."""
+        model = llm or self.the_llm()
+        if self.streaming:
+            return await streamed(ctx, await model.astream_chat(llm_input), self.name)
+        return await model.achat(llm_input)
+
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
+        """What the model says to a conversation without tools."""
+        return await self._get_llm_response(ctx, messages)
 
     def _team(self) -> Team:
         return Team(
-            agents={self.name: self},
             root=self.name,
-            state_prompt=self.state_prompt,
+            llm=self.llm_or_none(),
             initial_state=self.initial_state,
             early_stopping_method=self.early_stopping_method,
         )
+
+    def _member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
+        return self
+
+    def _state_template(self) -> str:
+        return self.state_prompt.get_template()
 
     def llm_or_none(self) -> LLM | None:
         """The model, None when the agent has none."""

@@ -20,7 +20,7 @@ from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolSelection
 from batonflow.tools.code import Executor, Limits, declarations, default_executor
 from batonflow.workflow_core import Context
@@ -37,7 +37,7 @@ _LAST_BLOCK = re.compile(r"<execute>(.*?)(?:</execute>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 
-class CodeActAgent(BaseWorkflowAgent, PromptMixin):
+class CodeActAgent(BaseWorkflowAgent):
     """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
@@ -184,6 +184,16 @@ class CodeActAgent(BaseWorkflowAgent, PromptMixin):
             await drop(ctx, self.name)
         return output
 
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last answer."""
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        await ctx.store.set(self.scratchpad_key, scratchpad[:-1])
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model after its last answer."""
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, ChatMessage(words)])
+
     # --- asking the model ---------------------------------------------------------------------------------------------
 
     def _with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
@@ -245,7 +255,7 @@ class CodeActAgent(BaseWorkflowAgent, PromptMixin):
         tools = [tool for tool in await self.get_tools(asked) if tool.metadata.get_name() != EXECUTE]
 
         async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
-            return await self._call(ctx, self, tool, call)
+            return await self._call(ctx, self, tool, call, call.tool_id)
 
         return await run_snippet(
             ctx,

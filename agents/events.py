@@ -25,6 +25,7 @@ __all__ = [
     "PydanticConversionWarning",
     "ToolCall",
     "ToolCallResult",
+    "ToolProgress",
     "raw_of",
 ]
 
@@ -166,6 +167,20 @@ class ToolCall(Event):
     tool_name: str
     tool_kwargs: dict[str, Any]
     tool_id: str
+
+
+class ToolProgress(Event):
+    """What a tool that is a generator has yielded, while it goes on.
+
+    Attributes:
+        tool_name: The tool.
+        tool_id: The call.
+        value: What it yielded; events are streamed as they are instead.
+    """
+
+    tool_name: str
+    tool_id: str
+    value: Any
 
 
 class ToolCallResult(Event):

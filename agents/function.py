@@ -113,3 +113,13 @@ class FunctionAgent(BaseWorkflowAgent):
         await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
         await ctx.store.set(self.scratchpad_key, [])
         return output
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last answer."""
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        await ctx.store.set(self.scratchpad_key, scratchpad[:-1])
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model after its last answer."""
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, ChatMessage(words)])

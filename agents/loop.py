@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 
 from pydantic import BaseModel
 
-from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of
+from batonflow.agents.calling import BUDGET_ANSWER, TOOLS_RUN, Caller, in_time, perform, refusal_output
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -31,19 +32,16 @@ from batonflow.agents.events import (
     ToolCallResult,
 )
 from batonflow.agents.handler import AgentHandler
+from batonflow.agents.hooks import Guard, blocked
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
-from batonflow.agents.prompts import EARLY_STOPPING, MAX_ITERATIONS_REACHED, ONE_HANDOFF
-from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, track_usage
+from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED, ONE_HANDOFF
+from batonflow.agents.results import LONG_RESULTS, read_result
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, UsageTotals, track_usage
+from batonflow.llms.gates import behind
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
-from batonflow.tools.call import (
-    checked_arguments,
-    error_output,
-    may_need_approval,
-    needs_approval,
-    unknown_tool_output,
-)
+from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 
@@ -55,30 +53,25 @@ HANDOFF = "handoff"
 DEFAULT_MAX_ITERATIONS = 20
 EarlyStopping = Literal["force", "generate"]
 
+_OVER_BUDGET = "over_budget"
 
-class Member(Protocol):
+
+class Member(Caller, Protocol):
     """What the loop asks of an agent; each of these is explained at ``BaseWorkflowAgent``."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def system_prompt(self) -> str | None: ...
-    @property
-    def can_handoff_to(self) -> list[str] | None: ...
-    @property
-    def tool_retriever(self) -> Any: ...
-    @property
-    def output_cls(self) -> type[BaseModel] | None: ...
-    @property
-    def structured_output_fn(self) -> Callable[[list[ChatMessage]], Any] | None: ...
-    @property
-    def early_stopping_method(self) -> EarlyStopping: ...
-    def the_llm(self) -> LLM: ...
+    description: str
+    system_prompt: str | None
+    can_handoff_to: list[str] | None
+    tool_retriever: Any
+    output_cls: type[BaseModel] | None
+    structured_output_fn: Callable[[list[ChatMessage]], Any] | None
+    early_stopping_method: EarlyStopping
+    budget: Budget | None
+    input_guards: Sequence[Guard]
+    output_guards: Sequence[Guard]
+
     def llm_or_none(self) -> LLM | None: ...
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]: ...
-    async def call_one_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput: ...
     async def take_step(
         self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput: ...
@@ -86,35 +79,34 @@ class Member(Protocol):
         self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
     ) -> None: ...
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput: ...
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse: ...
+    async def take_back(self, ctx: Context[Any]) -> None: ...
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Team:
-    """Who takes part in a loop, and what holds for all of them.
+    """What holds for all who take part in a loop.
 
     Args:
-        agents: The members by name.
         root: The member that begins.
-        state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
+        llm: The root's model, if it has one.
         initial_state: What the state is at the beginning.
         early_stopping_method: What happens after the last allowed step.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
+        budget: What a run may spend.
         stored: What else lies in the state store at the beginning.
     """
 
-    agents: Mapping[str, Member]
     root: str
-    state_prompt: str
+    llm: LLM | None
     initial_state: dict[str, Any]
     early_stopping_method: EarlyStopping
     output_cls: type[BaseModel] | None = None
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None
+    budget: Budget | None = None
     stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def member(self, name: str | None) -> Member:
-        """The member called ``name``; the root when there is none, as in events of other programs."""
-        return self.agents.get(name or "") or self.agents[self.root]
 
 
 class AgentLoop(Workflow):
@@ -124,15 +116,47 @@ class AgentLoop(Workflow):
 
     @abstractmethod
     def _team(self) -> Team:
-        """Who takes part."""
+        """What holds for all."""
 
-    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+    @abstractmethod
+    def _member(self, name: str | None) -> Member:
+        """The member called ``name``; the root when there is none, as in events of other programs."""
+
+    @abstractmethod
+    def _state_template(self) -> str:
+        """How the state is shown; has ``{state}`` and ``{msg}``."""
+
+    async def _tools_for(self, ctx: Context[Any], agent: Member, text: str) -> Sequence[AsyncBaseTool]:
         """What ``agent`` may call in a conversation about ``text``."""
-        return await agent.get_tools(text)
+        tools = await agent.get_tools(text)
+        if await ctx.store.get(LONG_RESULTS, default=None):
+            return [*tools, _READ_RESULT]
+        return tools
 
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Whether the handoff that ``agent`` asks for is permitted; a single agent has nobody to hand over to."""
         return False
+
+    async def _forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:  # noqa: ARG002
+        """What to tell an agent that says it hands over and does not; None when it does not say so."""
+        return None
+
+    async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002
+        """Who goes on; the same agent unless it handed over."""
+        return agent.name
+
+    async def _memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002
+        """The conversation as ``agent`` knows it."""
+        return await ctx.store.get("memory")
+
+    async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+        """The end of a run, with what it took."""
+        totals: Any = await ctx.store.get("usage", default=None)
+        if isinstance(totals, dict):  # a store that stands in for one in a test has anything but that
+            output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
+            output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
+        await ctx.store.set("current_tool_calls", [])
+        return StopEvent(result=output)
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments
         self,
@@ -143,6 +167,7 @@ class AgentLoop(Workflow):
         max_iterations: int | None = None,
         early_stopping_method: EarlyStopping | None = None,
         start_event: StartEvent | None = None,
+        budget: Budget | None = None,
         **kwargs: Any,
     ) -> AgentHandler:
         """Start a run and return its handler.
@@ -155,6 +180,7 @@ class AgentLoop(Workflow):
             max_iterations: How many answers the models may give, 20 by default.
             early_stopping_method: What to do then.
             start_event: The event to start with, instead of the arguments before.
+            budget: What this run may spend, beside what agents and team say.
             kwargs: ``run_id``, and further values for the start event.
 
         Example:
@@ -172,6 +198,7 @@ class AgentLoop(Workflow):
                 "memory": memory,
                 "max_iterations": max_iterations,
                 "early_stopping_method": early_stopping_method,
+                "budget": budget,
             }
             options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
             given = {name: value for name, value in given.items() if value is not None}
@@ -179,139 +206,223 @@ class AgentLoop(Workflow):
         return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **kwargs))
 
     @step
-    async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput:
+    async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
         """Set the run's memory, state and limits, and put the user's message into the memory."""
         await self._init_context(ctx, ev)
-        memory: BaseMemory = await ctx.store.get("memory")
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
             user_msg = ChatMessage(user_msg)
+        if user_msg is None and not history:
+            raise ValueError("Must provide either user_msg or chat_history")
+        asked = [user_msg] if user_msg is not None else [one for one in history if one.role == MessageRole.USER]
+        current = self._member(await ctx.store.get("current_agent_name", default=None))
+        await ctx.store.set("current_agent_name", current.name)
+        if current.input_guards and asked:
+            reason = await blocked(current.input_guards, ctx, asked[-1])
+            if reason is not None:
+                return await self._ended(ctx, _blocked_output(current, reason, "input"))
+        memory = await self._memory(ctx, current)
         if history:
             await memory.aset(history)
         if user_msg is not None:
             await memory.aput(user_msg)
-            await ctx.store.set("user_msg_str", _text(user_msg))
-        elif history:
-            asked = [message for message in history if message.role == MessageRole.USER]
-            await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
-        else:
-            raise ValueError("Must provide either user_msg or chat_history")
-        team = self._team()
-        current = team.member(await ctx.store.get("current_agent_name", default=team.root))
-        await ctx.store.set("current_agent_name", current.name)
+        await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
         return AgentInput(input=await memory.aget(), current_agent_name=current.name)
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
         team, store = self._team(), ctx.store
-        llm = team.agents[team.root].llm_or_none()
-        memory = ev.get("memory") or await store.get("memory", default=None) or ChatMemoryBuffer.from_defaults(llm=llm)
-        if llm is not None and isinstance(memory, BaseMemory):
+        given = ev.get("memory") or await store.get("memory", default=None)
+        memory = given or ChatMemoryBuffer.from_defaults(llm=team.llm)
+        if given is not None and team.llm is not None and isinstance(memory, BaseMemory):
             # One that was restored has lost the model it makes summaries with.
-            memory.attach_llm(llm)
-        await store.set("memory", memory)
-        if not await store.get("state", default=None):
-            await store.set("state", deepcopy(team.initial_state))
-        await store.set("max_iterations", ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS)
-        await store.set("early_stopping_method", ev.get("early_stopping_method") or team.early_stopping_method)
-        for name, value in {**team.stored, "num_iterations": 0, "formatted_input_with_state": False}.items():
-            await store.set(name, value)
-        await store.set("current_tool_calls", [])
-        await store.set("usage", {})
+            memory.attach_llm(team.llm)
+        budget = ev.get("budget")
+        values: dict[str, Any] = {
+            "memory": memory,
+            "state": await store.get("state", default=None) or deepcopy(team.initial_state),
+            "max_iterations": ev.get("max_iterations") or DEFAULT_MAX_ITERATIONS,
+            "early_stopping_method": ev.get("early_stopping_method") or team.early_stopping_method,
+            **team.stored,
+            "num_iterations": 0,
+            "formatted_input_with_state": False,
+            "current_tool_calls": [],
+            "usage": {},
+        }
+        # What an earlier run on the same context has left of these is not this run's.
+        kept = {"budget": budget, "ledger": None, BUDGET_ANSWER: None, TOOLS_RUN: None}
+        for name, value in (*values.items(), *kept.items()):
+            if name in values or value is not None or await store.get(name, default=None) is not None:
+                await store.set(name, value)
 
     @step
     async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
         """Put the system prompt first, and the state around the newest message, in what is shown, not in the memory."""
-        team, shown = self._team(), list(ev.input)
-        prompt = team.member(ev.current_agent_name).system_prompt
+        shown = ev.input
+        prompt = self._member(ev.current_agent_name).system_prompt
         if prompt:
-            shown.insert(0, ChatMessage(prompt, role=MessageRole.SYSTEM))
+            shown = [ChatMessage(prompt, role=MessageRole.SYSTEM), *shown]
         state = await ctx.store.get("state", default=None)
-        if state and not await ctx.store.get("formatted_input_with_state", default=False) and shown:
-            shown[-1] = _with_state(shown[-1], state, team.state_prompt)
+        if state and shown and not await ctx.store.get("formatted_input_with_state", default=False):
+            shown = [*shown[:-1], _with_state(shown[-1], state, self._state_template())]
             await ctx.store.set("formatted_input_with_state", True)
         return AgentSetup(input=shown, current_agent_name=ev.current_agent_name)
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
         """One answer of the model."""
-        agent = self._team().member(ev.current_agent_name)
-        memory: BaseMemory = await ctx.store.get("memory")
-        tools = await self._tools_for(agent, await ctx.store.get("user_msg_str", default=""))
-        with track_usage() as spent:
-            output = await agent.take_step(ctx, ev.input, tools, memory)
+        agent = self._member(ev.current_agent_name)
+        memory = await self._memory(ctx, agent)
+        tools = await self._tools_for(ctx, agent, await ctx.store.get("user_msg_str", default=""))
+        limits = await self._limits(ctx, agent)
+        with track_usage(agent.name) as spent:
+            if limits is None:
+                output = await agent.take_step(ctx, ev.input, tools, memory)
+            else:
+                output = await self._step_within(ctx, agent, limits, ev.input, tools, memory)
         if spent.requests:
             output.usage = spent.usage
-            await _add_usage(ctx, agent.name, spent.usage)
+            await _add_usage(ctx, agent.name, spent)
         ctx.write_event_to_stream(output)
+        return output
+
+    async def _limits(self, ctx: Context[Any], agent: Member) -> Limits | None:
+        """The budgets that hold for what ``agent`` does now; None when there is none, as nearly always."""
+        given: Any = await ctx.store.get("budget", default=None)
+        budgets = [one for one in (given, self._run_budget()) if isinstance(one, Budget)]
+        if not budgets and agent.budget is None:
+            return None
+        kept: dict[str, Any] = await ctx.store.get("ledger", default=None) or {}
+        return Limits(ledger_of(ctx.run_id, kept), budgets, agent.name, agent.budget)
+
+    def _run_budget(self) -> Budget | None:
+        """What every run may spend, whoever acts."""
+        return None
+
+    async def _step_within(
+        self,
+        ctx: Context[Any],
+        agent: Member,
+        limits: Limits,
+        shown: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,
+    ) -> AgentOutput:
+        """A step of thinking that a budget may end; what the step leaves undone is told by an event of its own."""
+        nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+        nothing[_OVER_BUDGET] = True
+        if await ctx.store.get(BUDGET_ANSWER, default=None):
+            return nothing
+        try:
+            with behind(limits.admit):
+                output = await in_time(agent.take_step(ctx, shown, tools, memory), limits)
+            limits.charge_unseen(shown, output.response)
+        except BudgetExceededError as err:
+            if err.budget.on_exceeded == "raise":
+                raise
+            return nothing
+        finally:
+            await ctx.store.set("ledger", limits.ledger.dump())
         return output
 
     @step
     async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
         """Decide how to go on: finish, try again, call tools, or stop early."""
-        agent = self._team().member(ev.current_agent_name)
-        memory: BaseMemory = await ctx.store.get("memory")
-        iterations: int = await ctx.store.get("num_iterations", default=0) + 1
-        await ctx.store.set("num_iterations", iterations)
+        agent, store = self._member(ev.current_agent_name), ctx.store
+        iterations: int = await store.get("num_iterations", default=0) + 1
+        await store.set("num_iterations", iterations)
+        memory = await self._memory(ctx, agent)
+        if ev.get(_OVER_BUDGET):
+            return await self._stop_early(ctx, agent, memory, BUDGET_EXCEEDED)
+        limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
         if not ev.tool_calls and not ev.retry_messages:
-            return await self._answer(ctx, agent, ev, memory)
-        limit: int = await ctx.store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
+            words = await self._forgotten_handoff(ctx, agent, ev.response) if iterations < limit else None
+            if words is None:
+                return await self._answer(ctx, agent, ev, memory)
+            await agent.remind(ctx, words, memory)
+            return AgentInput(input=await memory.aget(), current_agent_name=agent.name)
         if iterations >= limit:
-            return await self._stop_early(ctx, agent, memory, limit)
+            if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
+                raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
+            return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
         if ev.retry_messages:
             shown = [*await memory.aget(), *ev.retry_messages]
             return AgentInput(input=shown, current_agent_name=ev.current_agent_name)
-        await ctx.store.set("num_tool_calls", len(ev.tool_calls))
+        await store.set("num_tool_calls", len(ev.tool_calls))
         for request in self._requests(agent, ev.tool_calls):
             ctx.send_event(request)
         return None
 
     def _requests(self, agent: Member, calls: Sequence[ToolSelection | ToolCallResult]) -> Sequence[ToolCall]:
         """An event for each call; of several handoffs the first permitted one is made, the others are refused."""
-        handed_over, requests = False, list[ToolCall]()
+        handed_over = False
+        requests: list[ToolCall] = []
         for position, call in enumerate(calls):
             request = ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
-            request["position"] = position
+            data = request.to_dict()
+            data["position"] = position
             if isinstance(call, ToolSelection) and call.invalid_arguments is not None:
-                request["invalid_arguments"] = call.invalid_arguments
+                data["invalid_arguments"] = call.invalid_arguments
             elif call.tool_name == HANDOFF and self._may_hand_over(agent, call.tool_kwargs):
                 if handed_over:
-                    request["refused"] = ONE_HANDOFF
+                    data["refused"] = ONE_HANDOFF
                 handed_over = True
             requests.append(request)
         return requests
 
     async def _answer(self, ctx: Context[Any], agent: Member, ev: AgentOutput, memory: BaseMemory) -> StopEvent:
-        output = await agent.finalize(ctx, ev, memory)
+        # A copy: who reads the stream holds the other one.
+        output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
+        if agent.output_guards:
+            reason = await blocked(agent.output_guards, ctx, output.response)
+            if reason is not None:
+                await agent.take_back(ctx)
+                await agent.finalize(ctx, output, memory)
+                return await self._ended(ctx, _blocked_output(agent, reason, "output"))
+        output = await agent.finalize(ctx, output, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
         asker = self._team()
         if asker.output_cls is None and asker.structured_output_fn is None:
             cls, function = agent.output_cls, agent.structured_output_fn
         else:
             cls, function = asker.output_cls, asker.structured_output_fn
-        with track_usage() as spent:
-            data = await structured_response(agent.llm_or_none(), await memory.aget(), cls, function)
+        if cls is not None or function is not None:
+            await self._add_structure(ctx, agent, output, memory, cls, function)
+        return await self._ended(ctx, output)
+
+    async def _add_structure(
+        self,
+        ctx: Context[Any],
+        agent: Member,
+        output: AgentOutput,
+        memory: BaseMemory,
+        cls: type[BaseModel] | None,
+        function: Callable[[list[ChatMessage]], Any] | None,
+    ) -> None:
+        """Put the answer's structured form into the output, and show it."""
+        limits = await self._limits(ctx, agent)
+        with track_usage(agent.name) as spent, behind(*(() if limits is None else (limits.admit,))):
+            data = await structured_response(
+                agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
+            )
         if spent.requests:
-            await _add_usage(ctx, agent.name, spent.usage)
+            await _add_usage(ctx, agent.name, spent)
         if data is not None:
             output.structured_response = data
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
-        return await _ended(ctx, output)
 
-    async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, limit: int) -> StopEvent:
-        """After the last allowed step: an error, or an answer from what was gathered."""
-        if await ctx.store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
-            raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
+    async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
+        """An answer from what was gathered, asked for with ``words``, outside of every budget."""
         nothing = ChatMessage("", role=MessageRole.ASSISTANT)
         await agent.finalize(ctx, AgentOutput(response=nothing, current_agent_name=agent.name), memory)
         shown = await memory.aget()
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
-        closing = ChatMessage(EARLY_STOPPING.format(max_iterations=limit), role=MessageRole.SYSTEM)
-        with track_usage() as spent:
-            response: ChatResponse = await agent.the_llm().achat([*shown, closing])
+        shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
+        with track_usage(agent.name) as spent, behind(instead=True):
+            response = await agent.answer_now(ctx, shown)
         if spent.requests:
-            await _add_usage(ctx, agent.name, spent.usage)
+            await _add_usage(ctx, agent.name, spent)
         await memory.aput(response.message)
         output = AgentOutput(
             response=response.message,
@@ -319,24 +430,26 @@ class AgentLoop(Workflow):
             raw=response.raw,
             current_agent_name=agent.name,
         )
-        ended = await _ended(ctx, output)
+        ended = await self._ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
 
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
         """Call one tool; whatever happens, there is one result."""
-        ctx.write_event_to_stream(ToolCall(tool_name=ev.tool_name, tool_kwargs=ev.tool_kwargs, tool_id=ev.tool_id))
-        agent = self._team().member(await ctx.store.get("current_agent_name", default=None))
+        ctx.write_event_to_stream(ev)
+        agent = self._member(await ctx.store.get("current_agent_name", default=None))
+        position = ev.get("position", 0)
         tool = await self._find_tool(ctx, agent, ev.tool_name)
         if isinstance(tool, ToolOutput):
             output = tool
-        elif ev.get("refused") is not None:
-            output = ToolOutput(tool_name=ev.tool_name, content=ev["refused"], raw_input=ev.tool_kwargs, is_error=True)
-        elif ev.get("invalid_arguments") is not None:
+        elif "refused" in ev:
+            output = refusal_output(ev, ev["refused"])
+        elif "invalid_arguments" in ev:
             output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev["invalid_arguments"])
         else:
-            output = await self._call(ctx, agent, tool, ev)
+            turn = await ctx.store.get("num_iterations", default=0)
+            output = await self._call(ctx, agent, tool, ev, f"{turn}/{position}")
         result = ToolCallResult(
             tool_name=ev.tool_name,
             tool_kwargs=ev.tool_kwargs,
@@ -344,66 +457,72 @@ class AgentLoop(Workflow):
             tool_output=output,
             return_direct=not isinstance(tool, ToolOutput) and tool.metadata.return_direct,
         )
-        result["position"] = ev.get("position", 0)
+        result["position"] = position
         ctx.write_event_to_stream(result)
         return result
 
-    async def _call(self, ctx: Context[Any], agent: Member, tool: AsyncBaseTool, ev: ToolCall) -> ToolOutput:
-        """Run a tool, after a person has agreed where one must."""
-        if not may_need_approval(tool):
-            return await agent.call_one_tool(ctx, tool, ev.tool_kwargs)
-        try:
-            checked = checked_arguments(tool, ev.tool_kwargs)
-            if not await needs_approval(tool, checked):
-                return await run_tool(tool, ev.tool_kwargs, ctx=ctx, approved=True)
-            turn = await ctx.store.get("num_iterations", default=0)
-            call = f"{turn}.{ev.get('position', 0)}.{ev.tool_id}"
-            arguments = await approved_arguments(ctx, tool, checked, call=call, agent=agent.name)
-        except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
-            return error_output(ev.tool_name, ev.tool_kwargs, err)
-        if isinstance(arguments, str):
-            return ToolOutput(tool_name=ev.tool_name, content=arguments, raw_input=ev.tool_kwargs, is_error=True)
-        return await run_tool(tool, arguments, ctx=ctx, approved=True)
+    async def _call(
+        self, ctx: Context[Any], agent: Member, tool: AsyncBaseTool, ev: ToolCall, place: str
+    ) -> ToolOutput:
+        """Run a tool, within what hooks, people, policies and budgets allow."""
+        limits = await self._limits(ctx, agent)
+        with track_usage(agent.name) as spent:
+            if limits is None:
+                output = await perform(ctx, agent, tool, ev, place)
+            else:
+                try:
+                    with behind(limits.admit):
+                        output = await perform(ctx, agent, tool, ev, place, limits)
+                finally:
+                    await ctx.store.set("ledger", limits.ledger.dump())
+        if spent.requests:
+            await _add_usage(ctx, agent.name, spent)
+        return output
 
     async def _find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
         """The tool that is meant; what the model is told when there is none."""
-        tools: dict[str, AsyncBaseTool] = {}
+        known: dict[str, None] = {}
         # A retriever that found a tool for the message may know it by its name alone in a run that was restored.
         for text in (await ctx.store.get("user_msg_str", default=""), name):
-            found = await self._tools_for(agent, text if isinstance(text, str) else name)
-            tools |= {tool.metadata.get_name(): tool for tool in found}
-            if name in tools or agent.tool_retriever is None:
+            for tool in await self._tools_for(ctx, agent, text if isinstance(text, str) else name):
+                found = tool.metadata.get_name()
+                if found == name:
+                    return tool
+                known[found] = None
+            if agent.tool_retriever is None:
                 break
-        return tools[name] if name in tools else unknown_tool_output(name, {}, tools)
+        return unknown_tool_output(name, {}, known)
 
     @step
     async def aggregate_tool_results(self, ctx: Context, ev: ToolCallResult) -> AgentInput | StopEvent | None:
         """Wait for all results of an answer, and show them to the model in the order of its calls."""
-        expected: int = await ctx.store.get("num_tool_calls", default=0)
+        store = ctx.store
+        expected: int = await store.get("num_tool_calls", default=0)
         if expected == 0:
             raise ValueError("No tool calls found, cannot aggregate results.")
         arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
         if arrived is None:
             return None
-        results = sorted(cast("list[ToolCallResult]", arrived), key=lambda result: result.get("position", 0))
-        team = self._team()
-        agent = team.member(await ctx.store.get("current_agent_name", default=None))
-        memory: BaseMemory = await ctx.store.get("memory")
-        so_far: list[ToolCallResult] = [*await ctx.store.get("current_tool_calls", default=[]), *results]
-        await ctx.store.set("current_tool_calls", so_far)
+        results = cast("list[ToolCallResult]", arrived)
+        if expected > 1:
+            results = sorted(results, key=lambda result: result.get("position", 0))
+        agent = self._member(await store.get("current_agent_name", default=None))
+        memory = await self._memory(ctx, agent)
+        so_far: list[ToolCallResult] = [*await store.get("current_tool_calls", default=[]), *results]
+        await store.set("current_tool_calls", so_far)
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
             output = await agent.finalize(ctx, _direct_output(agent.name, direct, so_far), memory)
             if direct.tool_name != HANDOFF:
-                return await _ended(ctx, output)
-        current = await self._hand_over(ctx, agent)
-        asked: str = await ctx.store.get("user_msg_str", default="")
-        return AgentInput(input=await memory.aget(input=asked), current_agent_name=current)
+                return await self._ended(ctx, output)
+            agent = self._member(await self._hand_over(ctx, agent))
+            memory = await self._memory(ctx, agent)
+        asked: str = await store.get("user_msg_str", default="")
+        return AgentInput(input=await memory.aget(input=asked), current_agent_name=agent.name)
 
-    async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002
-        """Who goes on; the same agent unless it handed over."""
-        return agent.name
+
+_READ_RESULT = read_result()
 
 
 def _text(message: ChatMessage) -> str:
@@ -429,17 +548,17 @@ def _direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallR
     return AgentOutput(response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=name)
 
 
-async def _add_usage(ctx: Context[Any], name: str, usage: Usage) -> None:
+def _blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
+    """The reason as the answer; ``output.get("blocked")`` says what was blocked, ``"input"`` or ``"output"``."""
+    output = AgentOutput(response=ChatMessage(reason, role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+    output["blocked"] = what
+    return output
+
+
+async def _add_usage(ctx: Context[Any], name: str, spent: UsageTotals) -> None:
+    """Count what was spent under the agent's name, what agents did that it called as tools under theirs."""
     totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
-    totals[name] = totals.get(name, Usage()) + usage
+    for spender, usage in spent.by_spender.items():
+        who = spender or name
+        totals[who] = totals[who] + usage if who in totals else usage
     await ctx.store.set("usage", totals)
-
-
-async def _ended(ctx: Context[Any], output: AgentOutput) -> StopEvent:
-    """The end of a run, with what it took."""
-    totals: Any = await ctx.store.get("usage", default=None)
-    if isinstance(totals, dict):  # a store that stands in for one in a test has anything but that
-        output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
-        output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
-    await ctx.store.set("current_tool_calls", [])
-    return StopEvent(result=output)

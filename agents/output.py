@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.structured_llm import generate_structured_response
@@ -18,16 +18,37 @@ async def structured_response(
     messages: Sequence[ChatMessage],
     output_cls: type[BaseModel] | None,
     output_fn: Callable[[list[ChatMessage]], Any] | None,
+    answer: str | None = None,
 ) -> dict[str, Any] | None:
-    """The answer of a conversation as data; None, with a warning, when it cannot be had."""
+    """The answer of a conversation as data; None, with a warning, when it cannot be had.
+
+    Args:
+        llm: Is asked to give it.
+        messages: The conversation.
+        output_cls: A model of it.
+        output_fn: Makes it of the conversation instead.
+        answer: The text of the answer: if that is the data already, nobody is asked.
+    """
     try:
         if output_fn is not None:
             found = output_fn(list(messages))
             return await found if inspect.isawaitable(found) else found
         if output_cls is not None:
+            if answer is not None and (data := _in_form(answer, output_cls)) is not None:
+                return data
             if llm is None:
                 raise ValueError("the agent has no model that could give it")
             return await generate_structured_response(messages, llm, output_cls)
     except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
         warnings.warn(f"There was a problem with the generation of the structured output: {error}", stacklevel=2)
     return None
+
+
+def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:
+    """The data that ``answer`` consists of, None when it is something else."""
+    if not answer.lstrip().startswith("{"):
+        return None
+    try:
+        return output_cls.model_validate_json(answer).model_dump(mode="json")
+    except ValidationError:
+        return None

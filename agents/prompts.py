@@ -3,6 +3,8 @@
 __all__ = [
     "APPROVAL_DENIED",
     "APPROVAL_EXPIRED",
+    "BUDGET_EXCEEDED",
+    "BUDGET_USED_UP",
     "CODE_ACT",
     "CODE_ACT_SANDBOXED",
     "CODE_NOTHING",
@@ -12,8 +14,11 @@ __all__ = [
     "CODE_VARIABLES_GONE",
     "EARLY_STOPPING",
     "HANDOFF",
+    "HANDOFF_CARRIED",
     "HANDOFF_DONE",
+    "HANDOFF_NOT_CALLED",
     "HANDOFF_NOT_PERMITTED",
+    "HANDOFF_SUMMARY",
     "HANDOFF_TOO_OFTEN",
     "HANDOFF_UNKNOWN",
     "MAX_ITERATIONS_REACHED",
@@ -21,7 +26,12 @@ __all__ = [
     "REACT_EMPTY",
     "REACT_GIVEN_UP",
     "REACT_UNREADABLE",
+    "RESULT_CUT",
+    "RESULT_END",
+    "RESULT_UNKNOWN",
     "STATE_PROMPT",
+    "TOOL_DENIED",
+    "TOOL_USED_UP",
 ]
 
 STATE_PROMPT = "The state of the work so far:\n{state}\n\nThe message of the user:\n{msg}\n"
@@ -99,3 +109,32 @@ CODE_NOT_RUN = "Nothing was run, as this would not work:\n{problems}"
 CODE_OVER = "Not waited for: the code ended before this call did."
 
 CODE_VARIABLES_GONE = "The interpreter was started anew: the variables of earlier code are gone."
+
+RESULT_CUT = "[Characters up to {shown} of {size}. To read on call {tool} with handle={handle!r} and offset={shown}.]"
+
+RESULT_END = "[The end: {size} characters.]"
+
+RESULT_UNKNOWN = "There is no result under the handle {handle!r}. Handles: {known}."
+
+TOOL_DENIED = "Tool {tool_name} was not run: {reason}"
+
+TOOL_USED_UP = "Tool {tool_name} was not run: it may run {limit} times for this task, and did. Go on without it."
+
+BUDGET_EXCEEDED = (
+    "What may be spent on this task is used up. Do not call any more tools. Answer now with what you have found so "
+    "far, and say what is still open."
+)
+
+BUDGET_USED_UP = "Tool {tool_name} was not run: {reason}"
+
+HANDOFF_NOT_CALLED = (
+    "You said that you hand over to {to_agent}, but you did not call the tool {tool}, so nothing has happened. Call "
+    "it, or finish the task yourself."
+)
+
+HANDOFF_CARRIED = "{user_msg}\n\n[Agent {from_agent} has handed this task over to you, for this reason: {reason}]"
+
+HANDOFF_SUMMARY = (
+    "You hand this task over to another agent, which has not seen the conversation. Write down for it what was found "
+    "and done so far and what is still open: facts, names, numbers and decisions, no opinions."
+)

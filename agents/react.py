@@ -17,7 +17,7 @@ from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.closing import closed_after
-from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.llms.react_steps import (
     ActionReasoningStep,
     BaseReasoningStep,
@@ -37,7 +37,7 @@ _BEGINS = re.compile(r"[\s*_#>]*(thought|action|answer|final)", re.IGNORECASE)
 _SHORTEST_BEGINNING = 12
 
 
-class ReActAgent(BaseWorkflowAgent, PromptMixin):
+class ReActAgent(BaseWorkflowAgent):
     """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
 
     Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
@@ -191,6 +191,16 @@ class ReActAgent(BaseWorkflowAgent, PromptMixin):
             answer.additional_kwargs = output.response.additional_kwargs
             output.response = answer
         return output
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last step."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        await ctx.store.set(self.reasoning_key, reasoning[:-1])
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model as what it observes next."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
 
 
 class _Splitter:

@@ -6,12 +6,13 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.budget import Budget
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import handoff_tool, refusal
 from batonflow.agents.loop import AgentLoop, EarlyStopping, Member, Team
 from batonflow.agents.prompts import HANDOFF, HANDOFF_DONE, STATE_PROMPT
 from batonflow.agents.react import ReActAgent
-from batonflow.llms import LLM, ChatMessage
+from batonflow.llms import LLM, ChatMessage, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
@@ -37,6 +38,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        budget: What a run may spend, whoever acts.
         timeout: Seconds for a run; None for as long as it takes.
         options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
 
@@ -62,6 +64,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
         early_stopping_method: EarlyStopping = "force",
         max_handoffs: int | None = None,
+        budget: Budget | None = None,
         **options: Any,
     ) -> None:
         super().__init__(timeout=timeout, **options)
@@ -77,6 +80,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.structured_output_fn = None if output_cls is not None else structured_output_fn
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
+        self.budget = budget
         self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
 
     @classmethod
@@ -97,7 +101,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         Example:
             >>> team = AgentWorkflow.from_tools_or_functions([add], llm="openai:gpt-5.6")
         """
-        model = llm_from(llm) if isinstance(llm, str) else llm
+        model = llm_from(llm) if isinstance(llm, str) else llm or Settings.llm
         kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else ReActAgent
         agent = kind(name="Agent", tools=list(tools_or_functions), llm=model, system_prompt=system_prompt)
         return cls(
@@ -111,26 +115,33 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         )
 
     def _team(self) -> Team:
-        permitted = {name: agent.can_handoff_to for name, agent in self.agents.items()}
         return Team(
-            agents=self.agents,
             root=self.root_agent,
-            state_prompt=self.state_prompt.get_template(),
+            llm=self.agents[self.root_agent].llm_or_none(),
             initial_state=self.initial_state,
             early_stopping_method=self.early_stopping_method,
             output_cls=self.output_cls,
             structured_output_fn=self.structured_output_fn,
             stored={
                 "agents": list(self.agents),
-                "can_handoff_to": permitted,
+                "can_handoff_to": {name: agent.can_handoff_to for name, agent in self.agents.items()},
                 "handoff_output_prompt": self.handoff_output_prompt.get_template(),
                 "next_agent": None,
                 "num_handoffs": 0,
             },
         )
 
-    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
-        tools = await agent.get_tools(text)
+    def _member(self, name: str | None) -> Member:
+        return self.agents.get(name or "") or self.agents[self.root_agent]
+
+    def _state_template(self) -> str:
+        return self.state_prompt.get_template()
+
+    def _run_budget(self) -> Budget | None:
+        return self.budget
+
+    async def _tools_for(self, ctx: Context[Any], agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+        tools = await super()._tools_for(ctx, agent, text)
         handoff = self._handoff(agent)
         return tools if handoff is None else [*tools, handoff]
 

@@ -18,6 +18,7 @@ from batonflow.llms.answer import fold
 from batonflow.llms.blocks import ThinkingBlock
 from batonflow.llms.closing import closed_after
 from batonflow.llms.errors import LLMError
+from batonflow.llms.gates import Gate, Settle, gates
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -286,10 +287,13 @@ class LLM(Predicting):
     ) -> ChatResponseAsyncGen:
         """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
         name = self.metadata.model_name
-        events = self._stream(self._request(messages, kwargs))
+        request = self._request(messages, kwargs)
+        events = self._stream(request)
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name)
+        if gates():
+            responses = _gated(responses, [(gate, self, request) for gate in gates()])
         # Every generator in between costs as much per piece as the rest of what is done with it.
         return self._traced(responses, name, messages, kwargs) if _dispatcher.enabled else responses
 
@@ -474,6 +478,23 @@ async def _watched(events: AsyncGenerator[StreamEvent, None], watch: Watch) -> A
         async for event in events:
             watch(event)
             yield event
+
+
+async def _gated(
+    responses: ChatResponseAsyncGen, before: Sequence[tuple[Gate, LLM, ChatRequest]]
+) -> ChatResponseAsyncGen:
+    """The responses, once every gate has let the request pass."""
+    settling: list[Settle] = []
+    last: ChatResponse | None = None
+    try:
+        for gate, llm, request in before:
+            settling.append(gate(llm, request))
+        async with aclosing(responses):
+            async for last in responses:
+                yield last
+    finally:
+        for settle in settling:
+            settle(last)
 
 
 def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:

@@ -1,11 +1,10 @@
 """Tokens, and what they cost."""
 
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import cache
 from importlib.util import find_spec
+from types import TracebackType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -99,53 +98,79 @@ def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
     return float(found.total_price)
 
 
+_NOTHING = Usage()
+
+
 class UsageTotals:
     """What the models asked inside a :func:`track_usage` block have taken so far.
 
     Attributes:
         usage: All of it.
         by_model: The same by the model that answered.
+        by_spender: The same by the ``spender`` of the innermost block; under None when there is none.
         requests: How many answers that is.
     """
 
     def __init__(self) -> None:
-        self.usage = Usage()
+        self.usage = _NOTHING
         self.by_model: dict[str, Usage] = {}
+        self.by_spender: dict[str | None, Usage] = {}
         self.requests = 0
         # Synchronous calls answer on the bridge's thread.
         self._lock = threading.Lock()
 
-    def add(self, usage: Usage, model: str) -> None:
+    def add(self, usage: Usage, model: str, spender: str | None = None) -> None:
         """Count one answer."""
         with self._lock:
             self.usage += usage
-            self.by_model[model] = self.by_model.get(model, Usage()) + usage
+            self.by_model[model] = self.by_model.get(model, _NOTHING) + usage
+            self.by_spender[spender] = self.by_spender.get(spender, _NOTHING) + usage
             self.requests += 1
 
 
 _tracking: ContextVar[tuple[UsageTotals, ...]] = ContextVar("batonflow_usage", default=())
+_spender: ContextVar[str | None] = ContextVar("batonflow_spender", default=None)
 
 
-@contextmanager
-def track_usage() -> Generator[UsageTotals, None, None]:
+class track_usage:  # noqa: N801 - used like a function
     """Add up what models take inside the block, in tasks and runs started there too. Blocks may lie in one another.
 
     Counted are whole answers of every model whose adapter is written with ``_stream``, as all of ours are.
+
+    Args:
+        spender: On whose behalf models are asked inside the block; None leaves that to the block around.
 
     Example:
         >>> with track_usage() as totals:
         ...     print(agent.run_sync("What is 2 + 40?"))
         >>> print(totals.usage.total_tokens, totals.usage.cost)
     """
-    totals = UsageTotals()
-    token = _tracking.set((*_tracking.get(), totals))
-    try:
-        yield totals
-    finally:
-        _tracking.reset(token)
+
+    __slots__ = ("_earlier", "_token", "spender")
+
+    _token: Token[tuple[UsageTotals, ...]]
+    _earlier: Token[str | None] | None
+
+    def __init__(self, spender: str | None = None) -> None:
+        self.spender = spender
+
+    # Written out: agents do this for every answer, and a generator would cost three times as much.
+
+    def __enter__(self) -> UsageTotals:
+        totals = UsageTotals()
+        self._token = _tracking.set((*_tracking.get(), totals))
+        self._earlier = None if self.spender is None else _spender.set(self.spender)
+        return totals
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _tracking.reset(self._token)
+        if self._earlier is not None:
+            _spender.reset(self._earlier)
 
 
 def record_usage(usage: Usage, model: str) -> None:
     """Count an answer where :func:`track_usage` is at work."""
     for totals in _tracking.get():
-        totals.add(usage, model)
+        totals.add(usage, model, _spender.get())

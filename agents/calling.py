@@ -1,0 +1,179 @@
+"""One tool call of an agent: from what its model asks for to what the model is told."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
+from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
+from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
+from batonflow.agents.results import shortened
+from batonflow.tools import AsyncBaseTool, ToolOutput
+from batonflow.tools.call import checked_arguments, error_output, may_need_approval, needs_approval
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.events import Event
+
+__all__ = ["BUDGET_ANSWER", "TOOLS_RUN", "Caller", "call_options", "in_time", "perform", "refusal_output"]
+
+T = TypeVar("T")
+
+TOOLS_RUN = "tools_run"
+"""Where the state store keeps which calls of limited tools have run: places by tool."""
+
+BUDGET_ANSWER = "budget_answer"
+"""Where the state store says that a budget is used up and an answer is due."""
+
+call_options: ContextVar[dict[str, Any]] = ContextVar("batonflow_call_options")
+"""What ``run_tool`` is to know of the call that is under way, beside tool and arguments."""
+
+
+class Caller(Protocol):
+    """What is asked of an agent that calls tools; each of these is explained at ``BaseWorkflowAgent``."""
+
+    name: str
+    before_tool: Sequence[BeforeTool]
+    after_tool: Sequence[AfterTool]
+    max_result_chars: int | None
+
+    async def call_one_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
+        """Call a tool; what it raises becomes an output."""
+        ...
+
+
+def refusal_output(call: ToolCall, words: str) -> ToolOutput:
+    """What the model is told of a call that is not made."""
+    return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
+
+
+async def perform(
+    ctx: Context[Any], agent: Caller, tool: AsyncBaseTool, call: ToolCall, place: str, limits: Limits | None = None
+) -> ToolOutput:
+    """Make a call, unless a hook, a person, the tool's policy or a budget is against it.
+
+    Args:
+        ctx: The run's context, inside a step.
+        agent: Whose call it is.
+        tool: The tool.
+        call: What the model asks for.
+        place: Names the call within its run; the same after a restore.
+        limits: The budgets that hold.
+
+    Raises:
+        BudgetExceededError: A budget that is to raise it does not allow the call.
+    """
+    arguments = call.tool_kwargs
+    if agent.before_tool:
+        said = await before_tool(agent.before_tool, ctx, call)
+        if isinstance(said, Deny):
+            return refusal_output(call, TOOL_DENIED.format(tool_name=call.tool_name, reason=said.reason))
+        arguments = said
+    policy: Any = getattr(tool, "policy", None)
+    most: int | None = getattr(policy, "max_calls", None)
+    approved = False
+    if most is not None or may_need_approval(tool):
+        try:
+            arguments, approved = await _agreed(ctx, agent, tool, arguments, place, limits)
+        except _Refused as refused:
+            return refusal_output(call, str(refused))
+        except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
+            return error_output(call.tool_name, call.tool_kwargs, err)
+        if most is not None and not await _counted(ctx, call.tool_name, place, most):
+            return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
+    if limits is not None:
+        try:
+            limits.charge_call()
+        except BudgetExceededError as err:
+            return await _over_budget(ctx, call, err)
+    token = call_options.set(_options(ctx, call, place, approved))
+    try:
+        running = agent.call_one_tool(ctx, tool, arguments)
+        output = await (running if limits is None else in_time(running, limits))
+    except BudgetExceededError as err:
+        return await _over_budget(ctx, call, err)
+    finally:
+        call_options.reset(token)
+    if agent.after_tool:
+        output = await after_tool(agent.after_tool, ctx, _result(tool, call, arguments, output))
+    longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
+    return output if longest is None else await shortened(ctx, output, longest, handle=place)
+
+
+class _Refused(Exception):
+    """A person is against a call; the text is for the model."""
+
+
+async def _agreed(
+    ctx: Context[Any],
+    agent: Caller,
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    place: str,
+    limits: Limits | None,
+) -> tuple[dict[str, Any], bool]:
+    """The arguments that everybody agrees to, and whether that was asked of a person."""
+    checked = checked_arguments(tool, arguments)
+    if not await needs_approval(tool, checked):
+        return arguments, True
+    with nullcontext() if limits is None else limits.ledger.waiting():
+        said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
+    if isinstance(said, str):
+        raise _Refused(said)
+    return said, True
+
+
+async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> bool:
+    """Whether a tool may run once more; then that it does is written down."""
+    run: dict[str, list[str]] = dict(await ctx.store.get(TOOLS_RUN, default={}))
+    places = run.get(tool_name, [])
+    # After a restore the same call comes again.
+    if place not in places:
+        if len(places) >= most:
+            return False
+        await ctx.store.set(TOOLS_RUN, {**run, tool_name: [*places, place]})
+    return True
+
+
+async def _over_budget(ctx: Context[Any], call: ToolCall, error: BudgetExceededError) -> ToolOutput:
+    if error.budget.on_exceeded == "raise":
+        raise error
+    await ctx.store.set(BUDGET_ANSWER, True)
+    return refusal_output(call, BUDGET_USED_UP.format(tool_name=call.tool_name, reason=str(error)))
+
+
+def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> dict[str, Any]:
+    def report(value: Any) -> None:
+        if not isinstance(value, Event):
+            value = ToolProgress(tool_name=call.tool_name, tool_id=call.tool_id, value=value)
+        ctx.write_event_to_stream(value)
+
+    return {"approved": approved, "idempotency_key": f"{ctx.run_id}/{place}", "report": report}
+
+
+async def in_time(running: Awaitable[T], limits: Limits) -> T:
+    """What ``running`` gives, if it does so before the time of the budgets is up.
+
+    Raises:
+        BudgetExceededError: It does not.
+    """
+    limit = asyncio.timeout(limits.check_time())
+    try:
+        async with limit:
+            return await running
+    except TimeoutError:
+        if limit.expired():
+            raise limits.out_of_time() from None
+        raise
+
+
+def _result(tool: AsyncBaseTool, call: ToolCall, arguments: dict[str, Any], output: ToolOutput) -> ToolCallResult:
+    return ToolCallResult(
+        tool_name=call.tool_name,
+        tool_kwargs=arguments,
+        tool_id=call.tool_id,
+        tool_output=output,
+        return_direct=tool.metadata.return_direct,
+    )

@@ -1,0 +1,128 @@
+"""What users hang into an agent's run: looks at tool calls before and after, and at what comes in and goes out."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from batonflow.agents.events import ToolCall, ToolCallResult
+from batonflow.llms import ChatMessage
+from batonflow.tools import ToolOutput
+from batonflow.workflow_core import Context
+
+__all__ = ["AfterTool", "BeforeTool", "Block", "Deny", "Guard", "Replace", "after_tool", "before_tool", "blocked"]
+
+
+@dataclass(frozen=True)
+class Deny:
+    """The tool does not run.
+
+    Args:
+        reason: What the model is told.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Replace:
+    """The tool runs with other arguments; they are checked like the model's.
+
+    Args:
+        arguments: All of them, by name.
+    """
+
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A message does not come in, or does not go out; the run ends.
+
+    Args:
+        reason: The answer of the run instead.
+    """
+
+    reason: str
+
+
+BeforeTool = Callable[[Context[Any], ToolCall], Deny | Replace | Awaitable[Deny | Replace | None] | None]
+AfterTool = Callable[[Context[Any], ToolCallResult], ToolOutput | Awaitable[ToolOutput | None] | None]
+Guard = Callable[[Context[Any], ChatMessage], Block | Awaitable[Block | None] | None]
+
+
+async def _said(hook: Callable[..., Any], allowed: tuple[type[Any], ...], *arguments: Any) -> Any:
+    said = hook(*arguments)
+    if inspect.isawaitable(said):
+        said = await said
+    if said is not None and not isinstance(said, allowed):
+        names = ", ".join(one.__name__ for one in allowed)
+        raise TypeError(f"{_name(hook)} returned {type(said).__name__}: a hook here returns None, {names}")
+    return said
+
+
+def _name(hook: Callable[..., Any]) -> str:
+    return getattr(hook, "__qualname__", None) or type(hook).__name__
+
+
+def _failed(hook: Callable[..., Any], error: Exception) -> str:
+    return f"the check {_name(hook)} failed: {type(error).__name__}: {error}"
+
+
+async def before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: ToolCall) -> dict[str, Any] | Deny:
+    """The arguments to run a tool with, or why it does not run; a hook that raises counts as a denial.
+
+    Args:
+        hooks: Asked in order; each sees the arguments as those before left them.
+        ctx: The run's context.
+        call: What the model asks for.
+    """
+    for hook in hooks:
+        try:
+            said = await _said(hook, (Deny, Replace), ctx, call)
+        except Exception as err:  # noqa: BLE001 - a check of the user's may raise anything, and then has not agreed
+            return Deny(_failed(hook, err))
+        if isinstance(said, Deny):
+            return said
+        if isinstance(said, Replace):
+            call = ToolCall(tool_name=call.tool_name, tool_kwargs=said.arguments, tool_id=call.tool_id)
+    return call.tool_kwargs
+
+
+async def after_tool(hooks: Sequence[AfterTool], ctx: Context[Any], result: ToolCallResult) -> ToolOutput:
+    """What the model is told of a tool's output; a hook that raises withholds it.
+
+    Args:
+        hooks: Asked in order; each sees the output as those before left it.
+        ctx: The run's context.
+        result: The call with what came of it.
+    """
+    for hook in hooks:
+        try:
+            said = await _said(hook, (ToolOutput,), ctx, result)
+        except Exception as err:  # noqa: BLE001 - the same
+            words = f"The result of {result.tool_name} is withheld: {_failed(hook, err)}"
+            return ToolOutput(
+                tool_name=result.tool_name, content=words, raw_input=result.tool_kwargs, is_error=True, exception=err
+            )
+        if said is not None:
+            result = result.model_copy(update={"tool_output": cast("ToolOutput", said)})
+    return result.tool_output
+
+
+async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessage) -> str | None:
+    """Why a message may not pass, None when it may; a guard that raises blocks it.
+
+    Args:
+        guards: Asked in order; the first that blocks decides.
+        ctx: The run's context.
+        message: The user's message, or the answer.
+    """
+    for guard in guards:
+        try:
+            said = await _said(guard, (Block,), ctx, message)
+        except Exception as err:  # noqa: BLE001 - the same
+            return _failed(guard, err)
+        if said is not None:
+            return cast("Block", said).reason
+    return None
