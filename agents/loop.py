@@ -35,8 +35,14 @@ from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import Guard, blocked
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
-from batonflow.agents.prompts import BUDGET_EXCEEDED, EARLY_STOPPING, MAX_ITERATIONS_REACHED, ONE_HANDOFF
-from batonflow.agents.results import LONG_RESULTS, read_result
+from batonflow.agents.prompts import (
+    BUDGET_EXCEEDED,
+    EARLY_STOPPING,
+    MAX_ITERATIONS_REACHED,
+    NO_STEPS_LEFT,
+    ONE_HANDOFF,
+)
+from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, UsageTotals, track_usage
 from batonflow.llms.gates import behind
 from batonflow.llms.prompts.base import fill
@@ -126,12 +132,9 @@ class AgentLoop(Workflow):
     def _state_template(self) -> str:
         """How the state is shown; has ``{state}`` and ``{msg}``."""
 
-    async def _tools_for(self, ctx: Context[Any], agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
         """What ``agent`` may call in a conversation about ``text``."""
-        tools = await agent.get_tools(text)
-        if await ctx.store.get(LONG_RESULTS, default=None):
-            return [*tools, _READ_RESULT]
-        return tools
+        return await agent.get_tools(text)
 
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Whether the handoff that ``agent`` asks for is permitted; a single agent has nobody to hand over to."""
@@ -273,7 +276,9 @@ class AgentLoop(Workflow):
         """One answer of the model."""
         agent = self._member(ev.current_agent_name)
         memory = await self._memory(ctx, agent)
-        tools = await self._tools_for(ctx, agent, await ctx.store.get("user_msg_str", default=""))
+        tools = await self._tools_for(agent, await ctx.store.get("user_msg_str", default=""))
+        if await ctx.store.get(LONG_RESULTS, default=None):
+            tools = [*tools, _READ_RESULT]
         limits = await self._limits(ctx, agent)
         with track_usage(agent.name) as spent:
             if limits is None:
@@ -309,7 +314,7 @@ class AgentLoop(Workflow):
         memory: BaseMemory,
     ) -> AgentOutput:
         """A step of thinking that a budget may end; what the step leaves undone is told by an event of its own."""
-        nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+        nothing = _nothing_said(agent)
         nothing[_OVER_BUDGET] = True
         if await ctx.store.get(BUDGET_ANSWER, default=None):
             return nothing
@@ -342,7 +347,9 @@ class AgentLoop(Workflow):
             await agent.remind(ctx, words, memory)
             return AgentInput(input=await memory.aget(), current_agent_name=agent.name)
         if iterations >= limit:
+            await self._leave_undone(ctx, agent, ev.tool_calls, memory)
             if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
+                await agent.finalize(ctx, _nothing_said(agent), memory)
                 raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
             return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
         if ev.retry_messages:
@@ -352,6 +359,21 @@ class AgentLoop(Workflow):
         for request in self._requests(agent, ev.tool_calls):
             ctx.send_event(request)
         return None
+
+    async def _leave_undone(
+        self, ctx: Context[Any], agent: Member, calls: Sequence[ToolSelection | ToolCallResult], memory: BaseMemory
+    ) -> None:
+        """Answer the calls of the last allowed step: a conversation in which one has no result is of no use."""
+        if not calls:
+            return
+        results: list[ToolCallResult] = []
+        for request in self._requests(agent, calls):
+            ctx.write_event_to_stream(request)
+            results.append(_result(request, refusal_output(request, NO_STEPS_LEFT), return_direct=False))
+            ctx.write_event_to_stream(results[-1])
+        so_far: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
+        await ctx.store.set("current_tool_calls", [*so_far, *results])
+        await agent.handle_tool_call_results(ctx, results, memory)
 
     def _requests(self, agent: Member, calls: Sequence[ToolSelection | ToolCallResult]) -> Sequence[ToolCall]:
         """An event for each call; of several handoffs the first permitted one is made, the others are refused."""
@@ -413,8 +435,7 @@ class AgentLoop(Workflow):
 
     async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget."""
-        nothing = ChatMessage("", role=MessageRole.ASSISTANT)
-        await agent.finalize(ctx, AgentOutput(response=nothing, current_agent_name=agent.name), memory)
+        await agent.finalize(ctx, _nothing_said(agent), memory)
         shown = await memory.aget()
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
@@ -439,7 +460,6 @@ class AgentLoop(Workflow):
         """Call one tool; whatever happens, there is one result."""
         ctx.write_event_to_stream(ev)
         agent = self._member(await ctx.store.get("current_agent_name", default=None))
-        position = ev.get("position", 0)
         tool = await self._find_tool(ctx, agent, ev.tool_name)
         if isinstance(tool, ToolOutput):
             output = tool
@@ -449,15 +469,9 @@ class AgentLoop(Workflow):
             output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev["invalid_arguments"])
         else:
             turn = await ctx.store.get("num_iterations", default=0)
-            output = await self._call(ctx, agent, tool, ev, f"{turn}/{position}")
-        result = ToolCallResult(
-            tool_name=ev.tool_name,
-            tool_kwargs=ev.tool_kwargs,
-            tool_id=ev.tool_id,
-            tool_output=output,
-            return_direct=not isinstance(tool, ToolOutput) and tool.metadata.return_direct,
-        )
-        result["position"] = position
+            output = await self._call(ctx, agent, tool, ev, f"{turn}/{ev.get('position', 0)}")
+        direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
+        result = _result(ev, output, return_direct=direct)
         ctx.write_event_to_stream(result)
         return result
 
@@ -484,13 +498,15 @@ class AgentLoop(Workflow):
         known: dict[str, None] = {}
         # A retriever that found a tool for the message may know it by its name alone in a run that was restored.
         for text in (await ctx.store.get("user_msg_str", default=""), name):
-            for tool in await self._tools_for(ctx, agent, text if isinstance(text, str) else name):
+            for tool in await self._tools_for(agent, text if isinstance(text, str) else name):
                 found = tool.metadata.get_name()
                 if found == name:
                     return tool
                 known[found] = None
             if agent.tool_retriever is None:
                 break
+        if name == READ_RESULT and await ctx.store.get(LONG_RESULTS, default=None):
+            return _READ_RESULT
         return unknown_tool_output(name, {}, known)
 
     @step
@@ -546,6 +562,22 @@ def _direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallR
     ]
     message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
     return AgentOutput(response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=name)
+
+
+def _result(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
+    result = ToolCallResult(
+        tool_name=call.tool_name,
+        tool_kwargs=call.tool_kwargs,
+        tool_id=call.tool_id,
+        tool_output=output,
+        return_direct=return_direct,
+    )
+    result["position"] = call.get("position", 0)
+    return result
+
+
+def _nothing_said(agent: Member) -> AgentOutput:
+    return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
 
 
 def _blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:

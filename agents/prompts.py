@@ -22,6 +22,7 @@ __all__ = [
     "HANDOFF_TOO_OFTEN",
     "HANDOFF_UNKNOWN",
     "MAX_ITERATIONS_REACHED",
+    "NO_STEPS_LEFT",
     "ONE_HANDOFF",
     "REACT_EMPTY",
     "REACT_GIVEN_UP",
@@ -64,6 +65,8 @@ HANDOFF_NOT_PERMITTED = (
 )
 
 HANDOFF_TOO_OFTEN = "The task has been handed over {limit} times, no more is allowed. Finish it yourself."
+
+NO_STEPS_LEFT = "Not done: this task may take no more steps."
 
 ONE_HANDOFF = "Not done: the task was handed over to another agent in the same turn, and goes to one agent at a time."
 

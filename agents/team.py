@@ -140,8 +140,8 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _run_budget(self) -> Budget | None:
         return self.budget
 
-    async def _tools_for(self, ctx: Context[Any], agent: Member, text: str) -> Sequence[AsyncBaseTool]:
-        tools = await super()._tools_for(ctx, agent, text)
+    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+        tools = await super()._tools_for(agent, text)
         handoff = self._handoff(agent)
         return tools if handoff is None else [*tools, handoff]
 
