@@ -123,7 +123,7 @@ class TestTimeout:
 
         @tool(timeout=0.01)
         def block() -> str:
-            gate.wait()
+            gate.wait(5)
             ended.set()
             return "late"
 

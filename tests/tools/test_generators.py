@@ -6,6 +6,7 @@ import functools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ class TestReport:
         @tool
         def step_by_step() -> Iterator[str]:
             yield "begun"
-            gate.wait()
+            gate.wait(5)
             yield "ended"
 
         task = asyncio.create_task(run_tool(step_by_step, {}, report=heard.put_nowait))
@@ -156,6 +157,23 @@ class TestReport:
         output = await run_tool(made, {"files": 3}, report=fail)
         assert (output.content, output.is_error) == ("nobody listens", True)
 
+    async def test_a_report_that_fails_closes_the_generator_before_the_call_is_over(self) -> None:
+        left: list[str] = []
+
+        @tool
+        async def watch() -> AsyncIterator[str]:
+            try:
+                yield "watching"
+            finally:
+                left.append("closed")
+
+        def fail(value: Any) -> None:
+            raise LookupError("nobody listens")
+
+        output = await run_tool(watch, {}, report=fail)
+        # The exception's traceback still holds the generator: nothing but being closed ends it.
+        assert (output.is_error, left) == (True, ["closed"])
+
     async def test_a_subclass_that_is_called_in_its_own_way_is(self) -> None:
         class Own(FunctionTool):
             async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
@@ -177,6 +195,21 @@ class TestThread:
                 database.close()
 
         assert (await run_tool(query, {}, report=lambda _: None)).content == "42"
+
+    async def test_an_asynchronous_one_needs_none(self) -> None:
+        class Watched(ThreadPoolExecutor):
+            used = 0
+
+            def submit(self, *args: Any, **kwargs: Any) -> Any:
+                self.used += 1
+                return super().submit(*args, **kwargs)
+
+        executor = Watched()
+        asyncio.get_running_loop().set_default_executor(executor)
+        await run_tool(aindex, {"files": 1})
+        assert executor.used == 0
+        await run_tool(index, {"files": 1})
+        assert executor.used > 0
 
     async def test_it_has_the_caller_s_context_variables(self) -> None:
         variable = contextvars.ContextVar("variable", default="unset")
@@ -236,7 +269,7 @@ class TestEnd:
             threads.append(threading.get_ident())
             try:
                 yield "watching"
-                gate.wait()
+                gate.wait(5)
                 yield "late"
                 pytest.fail("nobody asked for more")
             finally:
@@ -260,7 +293,7 @@ class TestEnd:
         @tool(timeout=0.01)
         def watch() -> Iterator[str]:
             try:
-                gate.wait()
+                gate.wait(5)
                 yield "late"
             finally:
                 closed.set()
