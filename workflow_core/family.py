@@ -6,6 +6,7 @@ An event that no step of a run takes is offered down to the attached workflows t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Child", "Family", "attached_arguments", "awaits_people"]
+__all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data"]
 
 
 @dataclass(slots=True, eq=False)
@@ -28,13 +29,13 @@ class Child:
         name: Under which the workflow is attached.
         run: The child's run.
         by_event: Whether an event started it; else a step called ``run()`` and awaits it.
-        call: For a called one, while the attempt that called goes on: its delivery and the number of the call.
+        call: For a called one, while the attempt that called goes on: its delivery and the number of the call in it.
     """
 
     name: str
     run: "Run"
     by_event: bool
-    call: tuple[int, int] | None = None
+    call: tuple[int, Number] | None = None
 
 
 class Family:
@@ -160,14 +161,15 @@ class Family:
         self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
     ) -> "Run":
         """Start a child that a step runs itself; after a restore, the step's n-th call is given its n-th run again."""
-        progress = item.done()
-        progress.calls += 1
-        saved = self._take_saved(item.id, progress.calls)
+        numbers = item.done().here()
+        numbers.calls += 1
+        number = numbers.named(numbers.calls)
+        saved = self._take_saved(item.id, number)
         if saved is not None:
             run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
         else:
             run = workflow.prepare_run(path=self._path(name), parent=self, ctx=ctx)
-        child = Child(name, run, by_event=False, call=(item.id, progress.calls))
+        child = Child(name, run, by_event=False, call=(item.id, number))
         if saved is not None and "result" in saved["payload"]:
             run.ending.restore(self.run.workflow.serializer.deserialize(saved["payload"]["result"]))
             self.finished.append(child)
@@ -184,9 +186,9 @@ class Family:
         self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
         self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
 
-    def _take_saved(self, item_id: int, call: int) -> dict[str, Any] | None:
+    def _take_saved(self, item_id: int, number: Number) -> dict[str, Any] | None:
         for saved in self.saved:
-            if saved["call"] == [item_id, call]:
+            if saved["call"] == call_as_data((item_id, number)):
                 self.saved.remove(saved)
                 return saved
         return None
@@ -278,6 +280,12 @@ class Family:
         elif not any(child.by_event for child in self.children):
             self.run.ending.children_ended()
         self.run.settle()
+
+
+def call_as_data(call: tuple[int, Number]) -> list[Any]:
+    """How a snapshot names the call that started a child, before and after JSON."""
+    item_id, number = call
+    return [item_id, list(number) if isinstance(number, tuple) else number]
 
 
 def awaits_people(run: "Run") -> bool:

@@ -232,11 +232,12 @@ class Context(EarlierContext, Generic[StateT]):
             run.on_loop(lambda: self.write_event_to_stream(ev))
             return
         progress = item.progress or item.done()
-        progress.streamed = number = progress.streamed + 1
-        if number <= progress.skip_streamed or (run.family is not None and run.family.streamed(ev)):
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.streamed = number = numbers.streamed + 1
+        if number <= numbers.skip_streamed or (run.family is not None and run.family.streamed(ev)):
             return
         if item.segment is not None:
-            item.segment.streamed.append((number, ev))
+            item.segment.streamed.append((numbers.named(number), ev))
         if run.family is not None:
             run.publish(ev, item.spec.name, item.id)
             return
@@ -291,7 +292,9 @@ class Context(EarlierContext, Generic[StateT]):
 
         Args:
             key: Names the call within this delivery; concurrent calls with one key share one call.
-            fn: Sync or async; its result must be writable as JSON. A raising ``fn`` records nothing.
+            fn: Sync or async; its result must be writable as JSON. A raising ``fn`` records nothing. What it sends,
+                writes, streams, collects and waits for is numbered within the call: with a record it is passed over
+                together with the call, and an interrupted call goes on where it was.
             args: Passed on to ``fn``.
         """
         run, item = self._in_step("once")
@@ -367,11 +370,12 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
         run.workflow.check_target(event, target)
     if item is not None:
         progress = item.progress or item.done()
-        progress.sends += 1
-        if progress.sends <= progress.skip_sends:
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.sends += 1
+        if numbers.sends <= numbers.skip_sends:
             return
         if item.segment is not None:
-            item.segment.sends.append((progress.sends, event, target))
+            item.segment.sends.append((numbers.named(numbers.sends), event, target))
     if family is not None and target is not None:
         family.send_to(event, target, item.as_cause() if item is not None else ())
     else:

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from batonflow.workflow_core.engine.progress import current_call
 from batonflow.workflow_core.engine.state import WorkItem
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
         await asyncio.wait([cast("asyncio.Future[None]", known)])
     pending: asyncio.Future[None] = run.loop.create_future()
     records[key] = pending
+    call = progress.once_call(key)
+    outside = current_call.set(call)
     try:
         result = fn(*args)
         if inspect.isawaitable(result):
@@ -35,9 +38,11 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
             run.recorder.close(item, "once", (key, result))
             run.recorder.open(item, None)
         records[key] = result
+        del (progress.once_calls or {})[key]
     except BaseException:
         del records[key]
         raise
     finally:
+        current_call.reset(outside)
         pending.set_result(None)
     return result

@@ -15,10 +15,10 @@ from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.context.state_data import dump_state, load_state
 from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
     Buffer,
     Failures,
-    Progress,
     RunState,
     StepState,
     Stream,
@@ -28,6 +28,7 @@ from batonflow.workflow_core.engine.state import (
 from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event
+from batonflow.workflow_core.family import call_as_data
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.types import dump_exception, load_exception
 
@@ -99,7 +100,7 @@ def _dump_children(run: "Run", serializer: BaseSerializer) -> dict[str, Any]:
         payload = dump_run(inner.state, inner.cell, inner.workflow.serializer, run=inner)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
             payload["result"] = serializer.serialize(inner.ending.event)
-        call = list(child.call) if child.call is not None else None
+        call = call_as_data(child.call) if child.call is not None else None
         entry = {"name": child.name, "path": inner.path, "call": call, "by_event": child.by_event}
         runs.append({**entry, "payload": payload})
     return {"counts": dict(family.counts), "runs": runs}
@@ -174,14 +175,20 @@ class _Writer:
             return None
         once = {key: value for key, value in (progress.once or {}).items() if not isinstance(value, asyncio.Future)}
         return {
-            "sends": max(progress.sends, progress.skip_sends),
-            "writes": max(progress.writes, progress.skip_writes),
-            "streamed": max(progress.streamed, progress.skip_streamed),
-            "collected": [
-                None if found is None else [self.event(event) for event in found] for found in progress.collected or ()
-            ],
+            **self.numbers(progress),
             "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
             "once": {key: self.record(key, value) for key, value in once.items()},
+            "once_calls": {key: self.numbers(call) for key, call in (progress.once_calls or {}).items()},
+        }
+
+    def numbers(self, numbers: Numbers) -> dict[str, Any]:
+        return {
+            "sends": max(numbers.sends, numbers.skip_sends),
+            "writes": max(numbers.writes, numbers.skip_writes),
+            "streamed": max(numbers.streamed, numbers.skip_streamed),
+            "collected": [
+                None if found is None else [self.event(event) for event in found] for found in numbers.collected or ()
+            ],
         }
 
     def record(self, key: str, value: Any) -> str:
@@ -391,16 +398,21 @@ class _Reader:
         if entry is None:
             return None
         progress = Progress()
-        progress.skip_sends, progress.skip_writes = entry["sends"], entry["writes"]
-        progress.skip_streamed = entry["streamed"]
-        progress.collected = [
-            None if found is None else [self._event(event) for event in found] for found in entry["collected"]
-        ]
+        self._read_numbers(progress, entry)
+        for key, call in mapping(entry, "once_calls").items():
+            self._read_numbers(progress.once_call(key), call)
         progress.answers = {
             key: None if answer is None else self._event(answer) for key, answer in entry["answers"].items()
         }
         progress.once = {key: self._serializer.deserialize(value) for key, value in entry["once"].items()}
         return progress
+
+    def _read_numbers(self, numbers: Numbers, entry: dict[str, Any]) -> None:
+        numbers.skip_sends, numbers.skip_writes = entry["sends"], entry["writes"]
+        numbers.skip_streamed = entry["streamed"]
+        numbers.collected = [
+            None if found is None else [self._event(event) for event in found] for found in entry["collected"]
+        ]
 
     def _read_waiters(self, step: StepState, worker: dict[str, Any]) -> None:
         ordinals: dict[int, int] = {}

@@ -261,8 +261,9 @@ class InMemoryStateStore(Generic[StateT]):
         if item is None:
             return True
         progress = item.progress or item.done()
-        progress.writes += 1
-        return progress.writes > progress.skip_writes
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.writes += 1
+        return numbers.writes > numbers.skip_writes
 
     def _note_read(self, key: str | None) -> None:
         item = self._item

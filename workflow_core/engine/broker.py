@@ -365,7 +365,7 @@ class Broker:
     def _retry(self, step: StepState, item: WorkItem, due: float | None) -> None:
         """Send a failed delivery round again; while it waits for its time it holds no worker, but counts as busy."""
         if item.progress is not None:
-            item.progress.next_attempt()
+            item.progress.begin_again()
         self._drop_waits(step, item)
         item.away = False
         if item.suspended:
@@ -482,15 +482,15 @@ class Broker:
 
         A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
         """
-        progress = item.done()
-        number = progress.collects
-        progress.collects += 1
-        if progress.collected is None:
-            progress.collected = []
-        elif number < len(progress.collected):
-            return progress.collected[number]
+        numbers = item.done().here()
+        number = numbers.collects
+        numbers.collects += 1
+        if numbers.collected is None:
+            numbers.collected = []
+        elif number < len(numbers.collected):
+            return numbers.collected[number]
         found = self._collect(item.step, item, event, expected, buffer_id)
-        progress.collected.append(found)
+        numbers.collected.append(found)
         return found
 
     def _collect(

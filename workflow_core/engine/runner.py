@@ -309,7 +309,7 @@ class Run:
         if self.ending.over:
             return None
         returned = isinstance(tick, StepReturned)
-        if self.family is not None and item.progress is not None and item.progress.calls:
+        if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
         if item.spec.timeout is not None:
             self.waiting.stop_step_timer(item)

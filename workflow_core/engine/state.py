@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.engine.progress import Progress
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Buffer", "Failures", "Progress", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+__all__ = ["Buffer", "Failures", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
 
 
 class Timer(Protocol):
@@ -31,36 +32,6 @@ class Timer(Protocol):
 
 Recoveries = dict[str, int]
 """How often each ``@catch_error`` handler ran in the lineage of an event; shared, never changed in place."""
-
-
-class Progress:
-    """What an execution has done so far, by number, so that a repeated attempt neither doubles nor loses it.
-
-    ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
-    already done before a restore and are passed over. Outcomes of collects, answers of waits and records of ``once``
-    stay with the delivery until it ends.
-    """
-
-    __slots__ = (
-        "answers", "calls", "collected", "collects", "once", "sends", "skip_sends", "skip_streamed", "skip_writes",
-        "streamed", "waits", "writes",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.sends = self.writes = self.streamed = 0
-        self.skip_sends = self.skip_writes = self.skip_streamed = 0
-        self.collects = 0
-        self.collected: list[list[Event] | None] | None = None
-        self.waits = 0
-        self.answers: dict[str, Event | None] = {}
-        self.once: dict[str, Any] | None = None
-        # Runs of attached workflows that the step started itself.
-        self.calls = 0
-
-    def next_attempt(self) -> None:
-        """Begin to count anew; nothing of a failed attempt is skipped, but outcomes stay."""
-        self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
-        self.skip_sends = self.skip_writes = self.skip_streamed = 0
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from batonflow.workflow_core.engine.progress import Numbers, OnceCall
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
 from batonflow.workflow_core.events import Event
@@ -68,8 +69,9 @@ class Waiting:
         """Suspend a step until an event of ``event_type`` meets the requirements; its worker is free meanwhile."""
         run = self._run
         progress = item.done()
-        progress.waits += 1
-        key = waiter_id or f"{progress.waits}:{event_type.__module__}.{event_type.__qualname__}"
+        numbers = progress.here()
+        numbers.waits += 1
+        key = waiter_id or _place(numbers, event_type)
         if key not in progress.answers:
             waiter = self._restored(item, key)
             asked_before = waiter is not None
@@ -179,3 +181,9 @@ class Waiting:
     def timed_out(self, item: WorkItem) -> bool:
         """Whether it was the attempt's own timer that cancelled it."""
         return isinstance(item.timer, StepTimer) and item.timer.fired
+
+
+def _place(numbers: Numbers, event_type: type[Event]) -> str:
+    """Names a wait that was given no id by where it stands in its delivery."""
+    name = f"{event_type.__module__}.{event_type.__qualname__}"
+    return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"

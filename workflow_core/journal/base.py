@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.events import Event
 
 __all__ = ["Journal", "Record"]
@@ -21,7 +22,8 @@ class Record:
         item: Number of the delivery within its workflow run.
         attempt: Which attempt of the delivery, from 0.
         consumed: The event that started the attempt; None for the later segments of an attempt.
-        writes: (number, path, value) of each change of the state, in order.
+        writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
+            ``ctx.once``, there and in the next two.
         sends: (number, event, target step) of each sent event.
         streamed: (number, event) of each event written to the stream.
         outcome: What ended the segment: ``("returned", event or list or None)``, ``("waiting", waiter id)``,
@@ -35,9 +37,9 @@ class Record:
     item: int = 0
     attempt: int = 0
     consumed: Event | None = None
-    writes: list[tuple[int, str, Any]] = field(default_factory=list[tuple[int, str, Any]])
-    sends: list[tuple[int, Event, str | None]] = field(default_factory=list[tuple[int, Event, str | None]])
-    streamed: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
+    writes: list[tuple[Number, str, Any]] = field(default_factory=list[tuple[Number, str, Any]])
+    sends: list[tuple[Number, Event, str | None]] = field(default_factory=list[tuple[Number, Event, str | None]])
+    streamed: list[tuple[Number, Event]] = field(default_factory=list[tuple[Number, Event]])
     outcome: tuple[str, Any] = ("", None)
 
 

@@ -102,7 +102,8 @@ class Recorder:
         key = path.partition(".")[0]
         self.read(item, key)
         self._writers[key] = segment
-        segment.writes.append((item.done().writes, path, value))
+        numbers = item.done().here()
+        segment.writes.append((numbers.named(numbers.writes), path, value))
 
     def _settle(self, segment: Segment) -> None:
         group = segment.group() if segment.after else [segment]

@@ -6,6 +6,7 @@ segments that are not yet committed is remembered, so that none is committed bef
 
 from typing import Any
 
+from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.events import Event
 
 __all__ = ["Causes", "Segment"]
@@ -15,7 +16,8 @@ class Segment:
     """What one stretch of an attempt consumed and did, in order; or an event that came in, a record of its own.
 
     ``writes`` are (number, path, value), ``sends`` (number, event, target) and ``streamed`` (number, event); ``number``
-    counts within the attempt. ``outcome`` is a pair: what ended the segment, and with what.
+    counts within the attempt, inside ``ctx.once`` within that call. ``outcome`` is a pair: what ended the segment, and
+    with what.
     """
 
     __slots__ = (
@@ -46,9 +48,9 @@ class Segment:
         self.attempt = attempt
         self.consumed = consumed
         self.number = 0
-        self.writes: list[tuple[int, str, Any]] = []
-        self.sends: list[tuple[int, Event, str | None]] = []
-        self.streamed: list[tuple[int, Event]] = []
+        self.writes: list[tuple[Number, str, Any]] = []
+        self.sends: list[tuple[Number, Event, str | None]] = []
+        self.streamed: list[tuple[Number, Event]] = []
         self.outcome: tuple[str, Any] = ("open", None)
         self.closed = False
         self.committed = False
