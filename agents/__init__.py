@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse, ApprovalUsedError
 from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -17,17 +18,22 @@ from batonflow.agents.events import (
     AgentWorkflowStartEvent,
     ToolCall,
     ToolCallResult,
+    ToolProgress,
 )
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handler import AgentHandler
+from batonflow.agents.hooks import Block, Deny, Replace
 
 if TYPE_CHECKING:
     from batonflow.agents.codeact import CodeActAgent
     from batonflow.agents.contexts import AgentContext, SimpleAgentContext
     from batonflow.agents.react import ReActAgent
     from batonflow.agents.team import AgentWorkflow
+    from batonflow.llms.predict_and_call import AgentChatResponse
+    from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
 
 __all__ = [
+    "AgentChatResponse",
     "AgentContext",
     "AgentHandler",
     "AgentInput",
@@ -42,20 +48,31 @@ __all__ = [
     "ApprovalResponse",
     "ApprovalUsedError",
     "BaseWorkflowAgent",
+    "Block",
+    "Budget",
+    "BudgetExceededError",
     "CodeActAgent",
+    "Deny",
     "FunctionAgent",
     "ReActAgent",
+    "ReActChatFormatter",
+    "ReActOutputParser",
+    "Replace",
     "SimpleAgentContext",
     "ToolCall",
     "ToolCallResult",
+    "ToolProgress",
 ]
 
 _LAZY = {
-    "AgentContext": "contexts",
-    "AgentWorkflow": "team",
-    "CodeActAgent": "codeact",
-    "ReActAgent": "react",
-    "SimpleAgentContext": "contexts",
+    "AgentChatResponse": "llms.predict_and_call",
+    "AgentContext": "agents.contexts",
+    "AgentWorkflow": "agents.team",
+    "CodeActAgent": "agents.codeact",
+    "ReActAgent": "agents.react",
+    "ReActChatFormatter": "llms.react_text",
+    "ReActOutputParser": "llms.react_text",
+    "SimpleAgentContext": "agents.contexts",
 }
 
 
@@ -63,7 +80,7 @@ def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    found = globals()[name] = getattr(import_module(f"batonflow.{home}"), name)
     return found
 
 

@@ -11,7 +11,8 @@ from batonflow.agents.budget import Budget
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
-from batonflow.agents.loop import AgentLoop, EarlyStopping, Member, Team
+from batonflow.agents.loop import AgentLoop
+from batonflow.agents.members import EarlyStopping, Member, Team
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
@@ -98,6 +99,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None
+        self._attach(self.tools)
 
     def __eq__(self, other: object) -> bool:
         return self is other

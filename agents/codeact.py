@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
-from batonflow.agents.loop import HANDOFF
+from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet

@@ -15,13 +15,13 @@ takes note of results, ``finalize`` brings the memory up to date.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
+from batonflow.agents.as_tool import AgentTool
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of
-from batonflow.agents.calling import BUDGET_ANSWER, TOOLS_RUN, Caller, in_time, perform, refusal_output
+from batonflow.agents.calling import BUDGET_ANSWER, TOOLS_RUN, in_time, perform, refusal_output
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -32,7 +32,8 @@ from batonflow.agents.events import (
     ToolCallResult,
 )
 from batonflow.agents.handler import AgentHandler
-from batonflow.agents.hooks import Guard, blocked
+from batonflow.agents.hooks import blocked
+from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import (
@@ -43,7 +44,7 @@ from batonflow.agents.prompts import (
     ONE_HANDOFF,
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
-from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, TextBlock, Usage, UsageTotals, track_usage
+from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage, UsageTotals, track_usage
 from batonflow.llms.gates import behind
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
@@ -51,72 +52,18 @@ from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 
-__all__ = ["HANDOFF", "AgentLoop", "EarlyStopping", "Member", "Team"]
-
-HANDOFF = "handoff"
-"""The name of the tool with which an agent hands over."""
+__all__ = ["AgentLoop"]
 
 DEFAULT_MAX_ITERATIONS = 20
-EarlyStopping = Literal["force", "generate"]
 
 _OVER_BUDGET = "over_budget"
 
 
-class Member(Caller, Protocol):
-    """What the loop asks of an agent; each of these is explained at ``BaseWorkflowAgent``."""
-
-    description: str
-    system_prompt: str | None
-    can_handoff_to: list[str] | None
-    tool_retriever: Any
-    output_cls: type[BaseModel] | None
-    structured_output_fn: Callable[[list[ChatMessage]], Any] | None
-    early_stopping_method: EarlyStopping
-    budget: Budget | None
-    input_guards: Sequence[Guard]
-    output_guards: Sequence[Guard]
-
-    def llm_or_none(self) -> LLM | None: ...
-    async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]: ...
-    async def take_step(
-        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
-    ) -> AgentOutput: ...
-    async def handle_tool_call_results(
-        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
-    ) -> None: ...
-    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput: ...
-    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse: ...
-    async def take_back(self, ctx: Context[Any]) -> None: ...
-    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None: ...
-
-
-@dataclass
-class Team:
-    """What holds for all who take part in a loop.
-
-    Args:
-        root: The member that begins.
-        llm: The root's model, if it has one.
-        initial_state: What the state is at the beginning.
-        early_stopping_method: What happens after the last allowed step.
-        output_cls: A model of the structured answer.
-        structured_output_fn: Makes the structured answer from the messages.
-        budget: What a run may spend.
-        stored: What else lies in the state store at the beginning.
-    """
-
-    root: str
-    llm: LLM | None
-    initial_state: dict[str, Any]
-    early_stopping_method: EarlyStopping
-    output_cls: type[BaseModel] | None = None
-    structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None
-    budget: Budget | None = None
-    stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
 class AgentLoop(Workflow):
     """A workflow that runs one agent, or several that hand over to one another."""
+
+    name: str
+    description: str
 
     run_handler_class: ClassVar[type[WorkflowHandler]] = AgentHandler
 
@@ -160,6 +107,24 @@ class AgentLoop(Workflow):
             output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
         await ctx.store.set("current_tool_calls", [])
         return StopEvent(result=output)
+
+    def as_tool(self, name: str | None = None, description: str | None = None) -> AgentTool:
+        """This agent or team as a tool of another agent: it works in a run of its own, inside the caller's.
+
+        Args:
+            name: What models call it; its own name when left out.
+            description: What models read of it; its own description when left out.
+
+        Example:
+            >>> editor = FunctionAgent(name="editor", llm=llm, tools=[researcher.as_tool()])
+        """
+        return AgentTool(self, name or self.name, description or self.description)
+
+    def _attach(self, tools: Sequence[Any]) -> None:
+        """Make the runs of agents that are tools belong to the runs of this one."""
+        for tool in tools:
+            if isinstance(tool, AgentTool):
+                self.add_workflows(**cast("dict[str, Any]", {tool.metadata.get_name(): tool.agent}))
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments
         self,
@@ -224,11 +189,12 @@ class AgentLoop(Workflow):
             reason = await blocked(current.input_guards, ctx, asked[-1])
             if reason is not None:
                 return await self._ended(ctx, _blocked_output(current, reason, "input"))
-        memory = await self._memory(ctx, current)
-        if history:
-            await memory.aset(history)
-        if user_msg is not None:
-            await memory.aput(user_msg)
+        memory, shared = await self._memory(ctx, current), await ctx.store.get("memory")
+        for one in (memory,) if memory is shared else (memory, shared):
+            if history:
+                await one.aset(history)
+            if user_msg is not None:
+                await one.aput(user_msg)
         await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
         return AgentInput(input=await memory.aget(), current_agent_name=current.name)
 
@@ -278,7 +244,7 @@ class AgentLoop(Workflow):
         memory = await self._memory(ctx, agent)
         tools = await self._tools_for(agent, await ctx.store.get("user_msg_str", default=""))
         if await ctx.store.get(LONG_RESULTS, default=None):
-            tools = [*tools, _READ_RESULT]
+            tools = [*tools, read_result()]
         limits = await self._limits(ctx, agent)
         with track_usage(agent.name) as spent:
             if limits is None:
@@ -455,6 +421,17 @@ class AgentLoop(Workflow):
         ctx.write_event_to_stream(output)
         return ended
 
+    async def _told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
+        """What the agent's model says to a question of the loop's own; it is not shown."""
+        llm, limits = agent.llm_or_none(), await self._limits(ctx, agent)
+        if llm is None:
+            return ""
+        with track_usage(agent.name) as spent, behind(*(() if limits is None else (limits.admit,))):
+            response = await llm.achat(messages)
+        if spent.requests:
+            await _add_usage(ctx, agent.name, spent)
+        return response.message.content or ""
+
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
         """Call one tool; whatever happens, there is one result."""
@@ -506,7 +483,7 @@ class AgentLoop(Workflow):
             if agent.tool_retriever is None:
                 break
         if name == READ_RESULT and await ctx.store.get(LONG_RESULTS, default=None):
-            return _READ_RESULT
+            return read_result()
         return unknown_tool_output(name, {}, known)
 
     @step
@@ -536,9 +513,6 @@ class AgentLoop(Workflow):
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
         return AgentInput(input=await memory.aget(input=asked), current_agent_name=agent.name)
-
-
-_READ_RESULT = read_result()
 
 
 def _text(message: ChatMessage) -> str:

@@ -1,6 +1,7 @@
 """The texts that agents show to models."""
 
 __all__ = [
+    "AGENT_AS_TOOL",
     "APPROVAL_DENIED",
     "APPROVAL_EXPIRED",
     "BUDGET_EXCEEDED",
@@ -15,6 +16,7 @@ __all__ = [
     "EARLY_STOPPING",
     "HANDOFF",
     "HANDOFF_CARRIED",
+    "HANDOFF_CARRIED_SUMMARY",
     "HANDOFF_DONE",
     "HANDOFF_NOT_CALLED",
     "HANDOFF_NOT_PERMITTED",
@@ -137,7 +139,13 @@ HANDOFF_NOT_CALLED = (
 
 HANDOFF_CARRIED = "{user_msg}\n\n[Agent {from_agent} has handed this task over to you, for this reason: {reason}]"
 
+HANDOFF_CARRIED_SUMMARY = "\n\n[What was done so far:]\n{summary}"
+
 HANDOFF_SUMMARY = (
     "You hand this task over to another agent, which has not seen the conversation. Write down for it what was found "
     "and done so far and what is still open: facts, names, numbers and decisions, no opinions."
+)
+
+AGENT_AS_TOOL = (
+    "{description}\nAn agent of its own that does not see this conversation: put all it has to know into the input."
 )

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
-from batonflow.agents.loop import HANDOFF
+from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole

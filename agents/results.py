@@ -1,5 +1,6 @@
 """Results that are too long for a model: it is shown the beginning, and can read on."""
 
+from functools import cache
 from typing import Any
 
 from batonflow.agents.prompts import RESULT_CUT, RESULT_END, RESULT_UNKNOWN
@@ -56,6 +57,7 @@ async def _read_result(ctx: Context[Any], handle: str, offset: int = 0) -> str:
     return f"{page}\n\n" + note.format(shown=end, size=len(text), tool=READ_RESULT, handle=handle)
 
 
+@cache
 def read_result() -> FunctionTool:
     """The tool that reads on."""
     return FunctionTool.from_defaults(async_fn=_read_result, name=READ_RESULT)

@@ -1,34 +1,87 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel
 
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget
+from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.function import FunctionAgent
-from batonflow.agents.handoff import handoff_tool, refusal
-from batonflow.agents.loop import AgentLoop, EarlyStopping, Member, Team
-from batonflow.agents.prompts import HANDOFF, HANDOFF_DONE, STATE_PROMPT
+from batonflow.agents.handoff import Carried, handoff_tool, meant, refusal, targets
+from batonflow.agents.loop import AgentLoop
+from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
+from batonflow.agents.members import EarlyStopping, Member, Team
+from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.prompts import (
+    HANDOFF,
+    HANDOFF_CARRIED,
+    HANDOFF_CARRIED_SUMMARY,
+    HANDOFF_DONE,
+    HANDOFF_NOT_CALLED,
+    HANDOFF_SUMMARY,
+    STATE_PROMPT,
+)
 from batonflow.agents.react import ReActAgent
-from batonflow.llms import LLM, ChatMessage, Settings
+from batonflow.llms import LLM, ChatMessage, MessageRole, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool, adapt_to_async_tool
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, StopEvent
 
 __all__ = ["AgentWorkflow"]
 
+_TEAM_NAME = "Team"
+_TEAM_DESCRIPTION = "A team of agents that perform a task together"
+
 _DEFAULTS = BaseWorkflowAgent.model_fields
+
+
+class TeamMember(BaseWorkflowAgent):
+    """A team in the place of an agent: what it is shown goes to the team, whose answer is its own.
+
+    Args:
+        team: The team.
+    """
+
+    team: Any
+
+    @classmethod
+    def of(cls, team: "AgentWorkflow") -> Self:
+        """The member that stands for ``team``, under its name and description."""
+        return cls(name=team.name, description=team.description, can_handoff_to=[], team=team)
+
+    async def take_step(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - part of the contract
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """The team's answer to the conversation."""
+        shown = [message for message in llm_input if message.role != MessageRole.SYSTEM]
+        output: AgentOutput = await self.team.run(chat_history=shown)
+        return AgentOutput(response=output.response, raw=output.raw, current_agent_name=self.name)
+
+    async def handle_tool_call_results(
+        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
+    ) -> None:
+        """A team calls its tools itself."""
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:  # noqa: ARG002
+        """Keep the answer."""
+        await memory.aput(output.response)
+        return output
 
 
 class AgentWorkflow(AgentLoop, PromptMixin):
     """A team of agents. One begins; each may hand the task over to another one, and all see one conversation.
 
     Args:
-        agents: The members, each with a name and a description of its own.
+        agents: The members, each with a name and a description of its own; a team among them works on the conversation
+            in a run of its own, and its answer is the member's.
         initial_state: State that the models are shown and tools may change, under the key ``state``.
         root_agent: The name of the member that begins; may be left out for a team of one.
         handoff_prompt: What models read of the handoff tool; has ``{agent_info}``.
@@ -38,7 +91,11 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         structured_output_fn: Makes the structured answer from the messages.
         early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        handoff_carries: What the next agent knows: the ``"full"`` conversation; or only the task, the reason and what
+            it has said and done itself (``"own"``), with a ``"summary"`` that the one before makes with its model.
         budget: What a run may spend, whoever acts.
+        name: Names the team where it is a tool or a member of another team.
+        description: Says there what it is for.
         timeout: Seconds for a run; None for as long as it takes.
         options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
 
@@ -53,7 +110,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
 
     def __init__(
         self,
-        agents: Sequence[BaseWorkflowAgent],
+        agents: Sequence["BaseWorkflowAgent | AgentWorkflow"],
         initial_state: dict[str, Any] | None = None,
         root_agent: str | None = None,
         handoff_prompt: str | BasePromptTemplate | None = None,
@@ -65,10 +122,21 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         early_stopping_method: EarlyStopping = "force",
         max_handoffs: int | None = None,
         budget: Budget | None = None,
+        handoff_carries: Carried = "full",
+        name: str = _TEAM_NAME,
+        description: str = _TEAM_DESCRIPTION,
         **options: Any,
     ) -> None:
         super().__init__(timeout=timeout, **options)
-        self.agents = _named(agents)
+        if handoff_carries not in get_args(Carried):
+            raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
+        self.name, self.description = name, description
+        self.agents = _named([TeamMember.of(one) if isinstance(one, AgentWorkflow) else one for one in agents])
+        self.handoff_carries: Carried = handoff_carries
+        for agent in self.agents.values():
+            self._attach(agent.tools)
+            if isinstance(agent, TeamMember):
+                self.add_workflows(**{agent.name: agent.team})
         self.root_agent = _root(self.agents, root_agent)
         self.initial_state = initial_state or {}
         self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF, "agent_info")
@@ -128,6 +196,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 "handoff_output_prompt": self.handoff_output_prompt.get_template(),
                 "next_agent": None,
                 "num_handoffs": 0,
+                "handoff_reminded": False,
             },
         )
 
@@ -159,13 +228,60 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
         return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
 
+    async def _forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
+        to_agent = meant(said.content or "", targets(agent, list(self.agents)))
+        # Once in a run: who is told and does not do it has meant something else.
+        if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
+            return None
+        await ctx.store.set("handoff_reminded", True)
+        return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
+
     async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         if not chosen:
             return agent.name
         await ctx.store.set("current_agent_name", chosen)
         await ctx.store.set("next_agent", None)
+        if self.handoff_carries != "full":
+            memory = await self._memory(ctx, self.agents[chosen])
+            await memory.aput(ChatMessage(await self._task(ctx, agent)))
         return chosen
+
+    async def _task(self, ctx: Context[Any], agent: Member) -> str:
+        """What ``agent`` hands over, in words."""
+        calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
+        reasons = [call.tool_kwargs.get("reason") for call in calls if call.tool_name == HANDOFF_TOOL]
+        task = HANDOFF_CARRIED.format(
+            user_msg=await ctx.store.get("user_msg_str", default=""),
+            from_agent=agent.name,
+            reason=reasons[-1] if reasons else "",
+        )
+        if self.handoff_carries == "summary":
+            known = await (await self._memory(ctx, agent)).aget()
+            task += HANDOFF_CARRIED_SUMMARY.format(
+                summary=await self._told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
+            )
+        return task
+
+    async def _memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
+        shared: BaseMemory = await ctx.store.get("memory")
+        if self.handoff_carries == "full":
+            return shared
+        memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
+        if agent.name in memories:
+            return memories[agent.name]
+        made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
+        if not memories:
+            # Who begins goes on with what was said before.
+            await made.aset(await shared.aget_all())
+        await ctx.store.set("memories", {**memories, agent.name: made})
+        return made
+
+    async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+        if self.handoff_carries != "full" and output.get("blocked") != "input":
+            # The conversation with the user is kept apart from what each agent knows.
+            await (await ctx.store.get("memory")).aput(output.response)
+        return await super()._ended(ctx, output)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {

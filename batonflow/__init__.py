@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AgentStream,
         AgentWorkflow,
         BaseWorkflowAgent,
+        Budget,
         CodeActAgent,
         FunctionAgent,
         ReActAgent,
@@ -66,6 +67,7 @@ __all__ = [
     "BaseTool",
     "BaseWorkflowAgent",
     "BatonflowError",
+    "Budget",
     "ChatMessage",
     "CodeActAgent",
     "Collect",
@@ -108,7 +110,7 @@ __all__ = [
 # Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
 _HOMES = {
     "agents": (
-        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent CodeActAgent FunctionAgent "
+        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent FunctionAgent "
         "ReActAgent ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",

@@ -63,6 +63,8 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
     if isinstance(content, ChatMessage):
         count = sum(_block_tokens(block, tokenizer_fn, media) for block in content.blocks)
         if content.additional_kwargs:
+            [content] = as_shown([content])
+        if content.additional_kwargs:
             # As data: objects among them must count the same when they come back from a snapshot.
             count += count_tokens(
                 str(content.model_dump(include={"additional_kwargs"})["additional_kwargs"]), tokenizer_fn

@@ -9,11 +9,14 @@ from batonflow.llms import ChatMessage, MessageRole, ToolCallBlock
 
 __all__ = [
     "PRELUDE",
+    "as_shown",
     "call_ids",
     "calls_of_results",
     "cuts",
     "first_shown",
+    "is_observation",
     "next_start",
+    "observation",
     "result_id",
     "without_orphans",
 ]
@@ -21,12 +24,38 @@ __all__ = [
 PRELUDE = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
 """Who speaks before a user does, and belongs to what the user says then."""
 
+_OBSERVATION = "observation"
+
+
+def observation(text: str, role: MessageRole = MessageRole.USER) -> ChatMessage:
+    """A message in which a model is told, under the name of the user, what came of something that it wrote.
+
+    No turn begins with it. Memories keep the mark that says so and leave it out of what they show.
+    """
+    return ChatMessage(text, role=role, additional_kwargs={_OBSERVATION: True})
+
+
+def is_observation(message: ChatMessage) -> bool:
+    """Whether ``message`` was made by ``observation``."""
+    return _OBSERVATION in message.additional_kwargs
+
+
+def as_shown(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages without the marks of observations, which are no vendor's business."""
+    return [_unmarked(message) if is_observation(message) else message for message in messages]
+
+
+def _unmarked(message: ChatMessage) -> ChatMessage:
+    kept = {name: value for name, value in message.additional_kwargs.items() if name != _OBSERVATION}
+    return message.model_copy(update={"additional_kwargs": kept})
+
 
 def cuts(messages: Sequence[ChatMessage]) -> list[int]:
     """The positions from which on a conversation makes sense without what stands before them.
 
-    That is where a user speaks (system messages right before that go with it), unless a tool's result behind the
-    position belongs to a call before it. Position 0 is not among them: nothing is cut there.
+    That is where a user speaks (system messages right before that go with it) and not where an observation is told,
+    unless a tool's result behind the position belongs to a call before it. Position 0 is not among them: nothing is cut
+    there.
     """
     found: list[int] = []
     calls = calls_of_results(messages)
@@ -35,7 +64,7 @@ def cuts(messages: Sequence[ChatMessage]) -> list[int]:
         earliest_call = min(earliest_call, calls.get(position, earliest_call))
         role = messages[position].role
         if role not in PRELUDE:
-            user_speaks = role == MessageRole.USER
+            user_speaks = role == MessageRole.USER and not is_observation(messages[position])
         if user_speaks and earliest_call >= position:
             found.append(position)
     found.reverse()

@@ -1,0 +1,76 @@
+"""Who takes part in an agent's loop, and what holds for all of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel
+
+from batonflow.agents.budget import Budget
+from batonflow.agents.calling import Caller
+from batonflow.agents.events import AgentOutput, ToolCallResult
+from batonflow.agents.hooks import Guard
+from batonflow.agents.memory import BaseMemory
+from batonflow.llms import LLM, ChatMessage, ChatResponse
+from batonflow.tools import AsyncBaseTool
+from batonflow.workflow_core import Context
+
+__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team"]
+
+HANDOFF = "handoff"
+"""The name of the tool with which an agent hands over."""
+
+EarlyStopping = Literal["force", "generate"]
+
+
+class Member(Caller, Protocol):
+    """What the loop asks of an agent; each of these is explained at ``BaseWorkflowAgent``."""
+
+    description: str
+    system_prompt: str | None
+    can_handoff_to: list[str] | None
+    tool_retriever: Any
+    output_cls: type[BaseModel] | None
+    structured_output_fn: Callable[[list[ChatMessage]], Any] | None
+    early_stopping_method: EarlyStopping
+    budget: Budget | None
+    input_guards: Sequence[Guard]
+    output_guards: Sequence[Guard]
+
+    def llm_or_none(self) -> LLM | None: ...
+    async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]: ...
+    async def take_step(
+        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
+    ) -> AgentOutput: ...
+    async def handle_tool_call_results(
+        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
+    ) -> None: ...
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput: ...
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse: ...
+    async def take_back(self, ctx: Context[Any]) -> None: ...
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None: ...
+
+
+@dataclass
+class Team:
+    """What holds for all who take part in a loop.
+
+    Args:
+        root: The member that begins.
+        llm: The root's model, if it has one.
+        initial_state: What the state is at the beginning.
+        early_stopping_method: What happens after the last allowed step.
+        output_cls: A model of the structured answer.
+        structured_output_fn: Makes the structured answer from the messages.
+        budget: What a run may spend.
+        stored: What else lies in the state store at the beginning.
+    """
+
+    root: str
+    llm: LLM | None
+    initial_state: dict[str, Any]
+    early_stopping_method: EarlyStopping
+    output_cls: type[BaseModel] | None = None
+    structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None
+    budget: Budget | None = None
+    stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
