@@ -299,7 +299,7 @@ def awaits_people(run: "Run") -> bool:
 
 
 def _wants(run: "Run", event: Event) -> bool:
-    return any(waiter.wants(event) for waiter in run.state.waiters)
+    return any(run.state.waiters.wanting(event))
 
 
 def _reaches(run: "Run", event: Event) -> bool:

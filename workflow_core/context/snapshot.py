@@ -433,7 +433,7 @@ class _Reader:
             requirements: dict[str, Any] = self._serializer.deserialize(written) if isinstance(written, str) else {}
             waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
             waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
-            self._state.waiters.append(waiter)
+            self._state.waiters.add(waiter)
             item.open_waits += 1
 
     def _event_type(self, name: str) -> type[Event]:

@@ -412,7 +412,7 @@ class Broker:
         waiter = tick.waiter
         item = waiter.item
         if waiter not in self._state.waiters:  # a restored wait stands there before its step asks again
-            self._state.waiters.append(waiter)
+            self._state.waiters.add(waiter)
             item.open_waits += 1
         if not item.suspended:
             item.suspended = True
@@ -424,7 +424,7 @@ class Broker:
     def _answer_waiters(self, event: Event, target: str | None, causes: Causes) -> set[str]:
         """Every open wait that wants the event gets it; returns the steps which thereby had their delivery."""
         served: set[str] = set()
-        for waiter in [waiter for waiter in self._state.waiters if waiter.wants(event)]:
+        for waiter in self._state.waiters.wanting(event):
             if target is None or waiter.item.spec.name == target:
                 served.add(waiter.item.spec.name)
                 waiter.item.causes = causes
@@ -472,7 +472,7 @@ class Broker:
         if item.answered is not None and step.queue is not None:
             step.queue.remove(item)
             item.answered = None
-        for waiter in [waiter for waiter in self._state.waiters if waiter.item is item]:
+        for waiter in self._state.waiters.of(item):
             self._forget(waiter)
 
     # --- collect_events -----------------------------------------------------------------------------------------------

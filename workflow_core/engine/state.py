@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.engine.progress import Progress
+from batonflow.workflow_core.engine.waits import Waits
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
@@ -228,7 +229,7 @@ class RunState:
     table: StepTable
     steps: dict[str, StepState] = field(default_factory=dict[str, StepState])
     streams: dict[int, Stream] = field(default_factory=dict[int, Stream])
-    waiters: list[Waiter] = field(default_factory=list[Waiter])
+    waiters: Waits = field(default_factory=Waits)
     delayed: dict[int, WorkItem] = field(default_factory=dict[int, WorkItem])
     busy: int = 0
     """Deliveries that are queued, executing or timed; waiting ones do not count."""

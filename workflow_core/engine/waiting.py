@@ -136,15 +136,14 @@ class Waiting:
 
     def _restored(self, item: WorkItem, key: str) -> Waiter | None:
         """A wait that stood open in a snapshot, or was opened a moment ago under the same explicit id."""
-        return next((w for w in self._run.state.waiters if w.item is item and w.key == key), None)
+        return next((waiter for waiter in self._run.state.waiters.of(item) if waiter.key == key), None)
 
     def abandon(self, item: WorkItem) -> None:
         """An attempt is over while branches of it still wait: they end."""
-        for waiter in self._run.state.waiters:
-            if waiter.item is item:
-                left, waiter.futures = waiter.futures, []
-                for future in left:
-                    future.cancel()
+        for waiter in self._run.state.waiters.of(item):
+            left, waiter.futures = waiter.futures, []
+            for future in left:
+                future.cancel()
 
     def resume(self, waiter: Waiter) -> None:
         """Let the waiting step go on; the answer is kept with its delivery."""
