@@ -16,6 +16,7 @@ from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
@@ -126,7 +127,7 @@ class CodeActAgent(BaseWorkflowAgent):
                 ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
         """
         scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        shown = self._with_prompt([*llm_input, *scratchpad], tools)
+        shown = self._with_prompt([*llm_input, *as_shown(scratchpad)], tools)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
@@ -147,34 +148,41 @@ class CodeActAgent(BaseWorkflowAgent):
         self,
         ctx: Context[Any],
         results: list[ToolCallResult],
-        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+        memory: BaseMemory,
     ) -> None:
         """Show what came of the code as a message of the user, and answer native calls.
 
         Raises:
-            ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``.
+            ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
+                memory has the turn then, without the native calls of this answer.
         """
         scratchpad: list[ChatMessage] = list(await ctx.store.get(self.scratchpad_key, default=[]))
         native = {
             block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
         }
         observations: list[ChatMessage] = []
+        answers: list[ChatMessage] = []
         for result in results:
             if result.tool_name == EXECUTE and result.tool_id not in native:
-                told = CODE_RESULT.format(content=result.tool_output.content)
-                observations.append(ChatMessage(told, role=MessageRole.USER))
+                observations.append(observation(CODE_RESULT.format(content=result.tool_output.content)))
                 continue
-            if result.tool_name not in (EXECUTE, HANDOFF) and self.code_execute_fn is not None:
-                raise ValueError(f"Unknown tool name: {result.tool_name}; a CodeActAgent calls its tools in code")
-            # Providers want these right behind the message that called.
-            scratchpad.append(
+            answers.append(
                 ChatMessage(
                     result.tool_output.blocks,
                     role=MessageRole.TOOL,
                     additional_kwargs={"tool_call_id": result.tool_id},
                 )
             )
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, *observations])
+        names = [result.tool_name for result in results]
+        stray = next((name for name in names if name not in (EXECUTE, HANDOFF)), None)
+        if stray is not None and self.code_execute_fn is not None:
+            # The run ends here. Of this answer the code that ran is kept; calls without results would be refused.
+            said = [ChatMessage(one.content, role=one.role) for one in scratchpad[-1:] if observations]
+            await memory.aput_messages([*scratchpad[:-1], *said, *observations])
+            await ctx.store.set(self.scratchpad_key, [])
+            raise ValueError(f"Unknown tool name: {stray}; a CodeActAgent calls its tools in code")
+        # Providers want the answers right behind the message that called.
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, *answers, *observations])
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
@@ -192,7 +200,7 @@ class CodeActAgent(BaseWorkflowAgent):
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model after its last answer."""
         scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, ChatMessage(words)])
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, observation(words)])
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 

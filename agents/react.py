@@ -14,6 +14,7 @@ from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.closing import closed_after
@@ -178,19 +179,30 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, reasoning)
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
-        """Put the steps of this turn into the memory, and leave only the answer in the output."""
+        """Put the steps of this turn into the memory, and leave only the answer in the output.
+
+        A turn with an answer is one message. One that goes on, with another agent or after the last allowed step, is
+        kept as it was shown, for it has to end with what was observed: models answer what they are told.
+        """
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         if not reasoning:
             return output
-        written = "\n".join(one.get_content() for one in reasoning)
-        await memory.aput(ChatMessage(written, role=MessageRole.ASSISTANT))
-        await ctx.store.set(self.reasoning_key, [])
         last = reasoning[-1]
         if isinstance(last, ResponseReasoningStep):
+            written = "\n".join(one.get_content() for one in reasoning)
+            await memory.aput(ChatMessage(written, role=MessageRole.ASSISTANT))
             answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
             answer.additional_kwargs = output.response.additional_kwargs
             output.response = answer
+        else:
+            await memory.aput_messages([self._as_shown(one) for one in reasoning])
+        await ctx.store.set(self.reasoning_key, [])
         return output
+
+    def _as_shown(self, step: BaseReasoningStep) -> ChatMessage:
+        if isinstance(step, ObservationReasoningStep):
+            return observation(step.get_content(), self.formatter.observation_role)
+        return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
 
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last step."""

@@ -39,6 +39,9 @@ _REASONS = {
 }
 
 _UNMARKED = ("thinking", "redacted_thinking")
+_SYSTEM = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
+_RESULT = (MessageRole.TOOL, MessageRole.FUNCTION)
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Anthropic(SDKModel):
@@ -320,44 +323,88 @@ def _citation(citation: Any) -> CitationBlock:
 
 
 def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A conversation in the form of Anthropic's messages: the system's blocks, and the rest in alternating roles."""
+    """A conversation in the form of Anthropic's messages: the system's blocks, and the rest in alternating roles.
+
+    What the system says later stays where it is, as the user's: not every model takes a system message there, and
+    among the blocks of the beginning it would come before what it is about, and change the prefix that is cached.
+    """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
+    ids = _CallIds()
+    begun = False
     for message in messages:
-        if message.role in {MessageRole.SYSTEM, MessageRole.DEVELOPER}:
+        if message.role in _SYSTEM and not begun:
             _append(system, message.blocks)
             continue
+        begun = True
         content: list[dict[str, Any]] = []
-        if message.role in {MessageRole.TOOL, MessageRole.FUNCTION}:
+        if message.role in _RESULT:
             role = "user"
-            content.append(_tool_result(message))
-        elif message.role is MessageRole.USER:
+            content.append(_tool_result(message, ids))
+        elif message.role in _SYSTEM or message.role is MessageRole.USER:
             role = "user"
             _append(content, message.blocks)
         else:
             role = "assistant"
-            _append(content, _with_calls(message))
-        if turns and turns[-1]["role"] == role:
-            # The results of parallel calls must come in one message.
-            turns[-1]["content"].extend(content)
-        elif content:
-            turns.append({"role": role, "content": content})
+            _append(content, _with_calls(message, ids))
+        if not turns or turns[-1]["role"] != role:
+            if content:
+                turns.append({"role": role, "content": content})
+            continue
+        # The results of parallel calls must come in one message, and before everything else in it.
+        told = turns[-1]["content"]
+        place = _leading_results(told) if message.role in _RESULT else len(told)
+        told[place:place] = content
     return system, turns
 
 
-def _with_calls(message: ChatMessage) -> list[Any]:
+def _leading_results(content: Sequence[Mapping[str, Any]]) -> int:
+    return next((place for place, one in enumerate(content) if one["type"] != "tool_result"), len(content))
+
+
+class _CallIds:
+    """Gives every call of a request a name of its own, in the letters that the API takes.
+
+    Other vendors number the calls of each answer anew. A name follows from the calls before alone, so that a
+    conversation that grows keeps the names it had, and the vendor finds them in its cache.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._tried: dict[str, int] = {}
+        self._newest: dict[str, str] = {}
+
+    def of_call(self, call_id: str) -> str:
+        """The name of a call."""
+        clean = name = _clean_id(call_id)
+        while name in self._used:
+            number = self._tried[clean] = self._tried.get(clean, 1) + 1
+            name = f"{clean}_{number}"
+        self._used.add(name)
+        self._newest[call_id] = name
+        return name
+
+    def of_result(self, call_id: str) -> str:
+        """The name of the newest call with that id."""
+        return self._newest.get(call_id) or _clean_id(call_id)
+
+
+def _with_calls(message: ChatMessage, ids: _CallIds) -> list[Any]:
     """The blocks of an assistant's message, with calls kept in the older way as blocks too."""
-    calls = iter(tool_call_blocks(message))
+    made = tool_call_blocks(message)
+    for call in made:
+        call.tool_call_id = ids.of_call(call.tool_call_id or "")
+    calls = iter(made)
     blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in message.blocks]
     return [*blocks, *calls]
 
 
-def _tool_result(message: ChatMessage) -> dict[str, Any]:
+def _tool_result(message: ChatMessage, ids: _CallIds) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     _append(content, message.blocks)
     result: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": _clean_id(message.additional_kwargs.get("tool_call_id")),
+        "tool_use_id": ids.of_result(message.additional_kwargs.get("tool_call_id") or ""),
         "content": content,
     }
     if message.additional_kwargs.get("is_error"):
@@ -366,7 +413,7 @@ def _tool_result(message: ChatMessage) -> dict[str, Any]:
 
 
 def _clean_id(call_id: str | None) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id or "")
+    return _NOT_IN_IDS.sub("_", call_id or "")
 
 
 def _append(content: list[dict[str, Any]], blocks: Sequence[Any]) -> None:

@@ -180,10 +180,15 @@ def tool_selections(message: ChatMessage) -> list[ToolSelection]:
     given = message.additional_kwargs.get("tool_calls")
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     selections = _from_blocks(blocks) if blocks else _from_older_form(cast("Sequence[Any]", given or ()))
+    if len(selections) < 2:
+        return selections
+    # Each name follows from the calls before it: those of an answer that is still arriving stay as they are.
     seen: set[str] = set()
     for number, selection in enumerate(selections):
-        if selection.tool_id in seen:
-            selection.tool_id = f"{selection.tool_id}_{number}"
+        given, suffix = selection.tool_id, number
+        while selection.tool_id in seen:
+            selection.tool_id = f"{given}_{suffix}"
+            suffix += 1
         seen.add(selection.tool_id)
     return selections
 

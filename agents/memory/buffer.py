@@ -11,6 +11,7 @@ from batonflow.agents.memory.chat_store import BaseChatStore
 from batonflow.agents.memory.components import opened
 from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
 from batonflow.agents.memory.tokens import Tokenizer
+from batonflow.agents.memory.turns import as_shown
 from batonflow.agents.memory.window import Window
 from batonflow.llms import LLM, ChatMessage
 
@@ -107,4 +108,4 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         if taken > self.token_limit:
             raise ValueError(f"Initial token count exceeds token limit: {taken} of {self.token_limit} tokens are taken")
         flush = self.token_flush_size or self.token_limit // FLUSHED_SHARE
-        return messages[self._window.start(messages, self._size, self.token_limit - taken, flush) :]
+        return as_shown(messages[self._window.start(messages, self._size, self.token_limit - taken, flush) :])

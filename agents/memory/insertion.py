@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from batonflow.agents.memory.blocks import BlockContent, InsertMethod
+from batonflow.agents.memory.turns import is_observation
 from batonflow.llms import ChatMessage, ContentBlock, MessageRole, TextBlock
 
 __all__ = ["MEMORY_BLOCKS_TEMPLATE", "PLACE", "inserted"]
@@ -44,7 +45,7 @@ def inserted(
     blocks = _laid_out(sections, template)
     system = where == InsertMethod.SYSTEM
     role = MessageRole.SYSTEM if system else MessageRole.USER
-    found = [position for position, message in enumerate(shown) if message.role == role]
+    found = [position for position, message in enumerate(shown) if message.role == role and not is_observation(message)]
     if found:
         position = found[0] if system else found[-1]
         shown[position] = shown[position].model_copy(update={"blocks": [*blocks, *shown[position].blocks]})

@@ -18,7 +18,7 @@ from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, ins
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turn_taking import TurnTaking
-from batonflow.agents.memory.turns import cuts, next_start, without_orphans
+from batonflow.agents.memory.turns import as_shown, cuts, next_start, without_orphans
 from batonflow.llms import ChatMessage, MessageRole
 
 __all__ = ["Memory"]
@@ -234,7 +234,7 @@ class Memory(AsyncMemory):
         contents = await self._contents(conversation, input, kwargs)
         contents = await self._cut_to_size(contents, sum(self._tokens(message) for message in conversation))
         named = [(block.name, contents[block.name]) for block in self.memory_blocks if block.name in contents]
-        return inserted(conversation, named, self.memory_blocks_template, self.insert_method)
+        return as_shown(inserted(conversation, named, self.memory_blocks_template, self.insert_method))
 
     async def _conversation(self) -> list[ChatMessage]:
         active = await self.aget_all(MessageStatus.ACTIVE)

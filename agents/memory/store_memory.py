@@ -10,6 +10,7 @@ from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.chat_store import BaseChatStore, SimpleChatStore
 from batonflow.agents.memory.components import dumped, opened
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
+from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import LLM, ChatMessage
 
 __all__ = ["DEFAULT_CHAT_STORE_KEY", "BaseChatStoreMemory", "limit_for"]
@@ -45,11 +46,11 @@ class BaseChatStoreMemory(BaseMemory):
 
     @override
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        return self.get_all()
+        return as_shown(self.get_all())
 
     @override
     async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        return await self.aget_all()
+        return as_shown(await self.aget_all())
 
     @override
     def get_all(self) -> list[ChatMessage]:

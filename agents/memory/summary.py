@@ -14,7 +14,7 @@ from batonflow.agents.memory.components import opened
 from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turn_taking import TurnTaking
-from batonflow.agents.memory.turns import cuts, next_start
+from batonflow.agents.memory.turns import as_shown, cuts, next_start
 from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.registry import llm_from
@@ -170,7 +170,7 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
             await self._make_room(messages, tokens, self.token_limit - taken)
             summary = [] if self.summary is None else [ChatMessage(self.summary, role=MessageRole.SYSTEM)]
             self._token_count = taken + sum(tokens[self.hidden :]) + self._size_of_summary()
-            return [*summary, *messages[self.hidden :]]
+            return [*summary, *as_shown(messages[self.hidden :])]
 
     def get_token_count(self) -> int:
         """The tokens of what was shown last."""

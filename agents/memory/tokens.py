@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import (
     AudioBlock,
     CachePoint,
@@ -62,12 +63,11 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
         return len(tokenizer_fn(content)) if tokenizer_fn is not None else _estimate(content)
     if isinstance(content, ChatMessage):
         count = sum(_block_tokens(block, tokenizer_fn, media) for block in content.blocks)
-        if content.additional_kwargs:
-            [content] = as_shown([content])
-        if content.additional_kwargs:
+        (shown,) = as_shown([content])
+        if shown.additional_kwargs:
             # As data: objects among them must count the same when they come back from a snapshot.
             count += count_tokens(
-                str(content.model_dump(include={"additional_kwargs"})["additional_kwargs"]), tokenizer_fn
+                str(shown.model_dump(include={"additional_kwargs"})["additional_kwargs"]), tokenizer_fn
             )
         return count
     if isinstance(content, Sequence):
