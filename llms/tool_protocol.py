@@ -128,6 +128,11 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
             metadata: ToolMetadataLike = tool.metadata
             if not metadata.name:
                 raise ValueError(f"{tool!r} has no name, and a model could not call it: give its metadata one")
+            made: Any = getattr(metadata, "spec", None)
+            if made is not None:
+                # Ours keep it: a schema is not read anew for every request.
+                specs.append(made())
+                continue
             specs.append(
                 ToolSpec(
                     name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name),

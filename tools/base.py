@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, PrivateAttr
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.tool_protocol import ToolSpec
+from batonflow.tools.schema import parameters_text
 
 __all__ = [
     "AsyncBaseTool",
@@ -24,10 +25,6 @@ __all__ = [
 ]
 
 _LONGEST_DESCRIPTION = 1024
-_SCHEMA_KEYS = ("type", "properties", "required", "definitions", "$defs")
-
-
-_schema_texts: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
 
 
 class DefaultToolFnSchema(BaseModel):
@@ -52,6 +49,9 @@ class ToolMetadata:
     fn_schema: type[BaseModel] | None = DefaultToolFnSchema
     return_direct: bool = False
 
+    def __post_init__(self) -> None:
+        self._spec: tuple[Any, ToolSpec] | None = None
+
     def get_parameters_dict(self) -> dict[str, Any]:
         """JSON schema of the arguments."""
         if self.fn_schema is None:
@@ -60,14 +60,21 @@ class ToolMetadata:
                 "properties": {"input": {"title": "input query string", "type": "string"}},
                 "required": ["input"],
             }
-        # A dict of the caller's own each time, but the schema is made once: models are shown it at every request.
-        text = _schema_texts.get(self.fn_schema)
-        if text is None:
-            schema = self.fn_schema.model_json_schema()
-            text = _schema_texts[self.fn_schema] = json.dumps(
-                {key: value for key, value in schema.items() if key in _SCHEMA_KEYS}
-            )
-        return cast("dict[str, Any]", json.loads(text))
+        # A dict of the caller's own each time.
+        return cast("dict[str, Any]", json.loads(parameters_text(self.fn_schema)))
+
+    def spec(self) -> ToolSpec:
+        """What is sent to a model; the same object for as long as nothing in it changes. Not to be changed itself.
+
+        Raises:
+            ValueError: There is no name.
+        """
+        key = (type(self), self.name, self.description, self.fn_schema)
+        if self._spec is None or self._spec[0] != key:
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", self.get_name())
+            made = ToolSpec(name=name, description=self.description or "", parameters=self.get_parameters_dict())
+            self._spec = key, made
+        return self._spec[1]
 
     @property
     def fn_schema_str(self) -> str:

@@ -194,7 +194,7 @@ class _Call:
     async def outcome(self) -> ToolOutput:
         """The output of the first attempt that succeeds; raises what the last one raised."""
         if self._retry is None:
-            return await self._attempt()
+            return await (self._once() if self._timeout is None else self._attempt())
         source = current_source()
         started, failures = source.monotonic(), 0
         # Calls that fail together should not all come again together.

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import NoneType
 from typing import Annotated, Any, cast, get_args, get_origin, overload
 
 from pydantic import BaseModel
@@ -14,11 +15,12 @@ from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
-from batonflow.tools.generators import Report, settled, settled_sync
+from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
 from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
 from batonflow.tools.schema import (
     IDEMPOTENCY_KEY,
     Parameter,
+    argument_names,
     context_parameter,
     create_schema_from_function,
     parameter_docs,
@@ -82,8 +84,14 @@ def text_of(value: Any) -> str | None:
     return str(get_content()) if callable(get_content) else None
 
 
+# What can be nothing but text.
+_PLAIN_VALUES = (str, int, float, NoneType)
+
+
 def _blocks(value: Any) -> list[Any]:
     """What a function returned as content blocks."""
+    if isinstance(value, _PLAIN_VALUES):
+        return [TextBlock(text=str(value))]
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
@@ -255,9 +263,10 @@ class FunctionTool(AsyncBaseTool):
         if schema is None:
             return dict(arguments)
         passed_on = {}
-        declared = {field.alias or name for name, field in schema.model_fields.items()}
+        declared = argument_names(schema).keys()
         # What is filled in by others is not the model's to send.
-        refused = (self._injected | set(self.partial_params)) - declared
+        hidden = {*self._injected, *self.partial_params}
+        refused = hidden - declared if hidden else hidden
         if self._takes_any and schema.model_config.get("extra") != "allow":
             known = declared | refused
             passed_on = {name: value for name, value in arguments.items() if name not in known}
@@ -371,7 +380,9 @@ class FunctionTool(AsyncBaseTool):
     async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
         arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
-        value = await settled(await self._async_fn(*front, **rest), report)
+        value = await self._async_fn(*front, **rest)
+        if isinstance(value, GENERATORS):
+            value = await settled(value, report)
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
         return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
 

@@ -8,13 +8,17 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
 
 from batonflow.llms._bridge import run_sync
 
-__all__ = ["Report", "settled", "settled_sync"]
+__all__ = ["GENERATORS", "Report", "settled", "settled_sync"]
 
 Report = Callable[[Any], None]
+
+GENERATORS = (GeneratorType, AsyncGeneratorType)
+"""What a generator function returns."""
 
 
 async def settled(value: Any, report: Report | None) -> Any:

@@ -2,12 +2,14 @@
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -21,10 +23,12 @@ from batonflow.tools.typed_dicts import readable
 __all__ = [
     "IDEMPOTENCY_KEY",
     "Parameter",
+    "argument_names",
     "context_parameter",
     "create_schema_from_function",
     "parameter_docs",
     "parameters_of",
+    "parameters_text",
     "validated_arguments",
 ]
 
@@ -255,7 +259,7 @@ def _model(name: str, fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(protected_namespaces=())
     model = create_model(name, __config__=config, **fields)
     # Some types can be checked but not described; better to learn that here than at the first request.
-    model.model_json_schema()
+    parameters_text(model)
     return model
 
 
@@ -265,6 +269,28 @@ def _has_json_form(parameter: Parameter) -> bool:
     except (PydanticSchemaGenerationError, PydanticUserError):
         return False
     return True
+
+
+_names: WeakKeyDictionary[type[BaseModel], dict[str, str]] = WeakKeyDictionary()
+_texts: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
+_SHOWN = ("type", "properties", "required", "definitions", "$defs")
+
+
+def argument_names(schema: type[BaseModel]) -> dict[str, str]:
+    """The arguments that a schema declares, as a model names them -> the schema's fields."""
+    found = _names.get(schema)
+    if found is None:
+        found = _names[schema] = {field.alias or name: name for name, field in schema.model_fields.items()}
+    return found
+
+
+def parameters_text(schema: type[BaseModel]) -> str:
+    """The JSON schema that models are shown, as text; made once for each class, as it takes a millisecond."""
+    text = _texts.get(schema)
+    if text is None:
+        whole = schema.model_json_schema()
+        text = _texts[schema] = json.dumps({key: value for key, value in whole.items() if key in _SHOWN})
+    return text
 
 
 def validated_arguments(
@@ -284,11 +310,13 @@ def validated_arguments(
     Raises:
         ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
     """
-    names = {field.alias or name: name for name, field in schema.model_fields.items()}
-    known = ", ".join(names) or "none"
-    takes_any = schema.model_config.get("extra") == "allow"
-    unknown = [one for one in arguments if one in refused or not (takes_any or one in names)]
-    problems = [f"{one}: no such argument (known: {known})" for one in unknown]
+    names = argument_names(schema)
+    problems: list[str] = []
+    if refused or not arguments.keys() <= names.keys():
+        known = ", ".join(names) or "none"
+        takes_any = schema.model_config.get("extra") == "allow"
+        unknown = [one for one in arguments if one in refused or not (takes_any or one in names)]
+        problems = [f"{one}: no such argument (known: {known})" for one in unknown]
     try:
         checked = _checked(schema, dict(arguments))
     except ValidationError as err:
@@ -296,7 +324,8 @@ def validated_arguments(
         raise _refusal(tool_name, problems) from err
     if problems:
         raise _refusal(tool_name, problems)
-    given = {alias: getattr(checked, name) for alias, name in names.items() if name in checked.model_fields_set}
+    chosen = checked.model_fields_set
+    given = {alias: getattr(checked, name) for alias, name in names.items() if name in chosen}
     given.update(checked.model_extra or {})
     return given
 
