@@ -5,7 +5,6 @@ from typing import Any
 
 from batonflow.agents.events import AgentStream
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
-from batonflow.llms.closing import closed_after
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context
 
@@ -27,8 +26,9 @@ async def streamed(
         calls: Finds the tool calls that are whole so far; without, they are those of the message.
     """
     last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
-    show, pieces = ctx.write_event_to_stream, list[str]()
-    async with closed_after(chunks):
+    show = ctx.write_event_to_stream
+    pieces: list[str] = []
+    try:
         async for last in chunks:
             # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
             # settles calls.
@@ -36,6 +36,11 @@ async def streamed(
                 continue
             show(AgentStream.of(last, agent, calls))
             pieces.append(last.delta or "")
+    finally:
+        # As closed_after would, which costs a generator of its own for every answer.
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
     message = last.message
     if not message.content and not _has_calls(message) and not message.additional_kwargs and any(pieces):
         # Of models that give pieces only.

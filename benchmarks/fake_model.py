@@ -16,6 +16,9 @@ from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, T
 Plan = Callable[[Sequence[ChatMessage]], AsyncIterator[tuple[str, Any]]]
 
 
+_METADATA = LLMMetadata(model_name="fake", is_chat_model=True, is_function_calling_model=True)
+
+
 class FakeModel(FunctionCallingLLM):
     """Streams what its plan says, through the same events as every adapter."""
 
@@ -23,7 +26,7 @@ class FakeModel(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return LLMMetadata(model_name="fake", is_chat_model=True, is_function_calling_model=True)
+        return _METADATA
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         called = False

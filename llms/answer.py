@@ -242,17 +242,21 @@ async def fold(
 
 
 def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
+    values: dict[str, Any] = {
+        "raw": finish.raw,
+        "delta": "",
+        "logprobs": None,
+        "additional_kwargs": dict(finish.additional_kwargs),
+        "usage": finish.usage,
+        "stop_reason": finish.reason,
+        "model": finish.model or model,
+        "vendor": finish.vendor,
+        "request_id": finish.request_id,
+    }
+    if not finish.message_kwargs:
+        given = set(values)
+        values["_mark"] = answer.mark()
+        return ChatResponse.partial(answer, values, given)
     message = answer.whole()
     message.additional_kwargs.update(finish.message_kwargs)
-    return ChatResponse.made(
-        message=message,
-        raw=finish.raw,
-        delta="",
-        logprobs=None,
-        additional_kwargs=dict(finish.additional_kwargs),
-        usage=finish.usage,
-        stop_reason=finish.reason,
-        model=finish.model or model,
-        vendor=finish.vendor,
-        request_id=finish.request_id,
-    )
+    return ChatResponse.made(message=message, **values)
