@@ -7,11 +7,15 @@ from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
+from batonflow.llms.structured import Form
 from batonflow.tools import AsyncBaseTool, ToolSelection
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 __all__ = ["FunctionAgent"]
+
+_MOST_PAUSES = 20
 
 
 class FunctionAgent(BaseWorkflowAgent):
@@ -40,8 +44,11 @@ class FunctionAgent(BaseWorkflowAgent):
     ) -> AgentOutput:
         """One answer of the model to the conversation and this turn's messages.
 
+        Vendors whose own tools run for long pause their answer; it is then asked for further.
+
         Raises:
             ValueError: The model cannot call tools.
+            WorkflowRuntimeError: The answer pauses again and again.
         """
         if not self.the_llm().metadata.is_function_calling_model:
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
@@ -49,9 +56,16 @@ class FunctionAgent(BaseWorkflowAgent):
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
-        response = await ask(ctx, shown, tools)
-        calls = self._calls(response)
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
+        said: list[ChatMessage] = []
+        for _ in range(_MOST_PAUSES):
+            response = await ask(ctx, [*shown, *said], tools)
+            said.append(response.message)
+            calls = self._calls(response)
+            if calls or response.stop_reason != "pause":
+                break
+        else:
+            raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=self.name, times=_MOST_PAUSES))
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
         return AgentOutput(
             response=response.message, tool_calls=list(calls), raw=raw_of(response), current_agent_name=self.name
         )
@@ -68,6 +82,11 @@ class FunctionAgent(BaseWorkflowAgent):
         }
         if self.initial_tool_choice is not None and shown and shown[-1].role == MessageRole.USER:
             request["tool_choice"] = self.initial_tool_choice
+        # A model that can be held to a form answers in it at once, without being asked a second time.
+        if self.output_cls is not None and getattr(self.the_llm(), "native_output_schema", False) is True:
+            form = Form(self.output_cls).native
+            if form is not None:
+                request["output_schema"] = form
         return request
 
     async def _get_response(

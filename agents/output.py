@@ -5,9 +5,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from batonflow.llms import LLM, ChatMessage
+from batonflow.llms.structured import Form, UnfitError
 from batonflow.llms.structured_llm import generate_structured_response
 
 __all__ = ["structured_response"]
@@ -46,9 +47,10 @@ async def structured_response(
 
 def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:
     """The data that ``answer`` consists of, None when it is something else."""
-    if not answer.lstrip().startswith("{"):
+    text = answer.strip()
+    if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        return output_cls.model_validate_json(answer).model_dump(mode="json")
-    except ValidationError:
+        return Form(output_cls).of_text(text).model_dump(mode="json")
+    except UnfitError:
         return None

@@ -26,6 +26,7 @@ __all__ = [
     "MAX_ITERATIONS_REACHED",
     "NO_STEPS_LEFT",
     "ONE_HANDOFF",
+    "PAUSED_TOO_OFTEN",
     "REACT_EMPTY",
     "REACT_GIVEN_UP",
     "REACT_UNREADABLE",
@@ -71,6 +72,8 @@ HANDOFF_TOO_OFTEN = "The task has been handed over {limit} times, no more is all
 NO_STEPS_LEFT = "Not done: this task may take no more steps."
 
 ONE_HANDOFF = "Not done: the task was handed over to another agent in the same turn, and goes to one agent at a time."
+
+PAUSED_TOO_OFTEN = "Agent {name}: the model paused its answer {times} times in a row without coming to an end."
 
 _REACT_FORMS = (
     "Write either\nThought: ...\nAction: the name of a tool\nAction Input: its arguments as a JSON object\n"

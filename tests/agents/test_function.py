@@ -1,14 +1,36 @@
 """FunctionAgent: the loop, its events, its tools and what it remembers."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, PrivateAttr
 
-from batonflow.agents import AgentInput, AgentOutput, AgentStream, FunctionAgent, ToolCall, ToolCallResult
+from batonflow.agents import (
+    AgentInput,
+    AgentOutput,
+    AgentStream,
+    AgentStreamStructuredOutput,
+    FunctionAgent,
+    ToolCall,
+    ToolCallResult,
+)
 from batonflow.agents.memory import ChatMemoryBuffer
-from batonflow.llms import ChatMessage, Faults, MessageRole, ScriptedLLM, Usage, tool_call
+from batonflow.llms import (
+    ChatMessage,
+    Faults,
+    FunctionCallingLLM,
+    LLMMetadata,
+    MessageRole,
+    ScriptedLLM,
+    Usage,
+    tool_call,
+)
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import (
     Context,
@@ -325,3 +347,99 @@ class TestStreamText:
         assert [text async for text in failing.stream_text()] == []
         with pytest.raises(ValueError, match="no"):
             await failing
+
+
+class Tide(BaseModel):
+    hour: int
+    metres: float
+
+
+class HeldToForms(ScriptedLLM):
+    """A scripted model whose answers can be held to a JSON schema, as those of the large vendors can."""
+
+    @property
+    def native_output_schema(self) -> bool:
+        return True
+
+
+class TestStructuredAnswers:
+    async def test_a_model_that_can_be_held_to_the_form_is_asked_once(self) -> None:
+        llm = HeldToForms([tool_call("add", a=2, b=4), '{"hour": 6, "metres": 5.4}'])
+        events, output = await events_of(FunctionAgent(llm=llm, tools=[add], output_cls=Tide), "When?")
+        assert output.structured_response == {"hour": 6, "metres": 5.4}
+        assert output.get_pydantic_model(Tide) == Tide(hour=6, metres=5.4)
+        assert len(llm.requests) == 2
+        assert all(request.output_schema is not None for request in llm.requests)
+        assert [event.output for event in events if isinstance(event, AgentStreamStructuredOutput)] == [
+            {"hour": 6, "metres": 5.4}
+        ]
+
+    async def test_another_model_is_asked_for_the_form_of_its_answer(self) -> None:
+        llm = ScriptedLLM(["High tide is at six.", tool_call("Tide", hour=6, metres=5.4)])
+        output = await FunctionAgent(llm=llm, output_cls=Tide).run("When?")
+        assert (str(output), output.structured_response) == ("High tide is at six.", {"hour": 6, "metres": 5.4})
+        assert llm.requests[0].output_schema is None
+
+    async def test_an_answer_that_has_the_form_already_is_taken(self) -> None:
+        llm = ScriptedLLM(['{"hour": 6, "metres": 5.4}'])
+        output = await FunctionAgent(llm=llm, output_cls=Tide).run("When?")
+        assert output.structured_response == {"hour": 6, "metres": 5.4}
+
+    async def test_an_answer_that_breaks_the_form_is_asked_for_again(self) -> None:
+        llm = HeldToForms(['{"hour": "six"}', '{"hour": 6, "metres": 5.4}'])
+        output = await FunctionAgent(llm=llm, output_cls=Tide).run("When?")
+        assert output.structured_response == {"hour": 6, "metres": 5.4}
+
+
+class Pausing(FunctionCallingLLM):
+    """Pauses its answer a number of times, as models do whose vendor runs tools for them."""
+
+    pauses: int
+
+    _seen: list[list[ChatMessage]] = PrivateAttr(default_factory=list)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        self._seen.append(list(request.messages))
+        number = len(self._seen)
+        yield TextDelta(text=f"part {number}")
+        yield Finish(reason="pause" if number <= self.pauses else "stop")
+
+
+class TestPauses:
+    async def test_an_answer_that_pauses_is_asked_for_further(self) -> None:
+        llm = Pausing(pauses=2)
+        agent, ctx = FunctionAgent(llm=llm), Context[Any](FunctionAgent(llm=llm))
+        output = await agent.run("Search for it.", ctx=ctx)
+        assert str(output) == "part 3"
+        assert [message.content for message in llm._seen[-1]] == ["Search for it.", "part 1", "part 2"]
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert [message.content for message in kept] == ["Search for it.", "part 1", "part 2", "part 3"]
+
+    async def test_not_for_ever(self) -> None:
+        with pytest.raises(WorkflowRuntimeError, match="Agent Agent: the model paused its answer 20 times"):
+            await FunctionAgent(llm=Pausing(pauses=100)).run("Search for it.")
+
+
+class TestUnreadStreams:
+    async def test_memory_grows_with_the_text_and_not_with_its_square(self) -> None:
+        async def held(pieces: int) -> int:
+            text = "tide " * pieces
+            agent = FunctionAgent(llm=ScriptedLLM([text], chunk_size=5))
+            gc.collect()
+            tracemalloc.start()
+            try:
+                handler = agent.run("go")
+                await handler
+                taken = tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+            assert len([item async for item in handler.subscribe() if isinstance(item.event, AgentStream)]) >= pieces
+            return taken
+
+        await held(100)
+        few, many = await held(1_000), await held(8_000)
+        assert many < 10 * few
