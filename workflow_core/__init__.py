@@ -10,6 +10,8 @@ from batonflow.workflow_core.errors import (
     BatonflowError,
     ContextSerdeError,
     ContextStateError,
+    InputClosedError,
+    InputResponseError,
     StepCancelledError,
     StepTimeoutError,
     WorkflowCancelledByUser,
@@ -34,6 +36,7 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
 from batonflow.workflow_core.stream import StreamItem
 from batonflow.workflow_core.workflow import Workflow
@@ -52,7 +55,10 @@ __all__ = [
     "DictState",
     "Event",
     "HumanResponseEvent",
+    "InputClosedError",
+    "InputRequest",
     "InputRequiredEvent",
+    "InputResponseError",
     "JsonPickleSerializer",
     "JsonSerializer",
     "PickleSerializer",

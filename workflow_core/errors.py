@@ -16,6 +16,8 @@
     ├── WorkflowStepDoesNotExistError      no step of that name
     ├── ContextSerdeError                  a snapshot cannot be written or read
     ├── ContextStateError                  a Context was used in a place where it cannot do that
+    ├── InputClosedError (RuntimeError)    an answer to a question that is not open
+    ├── InputResponseError (ValueError)    an answer that is not what the question asks for
     └── StoreError                         a run store refuses
         └── RunInputMismatchError          the run id was started before with other input
 
@@ -26,6 +28,8 @@ __all__ = [
     "BatonflowError",
     "ContextSerdeError",
     "ContextStateError",
+    "InputClosedError",
+    "InputResponseError",
     "NoRunningLoopError",
     "RunInputMismatchError",
     "StepCancelledError",
@@ -96,6 +100,14 @@ class ContextSerdeError(BatonflowError):
 
 class ContextStateError(BatonflowError):
     """A member of ``Context`` was used where it has no meaning: before a run, outside a step, or inside one."""
+
+
+class InputClosedError(BatonflowError, RuntimeError):
+    """A question to a person was answered before, or nobody waits for the answer any more."""
+
+
+class InputResponseError(BatonflowError, ValueError):
+    """An answer to a question is not what is awaited; the message names the event and its fields."""
 
 
 class StoreError(BatonflowError):

@@ -8,6 +8,7 @@ from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
@@ -134,6 +135,18 @@ class WorkflowHandler(EarlierHandler):
             internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
         """
         return self._run.reader(after, internal=internal)
+
+    def inputs(self) -> AsyncIterator[InputRequest]:
+        """What the run asks people, workflows inside it included: the open questions, then those to come, to its end.
+
+        Any number of readers; each gets a question once, unless it was answered before. Independent of
+        ``stream_events``; after a restore the questions that stood open are given again.
+        """
+        return InputReader(self._run)
+
+    def open_inputs(self) -> list[InputRequest]:
+        """The questions to people that stand open now."""
+        return self._run.on_loop(lambda: open_requests(self._run))
 
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.

@@ -119,7 +119,7 @@ class StepSpec:
 class Route:
     """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
 
-    __slots__ = ("collects", "is_input_required", "joins", "singles")
+    __slots__ = ("collects", "is_input_required", "joins", "singles", "takes_human")
 
     def __init__(self, event_type: type[Event], specs: Iterable[StepSpec]) -> None:
         singles: list[StepSpec] = []
@@ -139,6 +139,7 @@ class Route:
         self.joins = tuple(joins)
         self.collects = tuple(collects)
         self.is_input_required = issubclass(event_type, InputRequiredEvent)
+        self.takes_human = self.accepted and issubclass(event_type, HumanResponseEvent)
 
     @property
     def accepted(self) -> bool:
@@ -176,9 +177,9 @@ class StepTable:
         self._levels: dict[type[Event], set[Level]] | None = None
         self._bound: dict[str, tuple[StepSpec, ...]] = {}
         self._facts: dict[str, Any] = {}
-        self.accepts_human = any(
-            issubclass(cls, HumanResponseEvent) for spec in self.steps.values() for cls in spec.config.accepted_events
-        )
+        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
+        self.human_events = tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, HumanResponseEvent)))
+        self.accepts_human = bool(self.human_events)
 
     def once(self, key: str, find: Callable[[], T]) -> T:
         """What ``find`` says about these steps, found out at the first time."""

@@ -128,6 +128,10 @@ class StreamLog:
         self.ended = True
         self._wake()
 
+    def nudge(self) -> None:
+        """Let whoever waits for more look again: something else has changed."""
+        self._wake()
+
     def _wake(self) -> None:
         sleepers, self._sleepers = self._sleepers, None
         for sleeper in sleepers or ():

@@ -19,6 +19,7 @@ from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
     Buffer,
     Failures,
+    Question,
     RunState,
     StepState,
     Stream,
@@ -86,6 +87,10 @@ def dump_run(
         "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
         "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
     }
+    if run is not None and run.root is run:
+        run.questions.look()
+    if state.running and state.questions:
+        payload["questions"] = writer.questions(state.questions)
     if run is not None and run.family is not None:
         payload["children"] = _dump_children(run, serializer)
     return payload
@@ -215,7 +220,23 @@ class _Writer:
             "scope_path": _scope(waiter.item.stream),
             "work_item_id": f"work_item_{waiter.item.id}",
             "due": waiter.due,
+            "question": self.question(waiter.question),
         }
+
+    def question(self, question: Question | None) -> str | None:
+        # One that cannot be written must not make the run impossible to write; it only cannot be listed again.
+        try:
+            return self._serializer.serialize(question.event) if question is not None else None
+        except (TypeError, ValueError):
+            return None
+
+    def questions(self, questions: list[Question]) -> list[dict[str, Any]]:
+        written = [(self.question(question), question) for question in questions]
+        return [
+            {"event": event, "path": question.path, "cause": question.cause, "number": question.number}
+            for event, question in written
+            if event is not None
+        ]
 
     def stream(self, stream: Stream) -> dict[str, Any]:
         return {
@@ -298,6 +319,11 @@ class _Reader:
             state.restored_deliveries.append(
                 EventArrived(self._event(delivery["event"]), delivery.get("step_id"), _counts(delivery))
             )
+        for entry in entries(data, "questions"):
+            question = self._question(entry["event"])
+            if question is not None:
+                state.question_seq = max(state.question_seq, entry["number"])
+                state.questions.append(Question(question, entry["path"], entry["cause"], number=entry["number"]))
         return LoadedRun(state, self._cell(mapping(data, "state")), mapping(data, "children"))
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
@@ -432,9 +458,19 @@ class _Reader:
             written = entry.get("requirements")
             requirements: dict[str, Any] = self._serializer.deserialize(written) if isinstance(written, str) else {}
             waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
+            question = self._question(entry.get("question"))
+            if question is not None:
+                waiter.question = Question(question, "", item.id, waiter)
             waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
             self._state.waiters.add(waiter)
             item.open_waits += 1
+
+    def _question(self, text: Any) -> Event | None:
+        """A question, where it can be read; it is shown to people and decides nothing."""
+        try:
+            return None if text is None else self._event(text)
+        except (ContextSerdeError, ValueError, TypeError):
+            return None
 
     def _event_type(self, name: str) -> type[Event]:
         wanted = name.rpartition(".")[2]

@@ -14,6 +14,7 @@ from batonflow.workflow_core.engine.commands import (
     Enqueued,
     Finish,
     Idle,
+    PersonAnswered,
     Publish,
     ResumeWait,
     SetRetryTimer,
@@ -140,6 +141,8 @@ class Broker:
                 self._join(spec, slots, event, stream, recoveries, causes)
         if route.collects and target is None:
             self._collect_into(stream, route.collects, event, causes)
+        if route.takes_human and not served:
+            self._commands.append(PersonAnswered(event))
         return route.accepted or bool(served) or route.is_input_required
 
     def _new_item(

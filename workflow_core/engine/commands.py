@@ -53,6 +53,13 @@ class Unrouted:
 
 
 @dataclass(slots=True)
+class PersonAnswered:
+    """A step takes a person's answer that no wait wanted."""
+
+    event: Event
+
+
+@dataclass(slots=True)
 class Warn:
     """Tell the people who read the log."""
 
@@ -85,5 +92,17 @@ class Finish:
     waiters: list[Waiter]
 
 
-Command = StartStep | Enqueued | ResumeWait | Publish | SetRetryTimer | Unrouted | Warn | Idle | Stalled | Finish
+Command = (
+    StartStep
+    | Enqueued
+    | ResumeWait
+    | Publish
+    | SetRetryTimer
+    | Unrouted
+    | PersonAnswered
+    | Warn
+    | Idle
+    | Stalled
+    | Finish
+)
 """Any output of the broker."""

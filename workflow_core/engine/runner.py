@@ -28,6 +28,7 @@ from batonflow.workflow_core.engine.commands import (
     Enqueued,
     Finish,
     Idle,
+    PersonAnswered,
     Publish,
     ResumeWait,
     SetRetryTimer,
@@ -44,6 +45,7 @@ from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError,
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.journal.segments import Causes
+from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
@@ -73,9 +75,9 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_inbox", "_pumping", "_resumed", "_tick_log", "_unstarted", "broker", "cell", "ending",
-        "family", "handler_context", "idle", "loop", "now", "observer", "path", "recorder", "source", "state",
-        "stream", "thread_id", "variables", "waiting", "workflow",
+        "__weakref__", "_inbox", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted", "broker", "cell",
+        "ending", "family", "handler_context", "idle", "loop", "now", "observer", "path", "recorder", "source",
+        "state", "stream", "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +98,7 @@ class Run:
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
         self.handler_context: Context[Any] | None = None
         self.waiting = Waiting(self)
+        self._questions: Questions | None = None
         self.ending = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
@@ -184,6 +187,21 @@ class Run:
         self.stream.publish(event, ts, (step, self.path, cause))
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
+
+    @property
+    def root(self) -> "Run":
+        """The run at the root of the tree that this one belongs to."""
+        run = self
+        while run.family is not None and run.family.parent is not None:
+            run = run.family.parent.run
+        return run
+
+    @property
+    def questions(self) -> Questions:
+        """What the tree asks people; that of the root is the one to use."""
+        if self._questions is None:
+            self._questions = Questions(self)
+        return self._questions
 
     def context_for(self, item: WorkItem) -> Context[Any]:
         """The Context that the running attempt of ``item`` sees; always the same object."""
@@ -300,6 +318,7 @@ class Run:
                     f"Step {item.spec.name} raised CancelledError by itself; a task it awaited was probably cancelled"
                 )
             error.__cause__ = cancelled
+        self.root.questions.attempt_failed(self, item)
         return StepFailed(item, error, self.now())
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> WorkItem | None:
@@ -411,6 +430,8 @@ class Run:
                 self._resumed = True
             case Unrouted():
                 self._offer(command)
+            case PersonAnswered():
+                self.root.questions.person_answered(self, command.event)
             case Warn():
                 self.ending.warn(command.text)
             case Idle():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Buffer", "Failures", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+__all__ = ["Buffer", "Failures", "Question", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
 
 
 class Timer(Protocol):
@@ -99,11 +99,32 @@ class WorkItem:
         return f"<{self.spec.name}#{self.id}>"
 
 
+class Question:
+    """A question to a person: an event that was streamed, and the wait for its answer if there is one.
+
+    ``path`` and ``cause`` say which workflow of the tree and which delivery asked; ``number`` names a question without
+    a wait.
+    """
+
+    __slots__ = ("answered", "cause", "event", "number", "path", "run", "waiter")
+
+    def __init__(self, event: Event, path: str, cause: int, waiter: "Waiter | None" = None, *, number: int = 0) -> None:
+        self.event = event
+        self.path = path
+        self.cause = cause
+        self.number = number
+        self.waiter = waiter
+        self.answered = False
+        # Whose wait it is; known as soon as somebody looks for open questions.
+        self.run: Run | None = None
+
+
 class Waiter:
     """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
 
     __slots__ = (
-        "due", "event_type", "explicit_id", "futures", "item", "key", "requirements", "timer", "unknown_requirements",
+        "due", "event_type", "explicit_id", "futures", "item", "key", "question", "requirements", "timer",
+        "unknown_requirements",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +142,7 @@ class Waiter:
         self.requirements = requirements
         self.item = item
         self.due = due
+        self.question: Question | None = None
         # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
         self.unknown_requirements = False
         # The runner's side of it: who awaits the answer, and the timer of ``due``.
@@ -241,6 +263,9 @@ class RunState:
     """Events that a snapshot found on their way."""
     elapsed: float = 0.0
     """Seconds of the run's timeout used up before this process."""
+    question_seq: int = 0
+    questions: list[Question] = field(default_factory=list[Question])
+    """Questions to people that were streamed and are tied to no wait; kept at the root of a tree."""
     child_counts: dict[str, ExecutionCounts] | None = None
     """What the ended runs of attached workflows did, by name."""
 

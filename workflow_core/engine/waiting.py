@@ -81,7 +81,7 @@ class Waiting:
                 waiter.timer = self._timer(waiter)
             else:
                 waiter.requirements, waiter.unknown_requirements = requirements, False
-            answered = self._suspend(item, waiter, None if asked_before else waiter_event)
+            answered = self._suspend(item, waiter, waiter_event, asked_before=asked_before)
             try:
                 await answered
             except asyncio.CancelledError:
@@ -99,7 +99,9 @@ class Waiting:
             raise TimeoutError(f"Step {item.spec.name} waited for {event_type.__name__} longer than its timeout")
         return answer
 
-    def _suspend(self, item: WorkItem, waiter: Waiter, question: Event | None) -> "asyncio.Future[None]":
+    def _suspend(
+        self, item: WorkItem, waiter: Waiter, question: Event | None, *, asked_before: bool
+    ) -> "asyncio.Future[None]":
         """Give the worker back, ask the question, and return the future of the answer."""
         run = self._run
         if run.recorder is not None:
@@ -115,8 +117,9 @@ class Waiting:
         answered: asyncio.Future[None] = run.loop.create_future()
         waiter.futures.append(answered)
         run.start_all(WaitOpened(waiter))
-        if question is not None:
+        if question is not None and not asked_before:
             run.publish(question, item.spec.name, item.id)
+        run.root.questions.opened(run, waiter, question)
         run.settle()
         return answered
 

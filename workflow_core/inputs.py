@@ -1,0 +1,176 @@
+"""What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from batonflow.workflow_core.engine.state import Question
+from batonflow.workflow_core.errors import InputClosedError, InputResponseError
+from batonflow.workflow_core.events import Event, HumanResponseEvent
+from batonflow.workflow_core.questions import News
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["InputReader", "InputRequest", "open_requests"]
+
+
+class InputRequest:
+    """An open question of a run, to be answered once.
+
+    Attributes:
+        event: The question.
+
+    Example:
+        >>> async for request in handler.inputs():
+        ...     request.respond(input(request.event.prefix))
+    """
+
+    __slots__ = ("_question", "_run", "event")
+
+    def __init__(self, run: "Run", question: Question) -> None:
+        self.event = question.event
+        self._question = question
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"InputRequest({self.event!r}, id={self.id!r})"
+
+    @property
+    def id(self) -> str:
+        """Names the request within its run, also after a restore."""
+        question = self._question
+        own = question.waiter.id if question.waiter is not None else f"question_{question.number}"
+        return f"{self._run.path}:{own}" if self._run.path else own
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still awaited."""
+        return self._run.root.questions.place(self._question, self._run) is not None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the answer, without what is filled in."""
+        _, cls, filled = self._awaited()
+        return _schema(cls or HumanResponseEvent, filled)
+
+    def respond(self, response: Any = None, **fields: Any) -> None:
+        """Answer; what the waiting step requires is filled in.
+
+        Args:
+            response: The field ``response`` of the answer.
+            fields: Its other fields.
+
+        Raises:
+            InputClosedError: It was answered before, or nobody waits for the answer any more.
+            InputResponseError: The awaited event cannot be built from this.
+        """
+        given = fields if response is None else {**fields, "response": response}
+        self._run.on_loop(lambda: self._respond(given))
+
+    def _respond(self, given: dict[str, Any]) -> None:
+        name = type(self.event).__name__
+        if self._question.answered:
+            raise InputClosedError(f"This {name} ({self.id}) was answered before; an answer is used once")
+        if not self.is_open:
+            raise InputClosedError(
+                f"This {name} ({self.id}) is not open any more: it was answered otherwise, its time was up, or its "
+                "step or run is over"
+            )
+        run, cls, filled = self._awaited()
+        if cls is None:
+            names = ", ".join(sorted(cls.__name__ for cls in run.state.table.human_events))
+            raise InputResponseError(
+                f"This {name} may be answered by any of {names}: send the one you mean with handler.ctx.send_event(...)"
+            )
+        event = _built(cls, filled, given)
+        waiter = self._question.waiter
+        if waiter is not None and not waiter.wants(event):
+            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+        run.root.questions.close(self._question, event)
+        run.send(event, None, None)
+
+    def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
+        """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
+        waiter = self._question.waiter
+        if waiter is not None:
+            return self._run, waiter.event_type, waiter.requirements
+        taking = self._run.root.questions.taking(self._question)
+        if taking is None:
+            return self._run, HumanResponseEvent, {}
+        run, classes = taking
+        own = [cls for cls in classes if cls is not HumanResponseEvent]
+        if len(own) == 1:
+            return run, own[0], {}
+        return run, HumanResponseEvent if HumanResponseEvent in classes else None, {}
+
+
+class InputReader(AsyncIterator[InputRequest]):
+    """One reading of the questions of a run: the open ones, then those to come, each once, to the end of the run."""
+
+    __slots__ = ("_news", "_run", "_seen")
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._seen: set[Question] = set()
+        self._news: News | None = None
+
+    def __aiter__(self) -> "InputReader":
+        return self
+
+    async def __anext__(self) -> InputRequest:
+        questions = self._run.root.questions
+        if self._news is None:
+            self._news = questions.reader(self._run)
+        while True:
+            questions.look()
+            coming = self._news.coming
+            while coming:
+                question = coming.popleft()
+                run = None if question in self._seen else questions.place(question, self._run)
+                if run is not None:
+                    self._seen.add(question)
+                    return InputRequest(run, question)
+            if self._run.stream.ended:
+                raise StopAsyncIteration
+            await self._run.stream.more()
+
+
+def open_requests(run: "Run") -> list[InputRequest]:
+    """The questions of a run, and of those inside it, that are open now."""
+    questions = run.root.questions
+    found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
+    return [InputRequest(place, question) for place, question in found if place is not None]
+
+
+def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> Event:
+    for name in filled.keys() & given.keys():
+        if given[name] != filled[name]:
+            raise InputResponseError(
+                f"{cls.__name__}: {name} must be {filled[name]!r}, as the waiting step requires; leave it out"
+            )
+    try:
+        return cls(**{**filled, **given})
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'the answer'}: {problem['msg']}" for problem in error.errors()
+        )
+        raise InputResponseError(f"{cls.__name__} cannot be made of this answer: {problems}") from error
+
+
+def _schema(cls: type[Event], filled: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any]
+    try:
+        schema = cls.model_json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticUserError):
+        # A field of a type that JSON Schema does not know: the names are still worth saying.
+        wanted = [name for name, field in cls.model_fields.items() if field.is_required()]
+        schema = {"type": "object", "properties": {name: {} for name in cls.model_fields}, "required": wanted}
+    properties = {name: value for name, value in schema.get("properties", {}).items() if name not in filled}
+    required = [name for name in schema.get("required", ()) if name not in filled]
+    if not properties:
+        properties, required = {"response": {"type": "string"}}, ["response"]
+    schema = {**schema, "title": cls.__name__, "type": "object", "properties": properties, "required": required}
+    return schema if required else {key: value for key, value in schema.items() if key != "required"}

@@ -1,0 +1,234 @@
+"""Which questions to people stand open in a tree of workflows: asked with a wait, streamed, or returned by a step.
+
+A question that was only streamed is tied to the wait that it was streamed for, the step's next one as a rule; else it
+is open as long as some step takes the answer. The stream is looked through when something depends on it, never when an
+event is streamed.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from batonflow.workflow_core.engine.state import Question, Waiter, WorkItem
+from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["News", "Questions", "runs_inside"]
+
+_MISSING: Any = object()
+
+
+class News:
+    """Questions that one reader has not looked at yet.
+
+    Args:
+        run: Questions of this run and of those inside it are wanted.
+    """
+
+    __slots__ = ("__weakref__", "coming", "run")
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+        self.coming: deque[Question] = deque()
+
+    def add(self, question: Question) -> None:
+        """Tell of a question that may be open."""
+        self.coming.append(question)
+        self.run.stream.nudge()
+
+
+class Questions:
+    """The questions of a tree of workflows; those that are tied to no wait are kept in the state of its root.
+
+    Args:
+        root: The run at the root.
+    """
+
+    __slots__ = ("_asks", "_position", "_readers", "_root", "_sent")
+
+    def __init__(self, root: "Run") -> None:
+        self._root = root
+        self._position = 0
+        # Whether a type asks something: cheaper to look up than to find out.
+        self._asks: dict[type[Event], bool] = {}
+        self._readers: WeakSet[News] = WeakSet()
+        self._sent: dict[int, Event] = {}
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def opened(self, run: "Run", waiter: Waiter, asked: Event | None) -> None:
+        """A step waits.
+
+        Args:
+            run: Its run.
+            waiter: The wait.
+            asked: The question that goes with it, streamed a moment ago unless the wait was restored.
+        """
+        news = self._read_stream(besides=asked)
+        if waiter.question is None:
+            if isinstance(asked, InputRequiredEvent):
+                waiter.question = Question(asked, run.path, waiter.item.id, waiter)
+            else:
+                self._tie(run, waiter)
+        for question in news:  # the step's own wait comes first
+            if question is not waiter.question:
+                self._tell(question)
+        if waiter.question is not None:
+            waiter.question.run = run
+            self._tell(waiter.question)
+
+    def look(self) -> None:
+        """Find out what was streamed since the last look."""
+        for question in self._read_stream():
+            self._tell(question)
+
+    def _read_stream(self, besides: Event | None = None) -> list[Question]:
+        """The questions streamed since the last look, all but one that is known already."""
+        found: list[Question] = []
+        log, asks = self._root.stream, self._asks
+        start, self._position = self._position, len(log.events)
+        for position in range(start, self._position):
+            event = log.events[position]
+            cls = type(event)
+            if cls not in asks:
+                asks[cls] = issubclass(cls, InputRequiredEvent)
+            if asks[cls] and event is not besides:
+                _, path, cause = log.origins[position]
+                state = self._root.state
+                state.question_seq += 1
+                question = Question(event, path, cause, number=state.question_seq)
+                state.questions.append(question)
+                found.append(question)
+        return found
+
+    def person_answered(self, run: "Run", event: Event) -> None:
+        """A step takes a person's answer that no wait wanted: the oldest question that it may belong to is closed."""
+        self.look()
+        if self._sent.pop(id(event), None) is not None:
+            return  # it was closed when it was answered
+        for question in self._root.state.questions:
+            taking = self.taking(question)
+            if taking is not None and taking[0] is run and isinstance(event, taking[1]):
+                self.close(question)
+                return
+
+    def attempt_failed(self, run: "Run", item: WorkItem) -> None:
+        """What an attempt streamed and did not come to wait for is asked again by the next one."""
+        self.look()
+        self._root.state.questions = [
+            question
+            for question in self._root.state.questions
+            if question.cause != item.id or question.path != run.path
+        ]
+
+    def close(self, question: Question, answer: Event | None = None) -> None:
+        """A question is answered.
+
+        Args:
+            question: The question.
+            answer: The event that is on its way.
+        """
+        question.answered = True
+        if question in self._root.state.questions:
+            self._root.state.questions.remove(question)
+            if answer is not None:
+                self._sent[id(answer)] = answer
+
+    # --- what is open -------------------------------------------------------------------------------------------------
+
+    def reader(self, run: "Run") -> News:
+        """Begin to read, with all questions of a run and those inside it that may be open now."""
+        self.look()
+        news = News(run)
+        for inner in runs_inside(run):
+            for waiter in inner.state.waiters:
+                if waiter.question is not None:
+                    waiter.question.run = inner
+                    news.coming.append(waiter.question)
+        news.coming.extend(self._root.state.questions)
+        self._readers.add(news)
+        return news
+
+    def place(self, question: Question, within: "Run") -> "Run | None":
+        """The run that asks, if it is ``within`` or one inside it, and the question is open."""
+        waiter = question.waiter
+        if waiter is None:
+            run = next((run for run in runs_inside(within) if run.path == question.path), None)
+            closed = question not in self._root.state.questions or self.taking(question) is None
+        else:
+            run = question.run
+            if run is None or not (run.path == within.path or run.path.startswith(within.path and f"{within.path}/")):
+                return None
+            closed = question.answered or waiter.unknown_requirements or waiter not in run.state.waiters
+            # An answer may be on its way, also after a restore.
+            closed = closed or any(waiter.wants(tick.event) for on in {self._root, run} for tick in on.undelivered())
+        return None if closed or run is None or run.ending.over else run
+
+    def taking(self, question: Question) -> "tuple[Run, tuple[type[Event], ...]] | None":
+        """Where steps take answers to a question that no wait belongs to, and of which types.
+
+        In the run that asked, else in any other of the tree.
+        """
+        runs = sorted(runs_inside(self._root), key=lambda run: run.path != question.path)
+        for run in runs:
+            if run.state.table.accepts_human and not run.ending.over:
+                return run, run.state.table.human_events
+        return None
+
+    # --- tying --------------------------------------------------------------------------------------------------------
+
+    def _tie(self, run: "Run", waiter: Waiter) -> None:
+        """Find the question that was streamed for a wait."""
+        loose = self._root.state.questions
+        own = [question for question in loose if question.path == run.path and question.cause == waiter.item.id]
+        fitting = [question for question in own if _fits(question, waiter)]
+        if not fitting and issubclass(waiter.event_type, HumanResponseEvent):
+            others = [question for question in loose if question not in own]
+            fitting = [question for question in others if self._fits_elsewhere(question, waiter)]
+        if fitting:
+            question = waiter.question = fitting[0]
+            question.waiter = waiter
+            loose.remove(question)
+
+    def _fits_elsewhere(self, question: Question, waiter: Waiter) -> bool:
+        """Whether another step than the one that asked waits for the answer."""
+        if not waiter.requirements:
+            return self.taking(question) is None
+        shared = any(_value(question, name) is not _MISSING for name in waiter.requirements)
+        return shared and _fits(question, waiter)
+
+    def _tell(self, question: Question) -> None:
+        if question.waiter is None:
+            self._tie_to_open_wait(question)
+        for reader in list(self._readers):
+            reader.add(question)
+
+    def _tie_to_open_wait(self, question: Question) -> None:
+        """A question may come after the wait of another step for its answer."""
+        for run in runs_inside(self._root):
+            for waiter in run.state.waiters:
+                own = run.path == question.path and waiter.item.id == question.cause
+                awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
+                if awaits_person and not own and self._fits_elsewhere(question, waiter):
+                    question.waiter, waiter.question, question.run = waiter, question, run
+                    self._root.state.questions.remove(question)
+                    return
+
+
+def _value(question: Question, name: str) -> Any:
+    return getattr(question.event, name, _MISSING)
+
+
+def _fits(question: Question, waiter: Waiter) -> bool:
+    """Whether nothing that the wait requires is otherwise in the question."""
+    return all(_value(question, name) in (_MISSING, value) for name, value in waiter.requirements.items())
+
+
+def runs_inside(run: "Run") -> "Iterator[Run]":
+    """A run and all the runs inside it."""
+    yield run
+    for child in run.family.children if run.family is not None else ():
+        yield from runs_inside(child.run)
