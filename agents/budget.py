@@ -1,24 +1,29 @@
 """Budgets: what a run may spend at most. Checked before a model is asked or a tool runs, settled after."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.agents.memory.tokens import count_tokens
 from batonflow.llms import ChatMessage, ChatResponse, Usage, price
 from batonflow.llms.errors import LLMConfigurationError
-from batonflow.llms.gates import Settle
+from batonflow.llms.gates import Settle, behind
 from batonflow.llms.limits import estimated_tokens
 from batonflow.llms.stream import ChatRequest
 from batonflow.llms.usage import prices_available
+from batonflow.workflow_core import Context
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import BatonflowError
 
-__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of"]
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying"]
 
 _RUN = ""
 """Whose account it is that everything in a run is charged to; others are named like agents."""
@@ -34,8 +39,9 @@ class Budget(BaseModel):
         max_tokens: Tokens that models read and write. Before a request, what it will read is estimated and what it may
             write is taken to be ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
         max_cost: US dollars for models; needs the extra ``prices``.
-        max_tool_calls: Calls of tools.
-        seconds: Seconds since the beginning of the run; time in which people are asked to approve is left out.
+        max_tool_calls: Calls of tools, whatever comes of them; those whose arguments do not fit are not made.
+        seconds: Seconds that the run works, in one process or several; time in which people are asked to approve is
+            left out.
         on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or have the model ``"answer"`` from what was gathered:
             that one request is made outside of the budget.
 
@@ -70,7 +76,7 @@ class BudgetExceededError(BatonflowError, RuntimeError):
     def __init__(self, limit: str, budget: Budget, agent: str | None, spent: float, needed: float) -> None:
         self.limit, self.budget, self.agent, self.spent, self.needed = limit, budget, agent, spent, needed
         whose = "of the run" if agent is None else f"of agent {agent}"
-        left = "" if limit == "seconds" else f", and about {needed:g} more would be needed"
+        left = f", and about {needed:g} more would be needed" if needed else ""
         super().__init__(
             f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
             "one, or on_exceeded='answer' for an answer from what was gathered"
@@ -79,13 +85,14 @@ class BudgetExceededError(BatonflowError, RuntimeError):
 
 @dataclass
 class _Spent:
-    """What was charged to one account, and what is set aside for requests under way."""
+    """What was charged to one account, and what is set aside for requests and calls under way."""
 
     tokens: int = 0
     cost: float = 0.0
     calls: int = 0
     reserved_tokens: int = 0
     reserved_cost: float = 0.0
+    reserved_calls: int = 0
 
 
 class Ledger:
@@ -96,15 +103,17 @@ class Ledger:
     """
 
     def __init__(self, kept: dict[str, Any]) -> None:
-        self._started: float = kept.get("started", current_source().now())
-        self._waited: float = kept.get("waited", 0.0)
-        self._asked, self._asked_since = 0, 0.0
+        # Time that passes between two processes belongs to neither.
+        self._worked: float = kept.get("seconds", 0.0)
+        self._since = current_source().now()
+        self._asked = 0
         self._spent: dict[str, _Spent] = {name: _Spent(*values) for name, values in kept.get("spent", {}).items()}
+        self._watchers: set[Callable[[], None]] = set()
 
     def dump(self) -> dict[str, Any]:
-        """What was spent, as data of JSON."""
+        """What was spent, as data of JSON; what is under way is charged when it is done."""
         spent = {name: [one.tokens, one.cost, one.calls] for name, one in self._spent.items()}
-        return {"started": self._started, "waited": self._waited, "spent": spent}
+        return {"seconds": self.seconds(), "spent": spent}
 
     def account(self, name: str | None) -> _Spent:
         """What was charged to an agent; for None, to the run."""
@@ -112,31 +121,53 @@ class Ledger:
 
     def seconds(self) -> float:
         """How long the run has worked."""
-        return current_source().now() - self._started - self._waited
+        return self._worked if self._asked else self._worked + current_source().now() - self._since
+
+    @property
+    def stands(self) -> bool:
+        """Whether a person is asked, so that no time counts."""
+        return self._asked > 0
 
     @contextmanager
     def waiting(self) -> Generator[None, None, None]:
         """A person is asked inside the block: that time does not count, however many are asked at once."""
-        if self._asked == 0:
-            self._asked_since = current_source().now()
+        if not self._asked:
+            self._worked = self.seconds()
         self._asked += 1
+        self._tell()
         try:
             yield
         finally:
             self._asked -= 1
-            if self._asked == 0:
-                self._waited += current_source().now() - self._asked_since
+            self._since = current_source().now()
+            self._tell()
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
+        """``watcher`` is called inside the block whenever the time begins to stand, or goes on."""
+        self._watchers.add(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.discard(watcher)
+
+    def _tell(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
 
-# By run id, for as long as a step of the run holds it.
-_ledgers: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
+# A resumed run is another object, also when the first one is still held by somebody.
+_ledgers: "WeakKeyDictionary[Run, Ledger]" = WeakKeyDictionary()
 
 
-def ledger_of(run_id: str, kept: dict[str, Any]) -> Ledger:
-    """The ledger of a run; made of ``kept`` when no step holds it."""
-    ledger = _ledgers.get(run_id)
+def ledger_of(ctx: Context[Any], kept: dict[str, Any]) -> Ledger:
+    """The ledger of the run that ``ctx`` belongs to; made of ``kept`` when it is first asked for."""
+    run = ctx.run
+    if run is None:
+        return Ledger(kept)
+    ledger = _ledgers.get(run)
     if ledger is None:
-        ledger = _ledgers[run_id] = Ledger(kept)
+        ledger = _ledgers[run] = Ledger(kept)
     return ledger
 
 
@@ -144,10 +175,25 @@ def ledger_of(run_id: str, kept: dict[str, Any]) -> Ledger:
 class _Limit:
     budget: Budget
     agent: str | None
+    ledger: Ledger
+
+    def spent(self) -> _Spent:
+        return self.ledger.account(self.agent)
+
+    def exceeded(self, limit: str, spent: float, needed: float = 0) -> BudgetExceededError:
+        return BudgetExceededError(limit, self.budget, self.agent, spent, needed)
+
+
+_paying: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+
+
+def paying() -> tuple["Limits", ...]:
+    """Who pays for what is done here: one for each run, the outermost first."""
+    return _paying.get()
 
 
 class Limits:
-    """The budgets that hold for a step of an agent.
+    """The budgets that hold for a step of an agent: those of its run, and those of the runs around it.
 
     Args:
         ledger: Of the run.
@@ -158,47 +204,126 @@ class Limits:
 
     def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, own: Budget | None) -> None:
         self.ledger = ledger
-        self._limits = [_Limit(budget, None) for budget in run_budgets]
+        self._own = [_Limit(budget, None, ledger) for budget in run_budgets]
         if own is not None:
-            self._limits.append(_Limit(own, agent))
-        self._accounts = [ledger.account(None), ledger.account(agent)]
+            self._own.append(_Limit(own, agent, ledger))
+        # Code that an agent runs calls tools inside a call: the same run pays once.
+        self._around: tuple[Limits, ...] = tuple(one for one in paying() if one.ledger is not ledger)
+        self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._own]
+        self._accounts: list[_Spent] = [
+            *(account for one in self._around for account in one._accounts[-2:]),
+            ledger.account(None),
+            ledger.account(agent),
+        ]
         self._asked = False
 
-    def check_time(self) -> float | None:
-        """Seconds that are left, None when there is no limit.
+    @contextmanager
+    def hold(self) -> Generator[None, None, None]:
+        """They hold for what is done inside the block, in tasks and runs started there too."""
+        token = _paying.set((*self._around, self))
+        try:
+            with behind(self.admit, instead=True):
+                yield
+        finally:
+            _paying.reset(token)
+
+    @contextmanager
+    def only_around(self) -> Generator[None, None, None]:
+        """Only those of the runs around hold inside the block."""
+        token = _paying.set(self._around)
+        try:
+            with behind(*(one.admit for one in self._around[-1:]), instead=True):
+                yield
+        finally:
+            _paying.reset(token)
+
+    @contextmanager
+    def waiting(self) -> Generator[None, None, None]:
+        """A person is asked inside the block: the time stands still for this run and for those around."""
+        with ExitStack() as stack:
+            for ledger in self._ledgers():
+                stack.enter_context(ledger.waiting())
+            yield
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
+        """``watcher`` is called inside the block whenever ``seconds_left`` begins to stand, or goes on."""
+        with ExitStack() as stack:
+            for ledger in self._ledgers():
+                stack.enter_context(ledger.watched(watcher))
+            yield
+
+    def _ledgers(self) -> list[Ledger]:
+        return [one.ledger for one in (*self._around, self)]
+
+    def owns(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this very run that is used up."""
+        return any(limit.budget is error.budget for limit in self._own)
+
+    def is_around(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of a run around."""
+        return any(one.owns(error) for one in self._around)
+
+    def check_time(self) -> None:
+        """See whether there is time left.
 
         Raises:
-            BudgetExceededError: There are none left.
+            BudgetExceededError: There is none.
         """
-        left: float | None = None
         for limit in self._limits:
-            if limit.budget.seconds is None:
-                continue
-            spent = self.ledger.seconds()
-            if spent >= limit.budget.seconds:
-                raise BudgetExceededError("seconds", limit.budget, limit.agent, spent, 0)
-            left = min(limit.budget.seconds - spent, left if left is not None else limit.budget.seconds)
-        return left
+            if limit.budget.seconds is not None and limit.ledger.seconds() >= limit.budget.seconds:
+                raise limit.exceeded("seconds", limit.ledger.seconds())
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the first of the budgets is used up, None when none will be."""
+        left = [
+            limit.budget.seconds - limit.ledger.seconds()
+            for limit in self._limits
+            if limit.budget.seconds is not None and not limit.ledger.stands
+        ]
+        return max(0.0, min(left)) if left else None
 
     def out_of_time(self) -> BudgetExceededError:
         """The error for a step that took until there was no time left."""
-        timed = [limit for limit in self._limits if limit.budget.seconds is not None]
-        first = min(timed, key=lambda limit: limit.budget.seconds or 0)
-        return BudgetExceededError("seconds", first.budget, first.agent, self.ledger.seconds(), 0)
+        timed = [(limit, limit.budget.seconds) for limit in self._limits if limit.budget.seconds is not None]
+        first, _ = min(timed, key=lambda one: one[1] - one[0].ledger.seconds())
+        return first.exceeded("seconds", first.ledger.seconds())
 
-    def charge_call(self) -> None:
+    def charge_call(self) -> Callable[[bool], None]:
         """A tool is about to run.
+
+        Returns:
+            To be called when it has: whether the call counts.
 
         Raises:
             BudgetExceededError: No more calls are allowed, or no time is left.
         """
         self.check_time()
         for limit in self._limits:
-            spent = self.ledger.account(limit.agent).calls
+            spent = limit.spent().calls + limit.spent().reserved_calls
             if limit.budget.max_tool_calls is not None and spent >= limit.budget.max_tool_calls:
-                raise BudgetExceededError("max_tool_calls", limit.budget, limit.agent, spent, 1)
+                raise limit.exceeded("max_tool_calls", spent, 1)
         for account in self._accounts:
-            account.calls += 1
+            account.reserved_calls += 1
+
+        def settle(counts: bool) -> None:
+            for account in self._accounts:
+                account.reserved_calls -= 1
+                account.calls += counts
+
+        return settle
+
+    def charge_earlier(self, kept: Mapping[str, Any]) -> None:
+        """Charge what a run inside this one had spent before it was interrupted.
+
+        Args:
+            kept: The dump of its ledger.
+        """
+        tokens, cost, calls = kept.get("spent", {}).get(_RUN, (0, 0.0, 0))
+        for account in self._accounts:
+            account.tokens += tokens
+            account.cost += cost
+            account.calls += calls
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
         """A gate (see ``batonflow.llms.gates``): sets aside what a request may take, then charges what it took.
@@ -207,42 +332,67 @@ class Limits:
             BudgetExceededError: It may take more than is left.
             LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
         """
-        self._asked = True
+        self._note_asked()
         self.check_time()
         given: Any = getattr(llm, "max_tokens", None)
-        whole = estimated_tokens(request, given if isinstance(given, int) else None)
-        read = estimated_tokens(request, 0)
-        dollars = self._price(llm, Usage(input_tokens=read, output_tokens=whole - read))
-        for limit in self._limits:
-            account = self.ledger.account(limit.agent)
-            if limit.budget.max_tokens is not None:
-                spent = account.tokens + account.reserved_tokens
-                if spent + whole > limit.budget.max_tokens:
-                    raise BudgetExceededError("max_tokens", limit.budget, limit.agent, spent, whole)
-            if limit.budget.max_cost is not None and dollars is not None:
-                used = account.cost + account.reserved_cost
-                if used + dollars > limit.budget.max_cost:
-                    raise BudgetExceededError("max_cost", limit.budget, limit.agent, used, dollars)
+        empty = request.model_copy(update={"messages": [], "tools": []})
+        may_write = estimated_tokens(empty, given if isinstance(given, int) else None)
+        read = _read(request)
+        dollars = self._price(llm, Usage(input_tokens=read, output_tokens=may_write))
+        self._check(read + may_write, dollars)
         for account in self._accounts:
-            account.reserved_tokens += whole
+            account.reserved_tokens += read + may_write
             account.reserved_cost += dollars or 0.0
 
         def settle(response: ChatResponse | None) -> None:
             tokens, cost = _taken(response, read, dollars)
             for account in self._accounts:
-                account.reserved_tokens -= whole
+                account.reserved_tokens -= read + may_write
                 account.reserved_cost -= dollars or 0.0
-                account.tokens += tokens
-                account.cost += cost
+            self._charge(tokens, cost)
 
         return settle
 
-    def charge_unseen(self, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
-        """Charge an answer by estimate, if it came from a model that stands behind no gate."""
-        if self._asked:
-            return
+    def _note_asked(self) -> None:
+        for one in (*self._around, self):
+            one._asked = True
+
+    def _check(self, tokens: int, dollars: float | None) -> None:
+        for limit in self._limits:
+            account = limit.spent()
+            if limit.budget.max_tokens is not None:
+                spent = account.tokens + account.reserved_tokens
+                if spent + tokens > limit.budget.max_tokens:
+                    raise limit.exceeded("max_tokens", spent, tokens)
+            if limit.budget.max_cost is not None and dollars is not None:
+                used = account.cost + account.reserved_cost
+                if used + dollars > limit.budget.max_cost:
+                    raise limit.exceeded("max_cost", used, dollars)
+
+    def _charge(self, tokens: int, cost: float) -> None:
         for account in self._accounts:
-            account.tokens += count_tokens(list(shown)) + count_tokens(said)
+            account.tokens += tokens
+            account.cost += cost
+
+    def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
+        """See whether there is enough left to read a conversation, for models that stand behind no gate.
+
+        Raises:
+            BudgetExceededError: There is not.
+        """
+        self._check(count_tokens(list(shown)), None)
+
+    def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
+        """Charge an answer by estimate, if it came from a model that stands behind no gate.
+
+        Raises:
+            LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
+        """
+        if self._asked or llm is None:
+            return
+        self._note_asked()
+        usage = Usage(input_tokens=count_tokens(list(shown)), output_tokens=count_tokens(said))
+        self._charge(usage.total_tokens, self._price(llm, usage) or 0.0)
 
     def _price(self, llm: Any, usage: Usage) -> float | None:
         if all(limit.budget.max_cost is None for limit in self._limits):
@@ -253,6 +403,12 @@ class Limits:
             remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
             raise LLMConfigurationError(f"max_cost cannot be kept: nobody knows what {model} costs; {remedy}")
         return found
+
+
+def _read(request: ChatRequest) -> int:
+    """About how many tokens a model reads of a request."""
+    tools = [f"{tool.name} {tool.description} {tool.parameters}" for tool in request.tools]
+    return count_tokens(list(request.messages)) + sum(map(count_tokens, tools))
 
 
 def _taken(response: ChatResponse | None, read: int, dollars: float | None) -> tuple[int, float]:

@@ -1,34 +1,110 @@
 """One tool call of an agent: from what its model asks for to what the model is told."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from contextlib import nullcontext
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
-from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.budget import BudgetExceededError, Limits, paying
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
-from batonflow.agents.results import shortened
-from batonflow.tools import AsyncBaseTool, ToolOutput
+from batonflow.agents.results import READ_RESULT, shortened
+from batonflow.llms import Usage, UsageTotals, track_usage
+from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, may_need_approval, needs_approval
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 
-__all__ = ["BUDGET_ANSWER", "TOOLS_RUN", "Caller", "call_options", "in_time", "perform", "refusal_output"]
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = [
+    "BUDGET_ANSWER",
+    "LEDGER",
+    "TOOLS_RUN",
+    "Caller",
+    "alone",
+    "call_options",
+    "in_time",
+    "perform",
+    "refusal_output",
+    "spending",
+    "spent_earlier",
+]
 
 T = TypeVar("T")
 
 TOOLS_RUN = "tools_run"
 """Where the state store keeps which calls of limited tools have run: places by tool."""
 
+LEDGER = "ledger"
+"""Where the state store keeps what the run has spent, when somebody asks."""
+
 BUDGET_ANSWER = "budget_answer"
 """Where the state store says that a budget is used up and an answer is due."""
 
 call_options: ContextVar[dict[str, Any]] = ContextVar("batonflow_call_options")
 """What ``run_tool`` is to know of the call that is under way, beside tool and arguments."""
+
+
+_running: ContextVar["Run | None"] = ContextVar("batonflow_running_tool", default=None)
+"""The run of whose calls one is under way here."""
+
+
+@dataclass(frozen=True)
+class _Account:
+    """Where what is spent in a step is counted."""
+
+    run: "Run | None"
+    totals: UsageTotals
+
+
+_account: ContextVar[_Account | None] = ContextVar("batonflow_account", default=None)
+
+
+@contextmanager
+def spending(
+    ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False
+) -> Generator[UsageTotals, None, None]:
+    """Count what models take inside the block in the name of an agent, within the budgets that hold.
+
+    Args:
+        ctx: The run's context, inside a step.
+        agent: Whose work it is.
+        limits: The budgets.
+        only_around: Leave those of this run out.
+    """
+    outer, run = _account.get(), ctx.run
+    # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
+    instead = outer.totals if outer is not None and outer.run is run and run is not None else None
+    held = nullcontext() if limits is None else limits.only_around() if only_around else limits.hold()
+    with track_usage(agent, instead_of=instead) as totals, held:
+        token = _account.set(_Account(run, totals))
+        try:
+            yield totals
+        finally:
+            _account.reset(token)
+
+
+def spent_earlier(usage: Mapping[str, Usage], ledger: Mapping[str, Any]) -> None:
+    """Count what a run inside this step's had taken before it was interrupted.
+
+    Args:
+        usage: By agent.
+        ledger: The dump of its ledger.
+    """
+    account = _account.get()
+    if account is not None:
+        for name, taken in usage.items():
+            account.totals.add(taken, "", name)
+    if paying():
+        paying()[-1].charge_earlier(ledger)
 
 
 class Caller(Protocol):
@@ -83,23 +159,54 @@ async def perform(
             return error_output(call.tool_name, call.tool_kwargs, err)
         if most is not None and not await _counted(ctx, call.tool_name, place, most):
             return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
-    if limits is not None:
-        try:
-            limits.charge_call()
-        except BudgetExceededError as err:
-            return await _over_budget(ctx, call, err)
-    token = call_options.set(_options(ctx, call, place, approved))
     try:
-        running = agent.call_one_tool(ctx, tool, arguments)
-        output = await (running if limits is None else in_time(running, limits))
+        output = await _run(ctx, agent, tool, arguments, limits, _options(ctx, call, place, approved))
     except BudgetExceededError as err:
-        return await _over_budget(ctx, call, err)
-    finally:
-        call_options.reset(token)
+        return await _over_budget(ctx, call, err, limits)
     if agent.after_tool:
         output = await after_tool(agent.after_tool, ctx, _result(tool, call, arguments, output))
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
-    return output if longest is None else await shortened(ctx, output, longest, handle=place)
+    # Code gets the whole of what it calls, and this tool gives pages that fit.
+    if longest is None or _running.get() is ctx.run is not None or call.tool_name == READ_RESULT:
+        return output
+    async with alone(ctx):
+        return await shortened(ctx, output, longest, handle=place)
+
+
+async def _run(
+    ctx: Context[Any],
+    agent: Caller,
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    limits: Limits | None,
+    options: dict[str, Any],
+) -> ToolOutput:
+    """Run a tool on the account of the budgets that hold.
+
+    Raises:
+        BudgetExceededError: One of them does not allow it, or not all of it.
+    """
+    settle = None if limits is None else limits.charge_call()
+    counts = True
+    token, inside = call_options.set(options), _running.set(ctx.run)
+    try:
+        running = agent.call_one_tool(ctx, tool, arguments)
+        output = await (running if limits is None else in_time(running, limits))
+        counts = not isinstance(output.exception, ToolArgumentsError)
+    finally:
+        call_options.reset(token)
+        _running.reset(inside)
+        if settle is not None:
+            settle(counts)
+    error = output.exception
+    # Of an agent that works behind the tool: its own budget is its own affair.
+    if (
+        isinstance(error, BudgetExceededError)
+        and limits is not None
+        and (limits.owns(error) or limits.is_around(error))
+    ):
+        raise error
+    return output
 
 
 class _Refused(Exception):
@@ -118,7 +225,7 @@ async def _agreed(
     checked = checked_arguments(tool, arguments)
     if not await needs_approval(tool, checked):
         return arguments, True
-    with nullcontext() if limits is None else limits.ledger.waiting():
+    with nullcontext() if limits is None else limits.waiting():
         said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
     if isinstance(said, str):
         raise _Refused(said)
@@ -127,18 +234,21 @@ async def _agreed(
 
 async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> bool:
     """Whether a tool may run once more; then that it does is written down."""
-    run: dict[str, list[str]] = dict(await ctx.store.get(TOOLS_RUN, default={}))
-    places = run.get(tool_name, [])
-    # After a restore the same call comes again.
-    if place not in places:
-        if len(places) >= most:
-            return False
-        await ctx.store.set(TOOLS_RUN, {**run, tool_name: [*places, place]})
-    return True
+    async with alone(ctx):
+        run: dict[str, list[str]] = dict(await ctx.store.get(TOOLS_RUN, default={}))
+        places = run.get(tool_name, [])
+        # After a restore the same call comes again.
+        if place not in places:
+            if len(places) >= most:
+                return False
+            await ctx.store.set(TOOLS_RUN, {**run, tool_name: [*places, place]})
+        return True
 
 
-async def _over_budget(ctx: Context[Any], call: ToolCall, error: BudgetExceededError) -> ToolOutput:
-    if error.budget.on_exceeded == "raise":
+async def _over_budget(
+    ctx: Context[Any], call: ToolCall, error: BudgetExceededError, limits: Limits | None
+) -> ToolOutput:
+    if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
         raise error
     await ctx.store.set(BUDGET_ANSWER, True)
     return refusal_output(call, BUDGET_USED_UP.format(tool_name=call.tool_name, reason=str(error)))
@@ -159,14 +269,44 @@ async def in_time(running: Awaitable[T], limits: Limits) -> T:
     Raises:
         BudgetExceededError: It does not.
     """
-    limit = asyncio.timeout(limits.check_time())
+    try:
+        limits.check_time()
+    except BaseException:
+        if inspect.iscoroutine(running):
+            running.close()
+        raise
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(None)
+
+    def set_clock() -> None:
+        left = limits.seconds_left()
+        if not limit.expired():
+            limit.reschedule(None if left is None else loop.time() + left)
+
     try:
         async with limit:
-            return await running
+            with limits.watched(set_clock):
+                set_clock()
+                return await running
     except TimeoutError:
         if limit.expired():
             raise limits.out_of_time() from None
         raise
+
+
+# By run, as several of its calls may be writing down what they did.
+_writing: "WeakKeyDictionary[Run, asyncio.Lock]" = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def alone(ctx: Context[Any]) -> AsyncGenerator[None, None]:
+    """For a value of the state store that is read, changed and written: nobody else does so inside the block."""
+    run = ctx.run
+    if run is None:
+        yield
+        return
+    async with _writing.setdefault(run, asyncio.Lock()):
+        yield
 
 
 def _result(tool: AsyncBaseTool, call: ToolCall, arguments: dict[str, Any], output: ToolOutput) -> ToolCallResult:

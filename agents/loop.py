@@ -20,8 +20,8 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from batonflow.agents.as_tool import AgentTool
-from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of
-from batonflow.agents.calling import BUDGET_ANSWER, TOOLS_RUN, in_time, perform, refusal_output
+from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of, paying
+from batonflow.agents.calling import BUDGET_ANSWER, LEDGER, TOOLS_RUN, alone, in_time, perform, refusal_output, spending
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -44,8 +44,7 @@ from batonflow.agents.prompts import (
     ONE_HANDOFF,
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
-from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage, UsageTotals, track_usage
-from batonflow.llms.gates import behind
+from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage, UsageTotals
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
@@ -118,7 +117,7 @@ class AgentLoop(Workflow):
         Example:
             >>> editor = FunctionAgent(name="editor", llm=llm, tools=[researcher.as_tool()])
         """
-        return AgentTool(self, name or self.name, description or self.description)
+        return AgentTool(cast("Any", self), name or self.name, description or self.description)
 
     def _attach(self, tools: Sequence[Any]) -> None:
         """Make the runs of agents that are tools belong to the runs of this one."""
@@ -219,7 +218,7 @@ class AgentLoop(Workflow):
             "usage": {},
         }
         # What an earlier run on the same context has left of these is not this run's.
-        kept = {"budget": budget, "ledger": None, BUDGET_ANSWER: None, TOOLS_RUN: None}
+        kept = {"budget": budget, LEDGER: None, BUDGET_ANSWER: None, TOOLS_RUN: None}
         for name, value in (*values.items(), *kept.items()):
             if name in values or value is not None or await store.get(name, default=None) is not None:
                 await store.set(name, value)
@@ -243,10 +242,12 @@ class AgentLoop(Workflow):
         agent = self._member(ev.current_agent_name)
         memory = await self._memory(ctx, agent)
         tools = await self._tools_for(agent, await ctx.store.get("user_msg_str", default=""))
-        if await ctx.store.get(LONG_RESULTS, default=None):
-            tools = [*tools, read_result()]
+        if await ctx.store.get(LONG_RESULTS, default=None) and all(
+            tool.metadata.get_name() != READ_RESULT for tool in tools
+        ):
+            tools = [*tools, read_result(agent.max_result_chars)]
         limits = await self._limits(ctx, agent)
-        with track_usage(agent.name) as spent:
+        with spending(ctx, agent.name, limits) as spent:
             if limits is None:
                 output = await agent.take_step(ctx, ev.input, tools, memory)
             else:
@@ -261,10 +262,10 @@ class AgentLoop(Workflow):
         """The budgets that hold for what ``agent`` does now; None when there is none, as nearly always."""
         given: Any = await ctx.store.get("budget", default=None)
         budgets = [one for one in (given, self._run_budget()) if isinstance(one, Budget)]
-        if not budgets and agent.budget is None:
+        if not budgets and agent.budget is None and not paying():
             return None
-        kept: dict[str, Any] = await ctx.store.get("ledger", default=None) or {}
-        return Limits(ledger_of(ctx.run_id, kept), budgets, agent.name, agent.budget)
+        kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
+        return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
 
     def _run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
@@ -285,15 +286,15 @@ class AgentLoop(Workflow):
         if await ctx.store.get(BUDGET_ANSWER, default=None):
             return nothing
         try:
-            with behind(limits.admit):
-                output = await in_time(agent.take_step(ctx, shown, tools, memory), limits)
-            limits.charge_unseen(shown, output.response)
+            limits.check_unseen(shown)
+            output = await in_time(agent.take_step(ctx, shown, tools, memory), limits)
+            limits.charge_unseen(agent.llm_or_none(), shown, output.response)
         except BudgetExceededError as err:
-            if err.budget.on_exceeded == "raise":
+            if err.budget.on_exceeded == "raise" or not limits.owns(err):
                 raise
             return nothing
         finally:
-            await ctx.store.set("ledger", limits.ledger.dump())
+            await ctx.store.set(LEDGER, limits.ledger.dump())
         return output
 
     @step
@@ -388,11 +389,15 @@ class AgentLoop(Workflow):
         function: Callable[[list[ChatMessage]], Any] | None,
     ) -> None:
         """Put the answer's structured form into the output, and show it."""
-        limits = await self._limits(ctx, agent)
-        with track_usage(agent.name) as spent, behind(*(() if limits is None else (limits.admit,))):
-            data = await structured_response(
-                agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
-            )
+        limits, data = await self._limits(ctx, agent), None
+        with spending(ctx, agent.name, limits) as spent:
+            try:
+                data = await structured_response(
+                    agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
+                )
+            except BudgetExceededError as err:
+                if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
+                    raise
         if spent.requests:
             await _add_usage(ctx, agent.name, spent)
         if data is not None:
@@ -400,13 +405,14 @@ class AgentLoop(Workflow):
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
     async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
-        """An answer from what was gathered, asked for with ``words``, outside of every budget."""
+        """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
         await agent.finalize(ctx, _nothing_said(agent), memory)
         shown = await memory.aget()
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
-        with track_usage(agent.name) as spent, behind(instead=True):
+        limits = await self._limits(ctx, agent)
+        with spending(ctx, agent.name, limits, only_around=True) as spent:
             response = await agent.answer_now(ctx, shown)
         if spent.requests:
             await _add_usage(ctx, agent.name, spent)
@@ -426,8 +432,13 @@ class AgentLoop(Workflow):
         llm, limits = agent.llm_or_none(), await self._limits(ctx, agent)
         if llm is None:
             return ""
-        with track_usage(agent.name) as spent, behind(*(() if limits is None else (limits.admit,))):
-            response = await llm.achat(messages)
+        try:
+            with spending(ctx, agent.name, limits) as spent:
+                response = await llm.achat(messages)
+        except BudgetExceededError as err:
+            if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
+                raise
+            return ""
         if spent.requests:
             await _add_usage(ctx, agent.name, spent)
         return response.message.content or ""
@@ -457,15 +468,14 @@ class AgentLoop(Workflow):
     ) -> ToolOutput:
         """Run a tool, within what hooks, people, policies and budgets allow."""
         limits = await self._limits(ctx, agent)
-        with track_usage(agent.name) as spent:
+        with spending(ctx, agent.name, limits) as spent:
             if limits is None:
                 output = await perform(ctx, agent, tool, ev, place)
             else:
                 try:
-                    with behind(limits.admit):
-                        output = await perform(ctx, agent, tool, ev, place, limits)
+                    output = await perform(ctx, agent, tool, ev, place, limits)
                 finally:
-                    await ctx.store.set("ledger", limits.ledger.dump())
+                    await ctx.store.set(LEDGER, limits.ledger.dump())
         if spent.requests:
             await _add_usage(ctx, agent.name, spent)
         return output
@@ -483,7 +493,7 @@ class AgentLoop(Workflow):
             if agent.tool_retriever is None:
                 break
         if name == READ_RESULT and await ctx.store.get(LONG_RESULTS, default=None):
-            return read_result()
+            return read_result(agent.max_result_chars)
         return unknown_tool_output(name, {}, known)
 
     @step
@@ -563,8 +573,9 @@ def _blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
 
 async def _add_usage(ctx: Context[Any], name: str, spent: UsageTotals) -> None:
     """Count what was spent under the agent's name, what agents did that it called as tools under theirs."""
-    totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
-    for spender, usage in spent.by_spender.items():
-        who = spender or name
-        totals[who] = totals[who] + usage if who in totals else usage
-    await ctx.store.set("usage", totals)
+    async with alone(ctx):
+        totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
+        for spender, usage in spent.by_spender.items():
+            who = spender or name
+            totals[who] = totals[who] + usage if who in totals else usage
+        await ctx.store.set("usage", totals)

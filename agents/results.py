@@ -1,5 +1,6 @@
 """Results that are too long for a model: it is shown the beginning, and can read on."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,7 @@ _PAGE = 20_000
 
 
 async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: str) -> ToolOutput:
-    """``output`` with at most ``limit`` characters of text; the whole text is kept under ``handle``.
+    """``output`` with at most ``limit`` characters of text; the whole text is kept under a handle.
 
     Args:
         ctx: The run's context, inside a step.
@@ -32,6 +33,7 @@ async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: s
     if len(text) <= limit:
         return output
     kept: dict[str, str] = dict(await ctx.store.get(LONG_RESULTS, default={}))
+    handle = _free(handle, text, kept)
     kept[handle] = text
     await ctx.store.set(LONG_RESULTS, kept)
     note = RESULT_CUT.format(shown=limit, size=len(text), tool=READ_RESULT, handle=handle)
@@ -39,25 +41,41 @@ async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: s
     return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]})
 
 
-async def _read_result(ctx: Context[Any], handle: str, offset: int = 0) -> str:
-    """Read on in a tool's result that was too long to be shown as a whole.
-
-    Args:
-        ctx: The run's context.
-        handle: Which result, as the note below its beginning says.
-        offset: The character to begin with.
-    """
-    kept: dict[str, str] = await ctx.store.get(LONG_RESULTS, default={})
-    text = kept.get(handle)
-    if text is None:
-        return RESULT_UNKNOWN.format(handle=handle, known=", ".join(kept) or "none")
-    page = text[max(0, offset) : max(0, offset) + _PAGE]
-    end = max(0, offset) + len(page)
-    note = RESULT_END if end >= len(text) else RESULT_CUT
-    return f"{page}\n\n" + note.format(shown=end, size=len(text), tool=READ_RESULT, handle=handle)
+def _free(handle: str, text: str, kept: Mapping[str, str]) -> str:
+    """``handle``, with a number when an earlier run of the conversation has used it for another text."""
+    found, number = handle, 1
+    while kept.get(found, text) != text:
+        number += 1
+        found = f"{handle}-{number}"
+    return found
 
 
 @cache
-def read_result() -> FunctionTool:
-    """The tool that reads on."""
-    return FunctionTool.from_defaults(async_fn=_read_result, name=READ_RESULT)
+def read_result(page: int | None = None) -> FunctionTool:
+    """The tool that reads on.
+
+    Args:
+        page: Characters that are shown at once; 20,000 at most.
+    """
+    size = min(page or _PAGE, _PAGE)
+
+    async def read(ctx: Context[Any], handle: str, offset: int = 0) -> str:
+        """Read on in a tool's result that was too long to be shown as a whole.
+
+        Args:
+            ctx: The run's context.
+            handle: Which result, as the note below its beginning says.
+            offset: The character to begin with.
+        """
+        kept: dict[str, str] = await ctx.store.get(LONG_RESULTS, default={})
+        text = kept.get(handle)
+        if text is None:
+            return RESULT_UNKNOWN.format(handle=handle, known=", ".join(kept) or "none")
+        begin = max(0, offset)
+        shown = text[begin : begin + size]
+        end = begin + len(shown)
+        if end >= len(text):
+            return f"{shown}\n\n{RESULT_END.format(size=len(text))}"
+        return f"{shown}\n\n{RESULT_CUT.format(shown=end, size=len(text), tool=READ_RESULT, handle=handle)}"
+
+    return FunctionTool.from_defaults(async_fn=read, name=READ_RESULT)

@@ -5,6 +5,7 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel
 
+from batonflow.agents.as_tool import run_within
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
@@ -62,7 +63,7 @@ class TeamMember(BaseWorkflowAgent):
     ) -> AgentOutput:
         """The team's answer to the conversation."""
         shown = [message for message in llm_input if message.role != MessageRole.SYSTEM]
-        output: AgentOutput = await self.team.run(chat_history=shown)
+        output = await run_within(self.team, chat_history=shown)
         return AgentOutput(response=output.response, raw=output.raw, current_agent_name=self.name)
 
     async def handle_tool_call_results(

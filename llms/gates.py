@@ -11,7 +11,7 @@ from batonflow.llms.stream import ChatRequest
 __all__ = ["Gate", "Settle", "behind", "gates"]
 
 Settle = Callable[[ChatResponse | None], None]
-"""Is told the last piece of the answer, None when there was none."""
+"""Is told the last piece of the answer, None when none came."""
 
 Gate = Callable[[Any, ChatRequest], Settle]
 """Gets the model and the request, and raises when the request may not be sent."""

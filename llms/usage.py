@@ -139,6 +139,7 @@ class track_usage:  # noqa: N801 - used like a function
 
     Args:
         spender: On whose behalf models are asked inside the block; None leaves that to the block around.
+        instead_of: What a block around counts in, and does not while this one does.
 
     Example:
         >>> with track_usage() as totals:
@@ -146,19 +147,22 @@ class track_usage:  # noqa: N801 - used like a function
         >>> print(totals.usage.total_tokens, totals.usage.cost)
     """
 
-    __slots__ = ("_earlier", "_token", "spender")
+    __slots__ = ("_earlier", "_instead_of", "_token", "spender")
 
     _token: Token[tuple[UsageTotals, ...]]
     _earlier: Token[str | None] | None
 
-    def __init__(self, spender: str | None = None) -> None:
+    def __init__(self, spender: str | None = None, *, instead_of: UsageTotals | None = None) -> None:
         self.spender = spender
+        self._instead_of = instead_of
 
     # Written out: agents do this for every answer, and a generator would cost three times as much.
 
     def __enter__(self) -> UsageTotals:
-        totals = UsageTotals()
-        self._token = _tracking.set((*_tracking.get(), totals))
+        totals, around = UsageTotals(), _tracking.get()
+        if self._instead_of is not None:
+            around = tuple(one for one in around if one is not self._instead_of)
+        self._token = _tracking.set((*around, totals))
         self._earlier = None if self.spender is None else _spender.set(self.spender)
         return totals
 
