@@ -205,7 +205,7 @@ class CodeActAgent(BaseWorkflowAgent):
     # --- asking the model ---------------------------------------------------------------------------------------------
 
     def _with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
-        """The messages with the code prompt in place of the system message, which is a part of it."""
+        """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
         told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF, EXECUTE)]
         if self.code_execute_fn is not None:
             values = {"tool_descriptions": _signatures(told)}
@@ -215,10 +215,9 @@ class CodeActAgent(BaseWorkflowAgent):
         if self.system_prompt:
             text = f"{text}\n{self.system_prompt}"
         prompt = ChatMessage(text, role=MessageRole.SYSTEM)
-        for index, message in enumerate(messages):
-            if message.role == MessageRole.SYSTEM:
-                return [*messages[:index], prompt, *messages[index + 1 :]]
-        return [prompt, *messages]
+        # Another system message is the memory's, or the caller's, and there is no other way to it.
+        own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
+        return [prompt, *(messages[1:] if own else messages)]
 
     def _code_in(self, text: str) -> str:
         if self.code_execute_fn is not None:

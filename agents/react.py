@@ -93,7 +93,10 @@ class ReActAgent(BaseWorkflowAgent):
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
         """One message of the model: a step of its reasoning, or something unreadable that it is told about."""
-        conversation = llm_input[1:] if llm_input and llm_input[0].role == MessageRole.SYSTEM else list(llm_input)
+        conversation = list(llm_input)
+        # It is in the header. Another system message is the memory's, or the caller's, and there is no other way to it.
+        if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
+            del conversation[0]
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         shown = self.formatter.format(tools, chat_history=conversation, current_reasoning=reasoning)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))

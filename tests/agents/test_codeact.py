@@ -11,8 +11,10 @@ import pytest
 from pydantic import Field
 
 from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, ToolCall, ToolCallResult
+from batonflow.agents.memory import Memory, StaticMemoryBlock
+from batonflow.agents.memory.turns import cuts
 from batonflow.agents.snippets import _keepers, _open  # pyright: ignore[reportPrivateUsage]
-from batonflow.llms import CustomLLM, LLMMetadata, ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, CustomLLM, LLMMetadata, ScriptedLLM, TextBlock, tool_call
 from batonflow.llms.prompts import PromptTemplate
 from batonflow.tools import FunctionTool, tool
 from batonflow.tools.code import Limits, MontyExecutor, SandboxUnavailableError, UnsafeLocalExecutor
@@ -133,6 +135,46 @@ class TestAFunctionOfTheUsers:
         made = agent(code_execute_fn=echo, tools=[wants])
         with pytest.raises(ValueError, match="Tool wants requires context"):
             await made.run("Go.")
+
+    async def test_a_call_that_is_not_allowed_ends_the_run_and_leaves_nothing_half_done(self) -> None:
+        both = [TextBlock(text=code("second")), tool_call("add", a=2, b=40)]
+        made = agent(code("first"), both, "Done.", tool_call("add", a=2, b=40), code_execute_fn=echo, tools=[add])
+        ctx: Context[Any] = Context(made)
+        with pytest.raises(ValueError, match="Unknown tool name: add"):
+            await made.run("Go.", ctx=ctx)
+        assert str(await made.run("And now?", ctx=Context.from_dict(made, ctx.to_dict()))) == "Done."
+        assert isinstance(made.llm, ScriptedLLM)
+        _, *shown = made.llm.requests[-1].messages
+        assert [str(one.content).splitlines()[-1] for one in shown if one.role == "user"] == [
+            *["Go.", "first", "second", "And now?"]
+        ]
+        assert [one.content for one in shown if one.role == "assistant"] == [code("first"), code("second")]
+        assert all(one.blocks == [TextBlock(text=one.content or "")] for one in shown)
+        with pytest.raises(ValueError, match="Unknown tool name: add"):
+            await made.run("Once more.", ctx=ctx)
+        memory = await ctx.store.get("memory")
+        assert [one.content for one in await memory.aget_all()][-1] == "Once more."
+
+    async def test_what_came_of_code_begins_no_turn_of_the_conversation(self) -> None:
+        made = agent(code("1"), code("2"), code_execute_fn=echo, tools=[add])
+        ctx: Context[Any] = Context(made)
+        await made.run("Go.", ctx=ctx)
+        memory = await (Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))).store.get("memory")
+        kept = await memory.aget_all()
+        assert [one.role.value for one in kept] == ["user", "assistant", "user", "assistant", "user", "assistant"]
+        assert cuts([*kept, ChatMessage("And now?")]) == [6]
+        assert isinstance(made.llm, ScriptedLLM)
+        assert all(one.additional_kwargs == {} for one in (*made.llm.requests[-1].messages, *await memory.aget()))
+
+    @pytest.mark.parametrize("prompt", [None, "Be brief."])
+    async def test_a_system_message_of_the_memory_s_is_shown_beside_the_prompt(self, prompt: str | None) -> None:
+        memory = Memory.from_defaults(memory_blocks=[StaticMemoryBlock(name="user", static_content="Ann")])
+        made = agent(code_execute_fn=echo, tools=[add], system_prompt=prompt)
+        await made.run("Who am I?", memory=memory)
+        assert isinstance(made.llm, ScriptedLLM)
+        first, known, asked = made.llm.requests[0].messages
+        assert (first.role.value, known.role.value) == ("system", "system")
+        assert (known.content, asked.content) == ("<memory>\n<user>\nAnn\n</user>\n</memory>", "Who am I?")
 
     async def test_state_structure_and_timeout_are_options_too(self) -> None:
         made = agent(code_execute_fn=echo, tools=[], initial_state={"port": "Emden"}, timeout=60)

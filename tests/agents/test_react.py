@@ -6,13 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.agents import AgentInput, AgentStream, ReActAgent, ToolCallResult
+from batonflow.agents import (
+    AgentInput,
+    AgentStream,
+    AgentWorkflow,
+    BaseWorkflowAgent,
+    FunctionAgent,
+    ReActAgent,
+    ToolCallResult,
+)
+from batonflow.agents.memory import Memory, StaticMemoryBlock
+from batonflow.agents.memory.turns import cuts
 from batonflow.agents.react import _Splitter  # pyright: ignore[reportPrivateUsage]
-from batonflow.llms import ScriptedLLM
+from batonflow.llms import ChatMessage, ScriptedLLM
+from batonflow.llms.anthropic import anthropic_messages
 from batonflow.llms.prompts import PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import Context, WorkflowRuntimeError
+from tests.llms.rules import check_anthropic
 
 ADD = 'Thought: I need to add.\nAction: add\nAction Input: {"a": 2, "b": 40}'
 ANSWER = "Thought: I can answer without any more tools.\nAnswer: It is 42."
@@ -27,7 +39,7 @@ def agent(*turns: Any, **options: Any) -> ReActAgent:
     return ReActAgent(llm=ScriptedLLM(turns), tools=[add], **options)
 
 
-def requests(made: ReActAgent) -> list[Any]:
+def requests(made: BaseWorkflowAgent) -> list[Any]:
     assert isinstance(made.llm, ScriptedLLM)
     return made.llm.requests
 
@@ -121,7 +133,34 @@ class TestMemory:
         made = agent(ADD, ADD, "Forty-two.")
         output = await made.run("2 + 40?", max_iterations=2, early_stopping_method="generate")
         assert str(output) == "Forty-two."
-        assert any("Observation: 42" in (message.content or "") for message in requests(made)[2].messages)
+        shown = requests(made)[2].messages
+        assert any("Observation: 42" in (message.content or "") for message in shown)
+        check_anthropic({"messages": anthropic_messages(shown)[1]})
+
+    async def test_a_turn_that_is_handed_over_ends_with_what_was_observed(self) -> None:
+        hand_over = 'Thought: Ben knows.\nAction: handoff\nAction Input: {"to_agent": "ben", "reason": "sums"}'
+        ann = agent(ADD, hand_over, ANSWER, name="ann", description="Adds.")
+        ben = FunctionAgent(name="ben", description="Sums up.", llm=ScriptedLLM(["42, then."]))
+        team = AgentWorkflow(agents=[ann, ben], root_agent="ann")
+        ctx: Context[Any] = Context(team)
+        assert str(await team.run("2 + 40?", ctx=ctx)) == "42, then."
+        (shown,) = (request.messages for request in requests(ben))
+        assert [message.role.value for message in shown] == ["user", "assistant", "user", "assistant", "user"]
+        assert shown[:3] == requests(ann)[1].messages[1:], "as it was shown before"
+        assert "Observation:" in str(shown[-1].content)
+        assert all(message.additional_kwargs == {} for message in shown)
+        check_anthropic({"messages": anthropic_messages(shown)[1]})
+        memory = await ctx.store.get("memory")
+        assert cuts([*await memory.aget_all(), ChatMessage("And now?")]) == [6], "an observation begins no turn"
+
+    async def test_a_system_message_of_the_memory_s_is_shown_beside_the_header(self) -> None:
+        memory = Memory.from_defaults(memory_blocks=[StaticMemoryBlock(name="user", static_content="Ann")])
+        for prompt in (None, "Be brief."):
+            made = agent(ANSWER, system_prompt=prompt)
+            await made.run("Who am I?", memory=memory)
+            header, known, *_ = requests(made)[0].messages
+            assert (header.role.value, known.role.value) == ("system", "system")
+            assert str(known.content) == "<memory>\n<user>\nAnn\n</user>\n</memory>"
 
 
 class TestStream:

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batonflow.llms import (
     Anthropic,
@@ -34,6 +36,7 @@ from batonflow.llms import (
 from batonflow.llms.anthropic import anthropic_messages
 from batonflow.llms.blocks import CacheControl
 from tests.llms.loopback import Answer, Loopback, loopback, pieces
+from tests.llms.rules import check_anthropic
 
 ASK = [ChatMessage("Be brief.", role="system"), ChatMessage("What is 2 + 40?")]
 ADD = {
@@ -120,6 +123,20 @@ CALLS = sse(
     stop(4),
     *end("tool_use"),
 )
+
+
+def calls(*ids: str) -> ChatMessage:
+    return ChatMessage([ToolCallBlock(tool_call_id=one, tool_name="add") for one in ids], role="assistant")
+
+
+def result(call_id: str) -> ChatMessage:
+    return ChatMessage("42", role="tool", additional_kwargs={"tool_call_id": call_id})
+
+
+def ids_of(turns: list[dict[str, Any]]) -> list[str]:
+    """The ids of calls and results, in order."""
+    blocks = [block for turn in turns for block in turn["content"]]
+    return [block.get("tool_use_id") or block["id"] for block in blocks if block["type"] != "text"]
 
 
 @pytest.fixture
@@ -303,6 +320,72 @@ class TestRequests:
             {"type": "text", "text": "and now?"},
         ]
         assert turns[3]["content"] == [{"type": "tool_use", "id": "3", "name": "now", "input": {}}]
+
+    def test_what_the_system_says_later_stays_where_it_is(self) -> None:
+        system, turns = anthropic_messages(
+            [
+                ChatMessage("Be brief.", role="system"),
+                ChatMessage("And kind.", role="developer"),
+                ChatMessage("What is 2 + 40?"),
+                ChatMessage("42.", role="assistant"),
+                ChatMessage("Be formal from now on.", role="system"),
+                ChatMessage("And 1 more?"),
+                ChatMessage("It amounts to 43.", role="assistant"),
+                ChatMessage("Sum it up.", role="developer"),
+            ]
+        )
+        assert [block["text"] for block in system] == ["Be brief.", "And kind."]
+        assert [(turn["role"], [block["text"] for block in turn["content"]]) for turn in turns] == [
+            ("user", ["What is 2 + 40?"]),
+            ("assistant", ["42."]),
+            ("user", ["Be formal from now on.", "And 1 more?"]),
+            ("assistant", ["It amounts to 43."]),
+            ("user", ["Sum it up."]),
+        ]
+
+    def test_results_come_before_what_the_system_says_among_them(self) -> None:
+        _, turns = anthropic_messages(
+            [
+                ChatMessage("Add."),
+                calls("1", "2"),
+                ChatMessage("Hurry.", role="system"),
+                result("1"),
+                result("2"),
+                ChatMessage("Go on.", role="system"),
+            ]
+        )
+        assert [block.get("text") or block["tool_use_id"] for block in turns[-1]["content"]] == [
+            "1",
+            "2",
+            "Hurry.",
+            "Go on.",
+        ]
+
+    def test_calls_that_were_numbered_anew_in_each_answer_have_names_of_their_own(self) -> None:
+        round_ = [ChatMessage("Add."), calls("call_0", "call_1"), result("call_0"), result("call_1")]
+        _, turns = anthropic_messages([*round_, *round_, calls("call_0_2"), result("call_0_2")])
+        check_anthropic({"messages": turns})
+        assert ids_of(turns) == [
+            *["call_0", "call_1", "call_0", "call_1"],
+            *["call_0_2", "call_1_2", "call_0_2", "call_1_2"],
+            *["call_0_2_2", "call_0_2_2"],
+        ]
+
+    def test_ids_that_differ_in_signs_the_api_does_not_take(self) -> None:
+        history = [ChatMessage("Add."), calls("a:b", "a/b"), result("a:b"), result("a/b"), calls("a.b"), result("a.b")]
+        _, turns = anthropic_messages(history)
+        check_anthropic({"messages": turns})
+        assert ids_of(turns) == ["a_b", "a_b_2", "a_b", "a_b_2", "a_b_3", "a_b_3"]
+
+    @given(st.lists(st.lists(st.sampled_from(["a", "a_2", "a:2", "b"]), min_size=1, max_size=3, unique=True)))
+    def test_a_conversation_that_grows_keeps_the_names_it_had(self, rounds: list[list[str]]) -> None:
+        history = [ChatMessage("Add.")]
+        sent: list[dict[str, Any]] = []
+        for ids in rounds:
+            history += [calls(*ids), *map(result, ids)]
+            before, (_, sent) = sent, anthropic_messages(history)
+            check_anthropic({"messages": sent})
+            assert sent[: len(before)] == before
 
     def test_a_cache_point_marks_what_takes_a_mark_and_leaves_the_message_as_it_is(self) -> None:
         point = CachePoint(cache_control=CacheControl(type="ephemeral"))

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batonflow.llms import (
     AudioBlock,
@@ -195,6 +197,16 @@ class TestToolSelections:
         assert len(set(ids)) == 3
         assert all(ids)
         assert [one.tool_id for one in tool_selections(message)] == ids
+
+    @given(st.lists(st.sampled_from(["x", "x_1", "x_2", "x_1_2", "x_2_2"]), max_size=6))
+    def test_no_new_id_is_one_that_is_there_already(self, given_ids: list[str]) -> None:
+        blocks = [ToolCallBlock(tool_call_id=one, tool_name="add") for one in given_ids]
+        ids = [one.tool_id for one in tool_selections(ChatMessage(blocks, role="assistant"))]
+        assert len(set(ids)) == len(ids)
+        for number, (call_id, made) in enumerate(zip(given_ids, ids, strict=True)):
+            assert made == call_id or call_id in ids[:number], "changed without need"
+        begun = tool_selections(ChatMessage(blocks[:-1], role="assistant"))
+        assert [one.tool_id for one in begun] == ids[: len(begun)], "another one while the answer arrives"
 
     def test_the_older_forms_in_additional_kwargs(self) -> None:
         own = ToolSelection(tool_id="1", tool_name="a", tool_kwargs={"x": 1})

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from batonflow.agents.memory.turns import observation
 from batonflow.llms import ChatMessage, MessageRole, ToolCallBlock
 from batonflow.tools import ToolSelection
 
@@ -50,13 +51,16 @@ def shows_whole_calls(shown: list[ChatMessage], kept: list[ChatMessage]) -> bool
 
 @st.composite
 def turns(draw: st.DrawFn, number: int = 0) -> list[ChatMessage]:
-    """A question, calls with their results in any order, and perhaps an answer."""
+    """A question, calls with their results in any order, code with what came of it, and perhaps an answer."""
     sizes = st.integers(1, 30)
     said = [of_size("user", draw(sizes), f"q{number} ")]
     for round_ in range(draw(st.integers(0, 2))):
         ids = [f"{number}/{round_}/{call}" for call in range(draw(st.integers(1, 3)))]
         said.append(called(*ids, form=draw(st.sampled_from(["blocks", "selections", "data"]))))
         said += [result(one, draw(sizes)) for one in draw(st.permutations(ids))]
+    for round_ in range(draw(st.integers(0, 2))):
+        said.append(of_size("assistant", draw(sizes), f"c{number} "))
+        said.append(observation(f"o{number}/{round_} ".ljust(4 * draw(sizes), ".")))
     if draw(st.booleans()):
         said.append(of_size("assistant", draw(sizes), f"a{number} "))
     return said

@@ -20,6 +20,7 @@ from batonflow.agents.memory import (
     SQLiteChatStore,
     StaticMemoryBlock,
 )
+from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, TextBlock
 from batonflow.workflow_core import JsonSerializer
 from tests.agents.memory.conversations import called, conversations, of_size, result, shows_whole_calls
@@ -147,9 +148,9 @@ class TestTheConversation:
         assert await memory.aget_all() == conversation
         ids = [message.additional_kwargs.get("tool_call_id") for message in shown]
         if one_by_one:  # a result that came after its call was archived is left out, and so it is no suffix
-            assert [message for message in conversation if message in shown][-len(shown) :] == shown
+            assert [message for message in as_shown(conversation) if message in shown][-len(shown) :] == shown
         else:
-            assert shown == conversation[len(conversation) - len(shown) :]
+            assert shown == as_shown(conversation)[len(conversation) - len(shown) :]
             assert shows_whole_calls(shown, conversation)
         assert shows_whole_calls(shown, shown), ids
 
@@ -232,6 +233,11 @@ class TestBlocks:
             "hello", "<memory>\n<notes>\ntea\n</notes>\n</memory>\nthere", "hi",
         ]  # fmt: skip
         assert contents(await memory.aget_all()) == ["hello", "there", "hi"]
+
+    async def test_an_observation_is_not_the_newest_user_message(self) -> None:
+        memory = small(memory_blocks=[Notes(seen=["tea"])], insert_method=InsertMethod.USER)
+        await memory.aput_messages([ChatMessage("hello"), ChatMessage("1", role="assistant"), observation("one")])
+        assert contents(await memory.aget()) == ["<memory>\n<notes>\ntea\n</notes>\n</memory>\nhello", "1", "one"]
 
     async def test_pictures_stand_in_their_section(self) -> None:
         picture = ImageBlock(url="https://example.org/a.png")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.agents.memory import BaseMemory, ChatSummaryMemoryBuffer
+from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import ChatMessage, ScriptedLLM
 from batonflow.llms.errors import RateLimitError
 from batonflow.llms.stream import ChatRequest
@@ -213,7 +214,7 @@ def test_whole_calls_behind_the_summary_of_the_rest(
     shown = memory.get()
     if memory.summary is not None:
         assert shown.pop(0).content == memory.summary
-    assert shown == conversation[len(conversation) - len(shown) :]
+    assert shown == as_shown(conversation)[len(conversation) - len(shown) :]
     assert bool(shown) == bool(conversation)
     assert shows_whole_calls(shown, conversation)
     assert (memory.summary is not None) == (with_model and len(shown) < len(conversation))

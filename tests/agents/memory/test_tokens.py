@@ -4,6 +4,7 @@ import pytest
 
 from batonflow.agents.memory import count_tokens
 from batonflow.agents.memory.tokens import MediaTokens
+from batonflow.agents.memory.turns import observation
 from batonflow.llms import (
     AudioBlock,
     CacheControl,
@@ -59,6 +60,10 @@ def test_calls_count_the_same_when_they_come_back_from_a_snapshot() -> None:
     selection = ToolSelection(tool_id="1", tool_name="tide", tool_kwargs={"harbour": "Brest"})
     message = ChatMessage(None, additional_kwargs={"tool_calls": [selection]})
     assert count_tokens(message) == count_tokens(ChatMessage.model_validate_json(message.model_dump_json()))
+
+
+def test_the_mark_of_an_observation_counts_nothing() -> None:
+    assert count_tokens(observation("four")) == count_tokens(ChatMessage("four"))
 
 
 def test_several_are_added_up() -> None:

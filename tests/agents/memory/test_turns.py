@@ -5,8 +5,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.agents.memory.turns import cuts, first_shown, without_orphans
-from batonflow.llms import ChatMessage
+from batonflow.agents.memory.turns import as_shown, cuts, first_shown, is_observation, observation, without_orphans
+from batonflow.llms import ChatMessage, MessageRole
 from tests.agents.memory.conversations import called, conversations, of_size, result, shows_whole_calls
 
 USER, ASSISTANT, SYSTEM = of_size("user", 1), of_size("assistant", 1), of_size("system", 1)
@@ -20,6 +20,21 @@ def test_a_conversation_is_cut_where_the_user_speaks() -> None:
 
 def test_system_messages_go_with_the_user_message_after_them() -> None:
     assert cuts([USER, ASSISTANT, SYSTEM, USER, ASSISTANT, SYSTEM, ASSISTANT, SYSTEM]) == [2, 3]
+
+
+def test_no_conversation_begins_with_what_a_model_observed() -> None:
+    told = observation("Result of the code: 42")
+    assert cuts([USER, ASSISTANT, told, ASSISTANT, USER, ASSISTANT, SYSTEM, told]) == [4]
+    assert told.role == "user"
+
+
+def test_marks_survive_json_and_are_not_shown() -> None:
+    told = observation("42", MessageRole.TOOL)
+    told.additional_kwargs["tool_call_id"] = "1"
+    again = ChatMessage.model_validate_json(told.model_dump_json())
+    assert is_observation(again)
+    assert as_shown([USER, again]) == [USER, ChatMessage("42", role="tool", additional_kwargs={"tool_call_id": "1"})]
+    assert is_observation(again), "the message that is kept stays as it is"
 
 
 def test_a_call_is_not_cut_from_a_result_that_comes_after_the_next_question() -> None:
@@ -52,6 +67,7 @@ def test_the_window_moves_over_a_flush_at_least_and_until_everything_fits() -> N
 def test_no_cut_parts_a_call_from_its_results(conversation: list[ChatMessage]) -> None:
     for cut in cuts(conversation):
         assert conversation[cut].role in ("user", "system")
+        assert not is_observation(conversation[cut])
         assert shows_whole_calls(conversation[cut:], conversation)
 
 

@@ -20,6 +20,7 @@ from batonflow.agents.memory import (
     Memory,
     StaticMemoryBlock,
 )
+from batonflow.agents.memory.turns import is_observation, observation
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
 from batonflow.workflow_core import Context
 from tests.agents.memory.conversations import shows_whole_calls
@@ -115,6 +116,19 @@ async def test_long_conversations_stay_short_and_whole(kind: str, tmp_path: Path
         assert conversation[0].role == "user"
         assert shows_whole_calls(conversation, conversation)
     assert 2 <= len(llm.requests[-1].messages) < 30
+
+
+async def test_observations_are_kept_with_their_turn_and_shown_without_a_mark(kind: str, tmp_path: Path) -> None:
+    memory = made(kind, tmp_path, token_limit=60)
+    turn = [ChatMessage("Run it."), ChatMessage("<execute>", role="assistant"), observation("42 ".ljust(60, "."))]
+    for number in range(4):
+        await memory.aput_messages([ChatMessage(f"q{number}".ljust(40, ".")), *turn])
+    assert sum(map(is_observation, await memory.aget_all())) == 4
+    shown = [message for message in await memory.aget() if message.role != "system"]
+    assert [message.content for message in shown[-3:]] == [message.content for message in turn]
+    assert len(shown) < 16
+    assert "42" not in (shown[0].content or "")
+    assert not any(map(is_observation, shown))
 
 
 async def test_a_summary_is_shown_to_the_agent_and_comes_along_in_json() -> None:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from batonflow.agents import AgentOutput, ToolCallResult
+from batonflow.agents.prompts import NO_STEPS_LEFT
 from batonflow.llms import LLMError, ToolSelection
 from batonflow.workflow_core import WorkflowRuntimeError
 from tests.agents.scripts.answers import Answer
 from tests.agents.scripts.script import Act
 from tests.agents.scripts.stage import Asked, Played, Stage
-from tests.agents.scripts.transcript import Entry, clean
+from tests.agents.scripts.transcript import Entry
 
 __all__ = ["judge"]
 
@@ -21,10 +22,14 @@ _RUN = {"good async", "good sync", "raises", "times out", "approved", "direct", 
 
 
 class _Answered:
-    """An answer with the calls that the agent read in it, and their results."""
+    """An answer with the calls that the agent read in it, and their results.
 
-    def __init__(self, asked: Asked, output: AgentOutput) -> None:
+    Nothing is done any more of what the ``last`` allowed answer asks for.
+    """
+
+    def __init__(self, asked: Asked, output: AgentOutput, last: bool) -> None:
         self.asked = asked
+        self.last = last
         self.answer: Answer = asked.answer
         self.calls = [call for call in output.tool_calls if isinstance(call, ToolSelection)]
         self.results: dict[str, ToolCallResult] = {}
@@ -92,7 +97,8 @@ def _paired(run: Played, first: int) -> list[_Answered]:
         if isinstance(event, AgentOutput):
             if first + len(found) == len(run.asked):
                 break
-            found.append(_Answered(run.asked[first + len(found)], event))
+            last = first + len(found) + 1 >= run.plan.max_iterations
+            found.append(_Answered(run.asked[first + len(found)], event, last))
         elif isinstance(event, ToolCallResult) and found:
             found[-1].add(event)
     return found
@@ -122,20 +128,21 @@ def _events(run: Played, found: Sequence[_Answered], resumed: bool) -> Iterator[
         ids = [call.tool_id for call in one.calls]
         if len(set(ids)) < len(ids):
             yield f"the calls of answer {number} have the ids {ids}"
-        # The last allowed answer may ask for what is not done any more, and so may an answer that breaks the run.
-        last = number == len(found) and (run.error is not None or number >= run.plan.max_iterations)
-        stopped = number >= run.plan.max_iterations
-        if not one.whole and not last and not stopped:
+        # An answer that breaks the run may ask for what is not done any more.
+        if not one.whole and not (number == len(found) and run.error is not None):
             yield f"of the calls {ids} of answer {number} those with a result are {sorted(one.results)}"
         for act, result in (*one.pairs(), *one.pairs_inside()):
             yield from _result(one, act, result)
-        if run.error is None and len(one.inside) < len(one.answer.inside):
+        if run.error is None and not one.last and len(one.inside) < len(one.answer.inside):
             yield f"answer {number} makes {len(one.answer.inside)} calls in code, and {len(one.inside)} have a result"
 
 
 def _result(one: _Answered, act: Act | None, result: ToolCallResult) -> Iterator[str]:
     said, failed = result.tool_output.content, result.tool_output.is_error
-    if act is None:
+    if one.last:
+        if said != NO_STEPS_LEFT or not failed:
+            yield f"the last allowed answer asks for {result.tool_name}, and what comes of it is {said!r}"
+    elif act is None:
         if failed is not one.answer.turn.snippet_fails or one.answer.turn.label not in said:
             yield f"the code of {one.answer.turn.label} gave {said!r}"
     elif act.kind != "handoff":
@@ -155,7 +162,7 @@ def _handoffs(stage: Stage, run: Played, found: Sequence[_Answered]) -> Iterator
         for act, result in one.pairs():
             if act is None or act.kind != "handoff":
                 continue
-            made = to is None and act.to in allowed
+            made = to is None and act.to in allowed and not one.last
             to = act.to if made else to
             if result.tool_output.is_error is made:
                 yield f"the handoff {act.label} of answer {number} is {'not ' if made else ''}made"
@@ -200,12 +207,13 @@ def _shown_next(run: Played, found: Sequence[_Answered], before: _Answered | Non
         if one is None or not one.answer.calls or not one.whole:
             continue
         native = len(one.answer.calls)
-        results = [one.results[call.tool_id] for call in one.calls][-native:]
+        results = [one.results[call.tool_id].tool_output.content for call in one.calls][-native:]
         position = next((p for p in range(len(asked.shown) - 1, -1, -1) if asked.shown[p].calls), None)
-        wanted = [(clean(result.tool_id), result.tool_output.content) for result in results]
         if position is None:
-            yield f"request {number + 1} does not show the calls {[one for one, _ in wanted]} of the answer before"
+            yield f"request {number + 1} does not show the calls of the answer before, with the results {results}"
             continue
+        # Under names of the request's own: a vendor may want others than those of the answer.
+        wanted = list(zip(asked.shown[position].calls, results, strict=False))
         got = [(entry.id, entry.text) for entry in asked.shown[position + 1 : position + 1 + native]]
         if got != wanted:
             yield f"request {number + 1} shows the results {got} of the answer before; they were {wanted}"
@@ -271,7 +279,7 @@ def _snippet_observed(shown: Sequence[Entry], label: str, result: str | None, mu
         if not behind or behind[0].role != "user" or (result or label) not in behind[0].text:
             yield f"behind the snippet {label} there is no observation but {behind[:1]}"
     told = [entry for entry in shown if entry.role == "user" and result is not None and result in entry.text]
-    if len(told) > len(places):
+    if len(told) > len(places) and result != NO_STEPS_LEFT:
         yield f"the snippet {label} is shown {len(places)} times, with {len(told)} observations"
 
 
@@ -281,10 +289,12 @@ def _bodies(stage: Stage, answered: Sequence[_Answered], interrupted: int) -> It
         one.answer.turn.label if act is None else act.label: act
         for one in answered
         for act, _ in (*one.pairs(), *one.pairs_inside())
+        if not one.last
     }
+    undone = {act.label for one in answered if one.last for act in one.answer.turn.acts}
     for label, act in stage.script.decisions.items():
         ran, edited = stage.bodies.ran[label], stage.bodies.ran[f"{label} edited"]
-        most = (1 if act.kind in _RUN else 0) * (1 + interrupted)
+        most = (1 if act.kind in _RUN and label not in undone else 0) * (1 + interrupted)
         least = 1 if act.kind in _RUN and label in with_result and with_result[label] is not None else 0
         if not least <= ran <= most:
             yield f"the tool of {label}, which is to be {act.kind!r}, ran {ran} times"

@@ -1,6 +1,5 @@
 """What a request shows, in no vendor's form."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from batonflow.llms.anthropic import anthropic_messages
 from batonflow.llms.openai import openai_messages
 from batonflow.llms.openai_responses import responses_input
 
-__all__ = ["Entry", "bodies", "clean", "entries"]
+__all__ = ["Entry", "bodies", "entries"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,6 @@ def bodies(messages: Sequence[ChatMessage]) -> dict[str, dict[str, Any]]:
     }
 
 
-def clean(call_id: str) -> str:
-    """An id as every API takes it."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
-
-
 def entries(body: Mapping[str, Any]) -> list[Entry]:
     """What a body of any of the three APIs shows, without what the system says."""
     return list(_of_items(body["input"]) if "input" in body else _of_messages(body["messages"]))
@@ -57,14 +51,14 @@ def _of_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
         if role == "assistant":
             used = [block["id"] for block in blocks if block["type"] == "tool_use"]
             calls = used or [call["id"] for call in message.get("tool_calls") or ()]
-            yield Entry("assistant", text, tuple(map(clean, calls)))
+            yield Entry("assistant", text, tuple(calls))
         elif role == "tool":
-            yield Entry("result", text, id=clean(message["tool_call_id"]))
+            yield Entry("result", text, id=message["tool_call_id"])
         elif role == "user":
             for block in blocks:
                 if block["type"] == "tool_result":
                     told = "\n".join(inner["text"] for inner in block["content"])
-                    yield Entry("result", told, id=clean(block["tool_use_id"]))
+                    yield Entry("result", told, id=block["tool_use_id"])
                 else:
                     yield Entry("user", block["text"])
 
@@ -74,12 +68,12 @@ def _of_items(items: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
     for item in [*items, {"type": "end"}]:
         kind = item.get("type", "message")
         if kind == "function_call":
-            calls.append(clean(item["call_id"]))
+            calls.append(item["call_id"])
             continue
         if calls:
             yield Entry("assistant", "", tuple(calls))
             calls = []
         if kind == "function_call_output":
-            yield Entry("result", item["output"], id=clean(item["call_id"]))
+            yield Entry("result", item["output"], id=item["call_id"])
         elif kind == "message" and item["role"] in ("user", "assistant"):
             yield Entry(item["role"], item["content"])
