@@ -2,9 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from batonflow.agents.asking import streamed
 from batonflow.agents.budget import Budget
@@ -27,6 +28,21 @@ _WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "types", "workflows", "workflow_name", "disable_validation", "skip_graph_checks",
 )  # fmt: skip
+
+
+class _Toolbox:
+    """An agent's tools as the loop calls them, made anew when the list has changed."""
+
+    def __init__(self) -> None:
+        self._given: list[Any] = []
+        self._adapted: list[AsyncBaseTool] = []
+
+    def adapted(self, tools: Sequence[Any]) -> list[AsyncBaseTool]:
+        if self._given != tools:
+            # Functions have become tools at construction.
+            self._given = list(tools)
+            self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
+        return self._adapted
 
 
 class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[reportIncompatibleMethodOverride] - validate() is Workflow's
@@ -83,8 +99,6 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     input_guards: Sequence[Guard] = ()
     output_guards: Sequence[Guard] = ()
     max_result_chars: int | None = Field(default=100_000, ge=1)
-
-    _adapted: tuple[list[Any], list[AsyncBaseTool]] = PrivateAttr(default=([], []))
 
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
 
@@ -162,13 +176,14 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _toolbox(self) -> "_Toolbox":
+        # No private attribute of pydantic's: reading one takes ten times as long.
+        return _Toolbox()
+
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
-        given, adapted = self._adapted
-        if given != self.tools:
-            # Functions have become tools at construction.
-            given, adapted = list(self.tools), [adapt_to_async_tool(cast("BaseTool", tool)) for tool in self.tools]
-            self._adapted = given, adapted
+        adapted = self._toolbox.adapted(self.tools)
         if self.tool_retriever is None:
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")

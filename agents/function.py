@@ -54,7 +54,7 @@ class FunctionAgent(BaseWorkflowAgent):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
         shown = [*llm_input, *scratchpad]
-        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         said: list[ChatMessage] = []
         for _ in range(_MOST_PAUSES):

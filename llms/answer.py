@@ -7,6 +7,7 @@ from typing import Any
 
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.errors import IncompleteResponseError
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
@@ -196,7 +197,9 @@ class Answer:
             else:
                 blocks.append(part)
         # The pieces are of our own making and need no second validation.
-        return ChatMessage.model_construct(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=additional)
+        return assembled(
+            ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": blocks}
+        )
 
 
 async def fold(

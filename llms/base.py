@@ -19,6 +19,7 @@ from batonflow.llms.blocks import ThinkingBlock
 from batonflow.llms.closing import closed_after
 from batonflow.llms.errors import LLMError
 from batonflow.llms.gates import Gate, Settle, gates
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -243,13 +244,16 @@ class LLM(Predicting):
 
     def _request(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> ChatRequest:
         options = dict(kwargs)
-        return ChatRequest.model_construct(
-            messages=_conversation(messages),
-            tools=tool_specs(options.pop("tools", None)),
-            tool_choice=options.pop("tool_choice", None),
-            parallel_tool_calls=options.pop("parallel_tool_calls", None),
-            output_schema=options.pop("output_schema", None),
-            options=options,
+        return assembled(
+            ChatRequest,
+            {
+                "messages": _conversation(messages),
+                "tools": tool_specs(options.pop("tools", None)),
+                "tool_choice": options.pop("tool_choice", None),
+                "parallel_tool_calls": options.pop("parallel_tool_calls", None),
+                "output_schema": options.pop("output_schema", None),
+                "options": options,
+            },
         )
 
     @property

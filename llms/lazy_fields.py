@@ -1,14 +1,34 @@
 """Models some of whose fields are made when somebody asks for them."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import override
 
-__all__ = ["LazyFields"]
+__all__ = ["LazyFields", "assembled"]
 
 _new, _put = object.__new__, object.__setattr__
+
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+
+
+def assembled(cls: type[_ModelT], values: dict[str, Any]) -> _ModelT:
+    """A model of all its fields, unvalidated as they are of our own making.
+
+    ``model_construct`` does the same in three times the time.
+
+    Args:
+        cls: A class without extra data and private attributes.
+        values: All fields by name; the dict is kept.
+    """
+    made = _new(cls)
+    _put(made, "__dict__", values)
+    _put(made, "__pydantic_fields_set__", set(values))
+    _put(made, "__pydantic_extra__", None)
+    _put(made, "__pydantic_private__", None)
+    return made
 
 
 class LazyFields(BaseModel):
@@ -17,6 +37,13 @@ class LazyFields(BaseModel):
     Writing out the text so far for each piece would take time with the square of its length; :meth:`partial` leaves
     such fields out until they are asked for by name, or the model is compared, copied, shown, changed or written down.
     """
+
+    _extra: ClassVar[bool] = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls._extra = cls.model_config.get("extra") == "allow"
 
     @classmethod
     def made(cls, **values: Any) -> Self:
@@ -40,7 +67,7 @@ class LazyFields(BaseModel):
         # have none of. A stream holds thousands of these: each object that the collector need not look at counts.
         _put(made, "__dict__", values)
         _put(made, "__pydantic_fields_set__", set(values) if given is None else given)
-        _put(made, "__pydantic_extra__", None)
+        _put(made, "__pydantic_extra__", {} if cls._extra else None)
         _put(made, "__pydantic_private__", make)
         return made
 

@@ -6,9 +6,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.tool_protocol import ToolSpec
@@ -130,8 +131,6 @@ class ToolOutput(BaseModel):
     raw_output: Any
     is_error: bool = False
 
-    _exception: Exception | None = PrivateAttr(default=None)
-
     def __init__(
         self,
         tool_name: str,
@@ -153,7 +152,9 @@ class ToolOutput(BaseModel):
             raw_output=raw_output,
             is_error=is_error,
         )
-        self._exception = exception
+        if exception is not None:
+            # No private attribute of pydantic's: having one makes every output twice as dear.
+            self.exception = exception
 
     @property
     def content(self) -> str:
@@ -164,10 +165,10 @@ class ToolOutput(BaseModel):
     def content(self, content: str) -> None:
         self.blocks = [TextBlock(text=content)]
 
-    @property
+    @cached_property
     def exception(self) -> Exception | None:
         """Why the call failed; not kept when the output is written."""
-        return self._exception
+        return None
 
     def __str__(self) -> str:
         return self.content
