@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from batonflow.agents.members import HANDOFF, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
 from batonflow.llms.prompts.base import fill
-from batonflow.tools import FunctionTool, ToolOutput
+from batonflow.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.workflow_core import Context
 
-__all__ = ["Carried", "handoff_tool", "meant", "refusal", "targets"]
+__all__ = ["Carried", "HandoffTool", "meant", "refusal", "targets"]
 
 Carried = Literal["full", "summary", "own"]
 """What the next agent knows: the whole conversation, a summary, or only the task and what it has said itself."""
@@ -41,10 +41,8 @@ def refusal(agent: Member, to_agent: str, names: Sequence[str]) -> str | None:
     return words.format(from_agent=agent.name, to_agent=to_agent, valid=", ".join(allowed) or "none")
 
 
-def handoff_tool(
-    agent: Member, agents: Mapping[str, Member], description: str, max_handoffs: int | None
-) -> FunctionTool | None:
-    """The tool with which ``agent`` hands over; None when there is nobody to hand over to.
+class HandoffTool(AsyncBaseTool):
+    """The tool with which an agent hands over.
 
     Args:
         agent: Who may call it.
@@ -52,31 +50,48 @@ def handoff_tool(
         description: What the model reads of it; has ``{agent_info}``.
         max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
     """
-    names = list(agents)
-    allowed = targets(agent, names)
-    if not allowed:
-        return None
 
-    async def handoff(ctx: Context[Any], to_agent: str, reason: str) -> Any:
-        words = refusal(agent, to_agent, names)
-        done: int = await ctx.store.get("num_handoffs", default=0)
-        if words is None and max_handoffs is not None and done >= max_handoffs:
-            words = HANDOFF_TOO_OFTEN.format(limit=max_handoffs)
-        if words is not None:
-            return ToolOutput(tool_name=HANDOFF, content=words, raw_output=words, is_error=True)
-        await ctx.store.set("num_handoffs", done + 1)
-        await ctx.store.set("next_agent", to_agent)
-        told: str = await ctx.store.get("handoff_output_prompt")
-        return fill(told, {"to_agent": to_agent, "reason": reason})
+    # No FunctionTool: there is one for every agent of every team, and looking at a function takes its time.
 
-    info = str({name: agents[name].description for name in allowed})
-    return FunctionTool.from_defaults(
-        async_fn=handoff,
-        name=HANDOFF,
-        description=fill(description, {"agent_info": info}),
-        fn_schema=HandoffArguments,
-        return_direct=True,
-    )
+    def __init__(self, agent: Member, agents: Mapping[str, Member], description: str, max_handoffs: int | None) -> None:
+        self._agent = agent
+        self._names = list(agents)
+        self._max_handoffs = max_handoffs
+        info = str({name: agents[name].description for name in targets(agent, self._names)})
+        self._metadata = ToolMetadata(
+            name=HANDOFF,
+            description=fill(description, {"agent_info": info}),
+            fn_schema=HandoffArguments,
+            return_direct=True,
+        )
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the model reads."""
+        return self._metadata
+
+    def call(self, input: Any = None) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Refuse: only a run has somebody to hand over to.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        raise RuntimeError("the handoff tool works inside a run of its team only")
+
+    async def acall(self, to_agent: str, reason: str) -> ToolOutput:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Choose who goes on when the results of this turn are in."""
+        store = Context.get_step_context().store
+        words = refusal(self._agent, to_agent, self._names)
+        done: int = await store.get("num_handoffs", default=0)
+        if words is None and self._max_handoffs is not None and done >= self._max_handoffs:
+            words = HANDOFF_TOO_OFTEN.format(limit=self._max_handoffs)
+        refused = words is not None
+        if words is None:
+            await store.set("num_handoffs", done + 1)
+            await store.set("next_agent", to_agent)
+            words = fill(await store.get("handoff_output_prompt"), {"to_agent": to_agent, "reason": reason})
+        given = {"to_agent": to_agent, "reason": reason}
+        return ToolOutput(tool_name=HANDOFF, content=words, raw_input=given, raw_output=words, is_error=refused)
 
 
 # A sentence in which somebody announces that the task goes to somebody else: in the first person, or without one.

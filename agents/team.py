@@ -10,7 +10,7 @@ from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.function import FunctionAgent
-from batonflow.agents.handoff import Carried, handoff_tool, meant, refusal, targets
+from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
 from batonflow.agents.members import EarlyStopping, Member, Team
@@ -29,7 +29,7 @@ from batonflow.llms import LLM, ChatMessage, MessageRole, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
-from batonflow.tools import AsyncBaseTool, BaseTool, adapt_to_async_tool
+from batonflow.tools import AsyncBaseTool, BaseTool
 from batonflow.workflow_core import Context, StopEvent
 
 __all__ = ["AgentWorkflow"]
@@ -222,8 +222,10 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         key = (self.handoff_prompt.get_template(), described, allowed, self.max_handoffs)
         kept = self._handoffs.get(agent.name)
         if kept is None or kept[0] != key:
-            made = handoff_tool(agent, self.agents, key[0], self.max_handoffs)
-            kept = self._handoffs[agent.name] = (key, None if made is None else adapt_to_async_tool(made))
+            made = None
+            if targets(agent, list(self.agents)):
+                made = HandoffTool(agent, self.agents, key[0], self.max_handoffs)
+            kept = self._handoffs[agent.name] = (key, made)
         return kept[1]
 
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:

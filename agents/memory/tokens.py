@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import NoneType
+from typing import Any
 
 from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import (
@@ -29,6 +31,7 @@ Content = str | ChatMessage | ContentBlock | Sequence[ChatMessage] | Sequence[Co
 """What can be counted."""
 
 BYTES_PER_TOKEN = 4
+_PLAIN = (str, int, float, NoneType)
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,10 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
         (shown,) = as_shown([content])
         if shown.additional_kwargs:
             # As data: objects among them must count the same when they come back from a snapshot.
-            count += count_tokens(
-                str(shown.model_dump(include={"additional_kwargs"})["additional_kwargs"]), tokenizer_fn
-            )
+            more: Any = shown.additional_kwargs
+            if not all(isinstance(value, _PLAIN) for value in more.values()):
+                more = shown.model_dump(include={"additional_kwargs"})["additional_kwargs"]
+            count += count_tokens(str(more), tokenizer_fn)
         return count
     if isinstance(content, Sequence):
         return sum(count_tokens(one, tokenizer_fn, media) for one in content)
