@@ -70,7 +70,7 @@ class HandoffTool(AsyncBaseTool):
         """What the model reads."""
         return self._metadata
 
-    def call(self, input: Any = None) -> ToolOutput:  # noqa: A002 - the contract's name
+    def call(self, input: Any = None) -> ToolOutput:  # noqa: A002, ARG002 - the contract's signature
         """Refuse: only a run has somebody to hand over to.
 
         Raises:
