@@ -229,10 +229,10 @@ class Limits:
 
     @contextmanager
     def only_around(self) -> Generator[None, None, None]:
-        """Only those of the runs around hold inside the block."""
+        """Only those of the runs around hold inside the block; what is done there is charged all the same."""
         token = _paying.set(self._around)
         try:
-            with behind(*(one.admit for one in self._around[-1:]), instead=True):
+            with behind(self._note, instead=True):
                 yield
         finally:
             _paying.reset(token)
@@ -332,14 +332,21 @@ class Limits:
             BudgetExceededError: It may take more than is left.
             LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
         """
-        self._note_asked()
         self.check_time()
+        return self._reserve(llm, request, self._limits)
+
+    def _note(self, llm: Any, request: ChatRequest) -> Settle:
+        """The gate in front of what has to be, whatever the budgets of this run say."""
+        return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._own])
+
+    def _reserve(self, llm: Any, request: ChatRequest, limits: Sequence[_Limit]) -> Settle:
+        self._note_asked()
         given: Any = getattr(llm, "max_tokens", None)
         empty = request.model_copy(update={"messages": [], "tools": []})
         may_write = estimated_tokens(empty, given if isinstance(given, int) else None)
         read = _read(request)
-        dollars = self._price(llm, Usage(input_tokens=read, output_tokens=may_write))
-        self._check(read + may_write, dollars)
+        dollars = _price(limits, llm, Usage(input_tokens=read, output_tokens=may_write))
+        _check(limits, read + may_write, dollars)
         for account in self._accounts:
             account.reserved_tokens += read + may_write
             account.reserved_cost += dollars or 0.0
@@ -357,18 +364,6 @@ class Limits:
         for one in (*self._around, self):
             one._asked = True
 
-    def _check(self, tokens: int, dollars: float | None) -> None:
-        for limit in self._limits:
-            account = limit.spent()
-            if limit.budget.max_tokens is not None:
-                spent = account.tokens + account.reserved_tokens
-                if spent + tokens > limit.budget.max_tokens:
-                    raise limit.exceeded("max_tokens", spent, tokens)
-            if limit.budget.max_cost is not None and dollars is not None:
-                used = account.cost + account.reserved_cost
-                if used + dollars > limit.budget.max_cost:
-                    raise limit.exceeded("max_cost", used, dollars)
-
     def _charge(self, tokens: int, cost: float) -> None:
         for account in self._accounts:
             account.tokens += tokens
@@ -380,7 +375,7 @@ class Limits:
         Raises:
             BudgetExceededError: There is not.
         """
-        self._check(count_tokens(list(shown)), None)
+        _check(self._limits, count_tokens(list(shown)), None)
 
     def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
         """Charge an answer by estimate, if it came from a model that stands behind no gate.
@@ -392,17 +387,31 @@ class Limits:
             return
         self._note_asked()
         usage = Usage(input_tokens=count_tokens(list(shown)), output_tokens=count_tokens(said))
-        self._charge(usage.total_tokens, self._price(llm, usage) or 0.0)
+        self._charge(usage.total_tokens, _price(self._limits, llm, usage) or 0.0)
 
-    def _price(self, llm: Any, usage: Usage) -> float | None:
-        if all(limit.budget.max_cost is None for limit in self._limits):
-            return None
-        model = llm.metadata.model_name
-        found = price(usage, model, getattr(llm, "vendor", None)) if prices_available() else None
-        if found is None:
-            remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
-            raise LLMConfigurationError(f"max_cost cannot be kept: nobody knows what {model} costs; {remedy}")
-        return found
+
+def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None:
+    for limit in limits:
+        account = limit.spent()
+        if limit.budget.max_tokens is not None:
+            spent = account.tokens + account.reserved_tokens
+            if spent + tokens > limit.budget.max_tokens:
+                raise limit.exceeded("max_tokens", spent, tokens)
+        if limit.budget.max_cost is not None and dollars is not None:
+            used = account.cost + account.reserved_cost
+            if used + dollars > limit.budget.max_cost:
+                raise limit.exceeded("max_cost", used, dollars)
+
+
+def _price(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
+    if all(limit.budget.max_cost is None for limit in limits):
+        return None
+    model = llm.metadata.model_name
+    found = price(usage, model, getattr(llm, "vendor", None)) if prices_available() else None
+    if found is None:
+        remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
+        raise LLMConfigurationError(f"max_cost cannot be kept: nobody knows what {model} costs; {remedy}")
+    return found
 
 
 def _read(request: ChatRequest) -> int:

@@ -195,7 +195,7 @@ class AgentLoop(Workflow):
             if user_msg is not None:
                 await one.aput(user_msg)
         await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
-        return AgentInput(input=await memory.aget(), current_agent_name=current.name)
+        return AgentInput(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
@@ -267,6 +267,16 @@ class AgentLoop(Workflow):
         kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
         return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
 
+    async def _shown(
+        self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
+    ) -> list[ChatMessage]:
+        """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
+        with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True) as spent:
+            messages = await (memory.aget() if asked is None else memory.aget(input=asked))
+        if spent.requests:
+            await _add_usage(ctx, agent.name, spent)
+        return messages
+
     def _run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
         return None
@@ -312,7 +322,7 @@ class AgentLoop(Workflow):
             if words is None:
                 return await self._answer(ctx, agent, ev, memory)
             await agent.remind(ctx, words, memory)
-            return AgentInput(input=await memory.aget(), current_agent_name=agent.name)
+            return AgentInput(input=await self._shown(ctx, agent, memory), current_agent_name=agent.name)
         if iterations >= limit:
             await self._leave_undone(ctx, agent, ev.tool_calls, memory)
             if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
@@ -320,7 +330,7 @@ class AgentLoop(Workflow):
                 raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
             return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
         if ev.retry_messages:
-            shown = [*await memory.aget(), *ev.retry_messages]
+            shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
             return AgentInput(input=shown, current_agent_name=ev.current_agent_name)
         await store.set("num_tool_calls", len(ev.tool_calls))
         for request in self._requests(agent, ev.tool_calls):
@@ -389,15 +399,10 @@ class AgentLoop(Workflow):
         function: Callable[[list[ChatMessage]], Any] | None,
     ) -> None:
         """Put the answer's structured form into the output, and show it."""
-        limits, data = await self._limits(ctx, agent), None
-        with spending(ctx, agent.name, limits) as spent:
-            try:
-                data = await structured_response(
-                    agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
-                )
-            except BudgetExceededError as err:
-                if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
-                    raise
+        with spending(ctx, agent.name, await self._limits(ctx, agent)) as spent:
+            data = await structured_response(
+                agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
+            )
         if spent.requests:
             await _add_usage(ctx, agent.name, spent)
         if data is not None:
@@ -407,7 +412,7 @@ class AgentLoop(Workflow):
     async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
         await agent.finalize(ctx, _nothing_said(agent), memory)
-        shown = await memory.aget()
+        shown = await self._shown(ctx, agent, memory)
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
@@ -522,7 +527,7 @@ class AgentLoop(Workflow):
             agent = self._member(await self._hand_over(ctx, agent))
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
-        return AgentInput(input=await memory.aget(input=asked), current_agent_name=agent.name)
+        return AgentInput(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
 
 
 def _text(message: ChatMessage) -> str:

@@ -1,0 +1,597 @@
+"""Budgets: what a run may spend, who is charged for it, and what happens when it is used up."""
+
+import asyncio
+import json
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, FunctionAgent
+from batonflow.agents.memory import ChatSummaryMemoryBuffer
+from batonflow.llms import (
+    ChatMessage,
+    MockFunctionCallingLLM,
+    ScriptedLLM,
+    Usage,
+    tool_call,
+    track_usage,
+)
+from batonflow.llms import usage as usage_module
+from batonflow.llms.errors import LLMConfigurationError, RateLimitError
+from batonflow.llms.stream import ChatRequest, Finish
+from batonflow.tools import tool
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.testing import run_virtual
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+def search(topic: str) -> str:
+    """Look something up."""
+    RAN.append(topic)
+    return f"All about {topic}."
+
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    """Publish."""
+    RAN.append(title)
+    return f"published {title}"
+
+
+def agent(*turns: Any, name: str = "writer", **options: Any) -> FunctionAgent:
+    options.setdefault("tools", [search, publish])
+    options.setdefault("llm", ScriptedLLM(turns))
+    return FunctionAgent(name=name, description=f"The {name}.", **options)
+
+
+def find(*topics: str) -> list[Any]:
+    return [tool_call("search", topic=topic) for topic in topics]
+
+
+def llm_of(member: FunctionAgent) -> ScriptedLLM:
+    assert isinstance(member.llm, ScriptedLLM)
+    return member.llm
+
+
+async def settled() -> None:
+    """Let everything go on that can."""
+    for _ in range(300):
+        await asyncio.sleep(0)
+
+
+async def told(handler: Any) -> list[str]:
+    return [call.tool_output.content for call in (await handler).tool_calls if hasattr(call, "tool_output")]
+
+
+class TestCallsOfTools:
+    async def test_as_many_as_allowed_are_made(self) -> None:
+        made = agent(find("a"), find("b"), "Done.", budget=Budget(max_tool_calls=2))
+        assert str(await made.run("Go.")) == "Done."
+        assert RAN == ["a", "b"]
+
+    async def test_one_more_is_an_error_that_says_what_is_used_up(self) -> None:
+        made = agent(find("a"), find("b"), budget=Budget(max_tool_calls=1))
+        with pytest.raises(BudgetExceededError, match="budget of agent writer is used up: max_tool_calls=1") as caught:
+            await made.run("Go.")
+        assert (caught.value.limit, caught.value.agent, caught.value.spent, caught.value.needed) == (
+            "max_tool_calls", "writer", 1, 1,
+        )  # fmt: skip
+        assert RAN == ["a"]
+
+    async def test_of_parallel_calls_at_the_last_allowed_one_the_first_is_made(self) -> None:
+        made = agent(
+            find("a"), find("b", "c", "d"), "As far as I got.", budget=Budget(max_tool_calls=2, on_exceeded="answer")
+        )
+        handler = made.run("Go.")
+        results = await told(handler)
+        assert RAN == ["a", "b"]
+        assert [text.startswith("Tool search was not run: The budget") for text in results] == [
+            False,
+            False,
+            True,
+            True,
+        ]
+        assert str(await handler) == "As far as I got."
+
+    async def test_calls_that_are_not_made_do_not_count(self) -> None:
+        calls = [tool_call("search"), tool_call("nothing"), tool_call("publish", title="x"), *find("a")]
+        made = agent(calls, "Done.", budget=Budget(max_tool_calls=1))
+        handler = made.run("Go.")
+        async for request in handler.approvals():
+            request.deny()
+        await handler
+        assert RAN == ["a"]
+
+    async def test_handoffs_share_the_budget_of_the_run(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="it knows")
+        team = AgentWorkflow(
+            agents=[agent(find("a"), handoff, name="first"), agent(find("b"), "Done.", name="second")],
+            root_agent="first",
+        )
+        with pytest.raises(BudgetExceededError, match="budget of the run is used up: max_tool_calls=2"):
+            await team.run("Go.", budget=Budget(max_tool_calls=2))
+        assert RAN == ["a"]
+
+
+class TestTokens:
+    async def test_are_set_aside_before_a_model_is_asked(self) -> None:
+        made = agent("Never said.", budget=Budget(max_tokens=1000))
+        with pytest.raises(BudgetExceededError, match=r"max_tokens=1000, 0 spent, and about 1.* more would be needed"):
+            await made.run("Go.")
+        assert llm_of(made).requests == []
+
+    async def test_and_charged_as_the_vendor_counts_them(self) -> None:
+        made = agent(find("a"), "Done.", budget=Budget(max_tokens=1_400))
+        output = await made.run("Go.")
+        assert output.usage is not None
+        assert output.usage.total_tokens < 100
+
+    async def test_a_budget_smaller_by_what_is_spent_is_used_up(self) -> None:
+        class Wasteful(ScriptedLLM):
+            def _finish(self, request: ChatRequest, events: Any) -> Finish:
+                return Finish(reason="stop", usage=Usage(input_tokens=900, output_tokens=200), model="x", vendor="x")
+
+        made = agent(llm=Wasteful([find("a"), find("b"), "Done."]), budget=Budget(max_tokens=2_200))
+        with pytest.raises(BudgetExceededError) as caught:
+            await made.run("Go.")
+        assert caught.value.spent == 1_100
+        assert RAN == ["a"]
+
+    async def test_what_a_model_may_write_is_what_it_is_limited_to(self) -> None:
+        class Brief(ScriptedLLM):
+            max_tokens: int | None = 10
+
+        assert str(await agent(llm=Brief(["Done."]), tools=[], budget=Budget(max_tokens=100)).run("Go.")) == "Done."
+
+    async def test_a_request_that_fails_gives_back_what_was_set_aside(self) -> None:
+        made = agent(RateLimitError("slow down", vendor="x", model="x"), budget=Budget(max_tokens=1_500))
+        ctx: Context[Any] = Context(made)
+        with pytest.raises(RateLimitError):
+            await made.run("Go.", ctx=ctx)
+        assert (await ctx.store.get("ledger"))["spent"][""][0] < 300
+
+    async def test_an_answer_from_what_was_gathered_is_asked_for_outside_of_the_budget(self) -> None:
+        class Wasteful(ScriptedLLM):
+            def _finish(self, request: ChatRequest, events: Any) -> Finish:
+                return Finish(reason="stop", usage=Usage(input_tokens=5_000), model="x", vendor="x")
+
+        llm = Wasteful([find("tides"), "All about tides, in short."])
+        output = await agent(llm=llm, budget=Budget(max_tokens=2_000, on_exceeded="answer")).run("Go.")
+        assert str(output) == "All about tides, in short."
+        shown = [message.content or "" for message in llm.requests[-1].messages]
+        assert "All about tides." in shown
+        assert "used up" in shown[-1]
+        assert output.usage is not None
+        assert output.usage.input_tokens == 10_000
+
+    async def test_where_several_hold_the_stricter_wins(self) -> None:
+        generous, strict = Budget(max_tokens=90_000, max_tool_calls=9), Budget(max_tool_calls=1)
+        team = AgentWorkflow(agents=[agent(find("a", "b"), budget=generous)], budget=generous)
+        with pytest.raises(BudgetExceededError, match=r"of the run .*max_tool_calls=1"):
+            await team.run("Go.", budget=strict)
+        assert RAN == ["a"]
+
+    async def test_every_run_begins_anew(self) -> None:
+        made = agent(find("a"), "One.", find("b"), "Two.", budget=Budget(max_tool_calls=1))
+        ctx: Context[Any] = Context(made)
+        for answer in ("One.", "Two."):
+            assert str(await made.run("Go.", ctx=ctx, budget=Budget(max_tool_calls=1))) == answer
+        assert RAN == ["a", "b"]
+
+    async def test_also_one_of_the_same_name_whose_error_somebody_keeps(self) -> None:
+        made = agent(find("a"), find("b"), find("c"), "Done.", budget=Budget(max_tool_calls=1))
+        with pytest.raises(BudgetExceededError) as kept:
+            await made.run("Go.", run_id="one")
+        assert str(await made.run("Go.", run_id="one")) == "Done."
+        assert kept.value.spent == 1
+
+    @pytest.mark.parametrize("field", ["max_tokens", "max_cost", "max_tool_calls", "seconds"])
+    def test_a_limit_is_above_zero(self, field: str) -> None:
+        with pytest.raises(ValueError, match="greater than 0"):
+            Budget(**{field: 0})  # type: ignore[arg-type]
+
+
+class Tide(BaseModel):
+    """A tide."""
+
+    metres: float
+
+
+class TestStructure:
+    async def test_that_the_budget_does_not_allow_is_left_out_with_a_warning(self) -> None:
+        class Wasteful(ScriptedLLM):
+            def _finish(self, request: ChatRequest, events: Any) -> Finish:
+                return Finish(reason="stop", usage=Usage(input_tokens=5_000), model="x", vendor="x")
+
+        made = agent(llm=Wasteful(["4.8 metres."]), output_cls=Tide, budget=Budget(max_tokens=2_000))
+        with pytest.warns(UserWarning, match="budget of agent writer is used up"):
+            output = await made.run("How high?")
+        assert (str(output), output.structured_response) == ("4.8 metres.", None)
+
+
+class TestModelsOfOtherMake:
+    """Models that are not written with ``_stream`` are charged by estimate, afterwards."""
+
+    async def test_are_charged_by_estimate(self) -> None:
+        llm = MockFunctionCallingLLM(response_generator=lambda messages: ChatMessage("word " * 400, role="assistant"))
+        made = agent(llm=llm, tools=[], budget=Budget(max_tokens=300))
+        ctx: Context[Any] = Context(made)
+        await made.run("Go.", ctx=ctx)
+        assert (await ctx.store.get("ledger"))["spent"][""][0] > 300
+
+    async def test_and_not_asked_again_when_it_is_used_up(self) -> None:
+        asked: list[int] = []
+
+        def answer(messages: Any) -> ChatMessage:
+            asked.append(len(messages))
+            calls = [call.model_copy(update={"tool_call_id": "1"}) for call in find("x" * 2_000)]
+            return ChatMessage(blocks=calls, role="assistant")
+
+        made = agent(llm=MockFunctionCallingLLM(response_generator=answer), budget=Budget(max_tokens=500))
+        with pytest.raises(BudgetExceededError, match="max_tokens=500"):
+            await made.run("Go.")
+        assert len(asked) == 1
+
+    async def test_that_report_no_usage_are_charged_by_estimate_too(self) -> None:
+        class Silent(ScriptedLLM):
+            def _finish(self, request: ChatRequest, events: Any) -> Finish:
+                return Finish(reason="stop", usage=None, model="x", vendor="x")
+
+        made = agent(llm=Silent(["word " * 400]), tools=[], budget=Budget(max_tokens=5_000))
+        ctx: Context[Any] = Context(made)
+        output = await made.run("Go.", ctx=ctx)
+        assert output.usage is None
+        assert 400 < (await ctx.store.get("ledger"))["spent"][""][0] < 700
+
+
+class Priced(ScriptedLLM):
+    """Answers of 10,000 tokens in and 1,000 out."""
+
+    vendor: ClassVar[str] = "openai"
+
+    def _finish(self, request: ChatRequest, events: Any) -> Finish:
+        used = Usage(input_tokens=10_000, output_tokens=1_000)
+        dollars = usage_module.price(used, self.model, self.vendor)
+        return Finish(reason="stop", usage=used.model_copy(update={"cost": dollars}), model=self.model, vendor="openai")
+
+
+class TestDollars:
+    async def test_are_counted_by_the_price_list(self) -> None:
+        one = usage_module.price(Usage(input_tokens=10_000, output_tokens=1_000), "gpt-4o", "openai")
+        assert one is not None
+        llm = Priced([find("a"), find("b"), find("c"), "Done."], model="gpt-4o")
+        with pytest.raises(BudgetExceededError) as caught:
+            await agent(llm=llm, budget=Budget(max_cost=2.1 * one)).run("Go.")
+        assert (caught.value.limit, caught.value.spent) == ("max_cost", pytest.approx(2 * one))
+        assert RAN == ["a", "b"]
+
+    async def test_a_model_whose_price_nobody_knows_is_not_asked(self) -> None:
+        made = agent("Never said.", budget=Budget(max_cost=1))
+        with pytest.raises(LLMConfigurationError, match="nobody knows what scripted costs; use max_tokens"):
+            await made.run("Go.")
+        assert llm_of(made).requests == []
+
+    async def test_nor_any_without_the_price_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("batonflow.agents.budget.prices_available", lambda: False)
+        with pytest.raises(LLMConfigurationError, match=r"install batonflow\[prices\]"):
+            await agent(llm=ScriptedLLM(["No."], model="gpt-4o"), budget=Budget(max_cost=1)).run("Go.")
+
+    async def test_models_of_other_make_have_no_price_either(self) -> None:
+        llm = MockFunctionCallingLLM(response_generator=lambda messages: ChatMessage("Hello.", role="assistant"))
+        with pytest.raises(LLMConfigurationError, match="nobody knows"):
+            await agent(llm=llm, tools=[], budget=Budget(max_cost=1)).run("Go.")
+
+
+async def pause(seconds: float) -> str:
+    """Take a while."""
+    await asyncio.sleep(seconds)
+    return f"{seconds:g} seconds later"
+
+
+class TestSeconds:
+    def test_a_tool_that_takes_longer_is_stopped(self) -> None:
+        async def main() -> None:
+            made = agent(tool_call("pause", seconds=100), tools=[pause], budget=Budget(seconds=60))
+            with pytest.raises(BudgetExceededError, match="seconds=60, 60 spent"):
+                await made.run("Wait.")
+
+        run_virtual(main())
+
+    def test_or_told_to_have_been_where_an_answer_is_due(self) -> None:
+        async def main() -> None:
+            calls = [tool_call("pause", seconds=100), tool_call("pause", seconds=20)]
+            made = agent(calls, "Not yet.", tools=[pause], budget=Budget(seconds=60, on_exceeded="answer"))
+            handler = made.run("Wait.")
+            results = await told(handler)
+            assert "used up: seconds=60" in results[0]
+            assert results[1] == "20 seconds later"
+            assert str(await handler) == "Not yet."
+
+        run_virtual(main())
+
+    def test_a_model_that_takes_longer_is_stopped_too(self) -> None:
+        async def slow(_: Any) -> str:
+            await asyncio.sleep(100)
+            return "Too late."
+
+        async def main() -> None:
+            with pytest.raises(BudgetExceededError, match="of the run is used up: seconds=60"):
+                await agent(slow).run("Wait.", budget=Budget(seconds=60))
+
+        run_virtual(main())
+
+    def test_a_person_may_take_an_hour(self) -> None:
+        async def main() -> None:
+            calls = [tool_call("publish", title="a"), tool_call("pause", seconds=40)]
+            made = agent(calls, tool_call("pause", seconds=40), "Done.", tools=[publish, pause])
+            handler = made.run("Go.", budget=Budget(seconds=60))
+            async for request in handler.approvals():
+                await asyncio.sleep(3600)
+                request.approve()
+            assert str(await handler) == "Done."
+            assert RAN == ["a"]
+
+        run_virtual(main())
+
+    def test_after_that_the_time_goes_on(self) -> None:
+        async def main() -> None:
+            made = agent(tool_call("publish", title="a"), tool_call("pause", seconds=100), tools=[publish, pause])
+            handler = made.run("Go.", budget=Budget(seconds=60))
+            async for request in handler.approvals():
+                await asyncio.sleep(3600)
+                request.approve()
+            with pytest.raises(BudgetExceededError, match="seconds=60, 60 spent"):
+                await handler
+
+        run_virtual(main())
+
+    def test_a_person_asked_by_an_agent_behind_a_tool_may_take_an_hour_too(self) -> None:
+        async def main() -> None:
+            press = agent(tool_call("publish", title="a"), "Out.", name="press")
+            made = agent(
+                tool_call("press", input="Publish."), "Done.", tools=[press.as_tool()], budget=Budget(seconds=60)
+            )
+            handler = made.run("Go.", budget=Budget(seconds=90))
+            async for request in handler.approvals():
+                await asyncio.sleep(3600)
+                request.approve()
+            assert str(await handler) == "Done."
+            assert RAN == ["a"]
+
+        run_virtual(main())
+
+    def test_time_between_two_processes_does_not_count(self) -> None:
+        async def main() -> None:
+            llm = ScriptedLLM([tool_call("pause", seconds=40), tool_call("publish", title="a"), "Done."])
+            made = agent(llm=llm, tools=[publish, pause], budget=Budget(seconds=60))
+            handler = made.run("Go.")
+            await anext(handler.approvals())
+            saved = json.loads(json.dumps(handler.ctx.to_dict()))
+            await handler.cancel_run()
+            await asyncio.sleep(86_400)
+            handler = made.run(ctx=Context.from_dict(made, saved))
+            async for request in handler.approvals():
+                await asyncio.sleep(3600)
+                request.approve()
+            assert str(await handler) == "Done."
+            ledger = await handler.ctx.store.get("ledger")
+            assert 40 <= ledger["seconds"] < 60
+
+        run_virtual(main())
+
+
+async def waiting_at(made: Any, **options: Any) -> dict[str, Any]:
+    """What is left of a run that is interrupted where a person is asked first."""
+    handler = made.run("Go.", **options)
+    requests = handler.approvals()
+    await anext(requests)
+    saved = json.loads(json.dumps(handler.ctx.to_dict()))
+    await requests.aclose()
+    await handler.cancel_run()
+    return saved
+
+
+async def resumed(made: Any, saved: dict[str, Any]) -> Any:
+    handler = made.run(ctx=Context.from_dict(made, saved))
+    async for request in handler.approvals():
+        request.approve()
+    return handler
+
+
+class TestOverAnInterruption:
+    async def test_what_was_spent_stays_spent(self) -> None:
+        made = agent(find("a"), tool_call("publish", title="x"), find("b"), "Done.")
+        saved = await waiting_at(made, budget=Budget(max_tool_calls=2))
+        handler = await resumed(made, saved)
+        with pytest.raises(BudgetExceededError, match="of the run is used up: max_tool_calls=2, 2 spent"):
+            await handler
+        assert RAN == ["a", "x"]
+
+    async def test_a_call_that_was_cut_off_is_charged_once(self) -> None:
+        started, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> str:
+            """Take long."""
+            started.set()
+            await go_on.wait()
+            RAN.append("slow")
+            return "slow"
+
+        made = agent([tool_call("slow"), *find("a")], "Done.", tools=[slow, search], budget=Budget(max_tool_calls=2))
+        handler = made.run("Go.")
+        await started.wait()
+        await settled()
+        assert RAN == ["a"]
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await handler.cancel_run()
+        go_on.set()
+        assert str(await made.run(ctx=Context.from_dict(made, saved))) == "Done."
+        assert RAN == ["a", "slow"]
+
+    async def test_so_does_what_an_agent_behind_a_tool_had_spent(self) -> None:
+        press = agent(find("a"), tool_call("publish", title="x"), "Out.", name="press")
+        made = agent(tool_call("press", input="Publish."), "Done.", tools=[press.as_tool()])
+        saved = await waiting_at(made, budget=Budget(max_tool_calls=9))
+        handler = await resumed(made, saved)
+        output = await handler
+        ledger = await handler.ctx.store.get("ledger")
+        assert ledger["spent"][""][2] == 3  # the agent, and its two tools
+        assert set(output.usage_by_agent) == {"writer", "press"}
+        assert ledger["spent"][""][0] == output.usage.total_tokens == reported(made, press).total_tokens
+
+
+def reported(*agents: FunctionAgent) -> Usage:
+    """What the models of agents took in all, as their reports go."""
+    return sum((taken(llm_of(one)) for one in agents), Usage())
+
+
+def taken(llm: ScriptedLLM) -> Usage:
+    """The same of one model, from its requests: ScriptedLLM counts words in, and pieces out."""
+    read = sum(len((message.content or "").split()) for request in llm.requests for message in request.messages)
+    return Usage(input_tokens=read, output_tokens=WRITTEN.get(id(llm), 0))
+
+
+WRITTEN: dict[int, int] = {}
+
+
+@pytest.fixture(autouse=True)
+def _count_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    WRITTEN.clear()
+    finish = ScriptedLLM._finish  # pyright: ignore[reportPrivateUsage]
+
+    def counting(self: ScriptedLLM, request: ChatRequest, events: Any) -> Finish:
+        WRITTEN[id(self)] = WRITTEN.get(id(self), 0) + len(events)
+        return finish(self, request, events)
+
+    monkeypatch.setattr(ScriptedLLM, "_finish", counting)
+
+
+class TestAgentsBehindTools:
+    async def test_spend_from_the_callers_budget(self) -> None:
+        helper = agent(find("a"), find("b"), name="helper")
+        made = agent(tool_call("helper", input="Help."), tools=[helper.as_tool()], budget=Budget(max_tool_calls=2))
+        with pytest.raises(BudgetExceededError, match="budget of agent writer is used up: max_tool_calls=2"):
+            await made.run("Go.")
+        assert RAN == ["a"]
+
+    async def test_and_where_an_answer_is_due_it_is_the_caller_who_answers(self) -> None:
+        helper = agent(find("a"), find("b"), name="helper")
+        budget = Budget(max_tool_calls=2, on_exceeded="answer")
+        made = agent(tool_call("helper", input="Help."), "Only so far.", tools=[helper.as_tool()], budget=budget)
+        handler = made.run("Go.")
+        assert "used up" in (await told(handler))[0]
+        assert str(await handler) == "Only so far."
+
+    async def test_a_budget_of_their_own_is_their_own_affair(self) -> None:
+        helper = agent(find("a"), find("b"), name="helper", budget=Budget(max_tool_calls=1))
+        made = agent(
+            tool_call("helper", input="Help."),
+            "Then without.",
+            tools=[helper.as_tool()],
+            budget=Budget(max_tool_calls=9),
+        )
+        handler = made.run("Go.")
+        assert "budget of agent helper is used up" in (await told(handler))[0]
+        assert str(await handler) == "Then without."
+
+    async def test_their_closing_answer_is_outside_of_their_budget_only(self) -> None:
+        class Wasteful(ScriptedLLM):
+            def _finish(self, request: ChatRequest, events: Any) -> Finish:
+                return Finish(reason="stop", usage=Usage(input_tokens=3_000), model="x", vendor="x")
+
+        own = Budget(max_tokens=2_000, on_exceeded="answer")
+        helper = agent(llm=Wasteful([find("a"), "Never said."]), name="helper", budget=own)
+        made = agent(tool_call("helper", input="Help."), tools=[helper.as_tool()], budget=Budget(max_tokens=4_000))
+        with pytest.raises(BudgetExceededError, match="of agent writer"):
+            await made.run("Go.")
+
+    async def test_two_at_once_set_aside_from_one_budget(self) -> None:
+        free = asyncio.Event()
+
+        async def slow(_: Any) -> str:
+            await free.wait()
+            return "I helped."
+
+        def refuse(_: Any) -> str:
+            free.set()
+            return "Only one of us could be asked."
+
+        helpers = [agent(slow, name=name, tools=[]) for name in ("left", "right")]
+        calls = [tool_call(one.name, input="Help.") for one in helpers]
+        made = agent(calls, refuse, tools=[one.as_tool() for one in helpers])
+        handler = made.run("Go.", budget=Budget(max_tokens=2_000))
+
+        async def watch() -> None:
+            await settled()  # the request of the second would have begun
+            free.set()
+
+        watching = asyncio.create_task(watch())
+        with pytest.raises(BudgetExceededError, match="max_tokens=2000"):
+            await handler
+        await watching
+        assert sum(len(llm_of(one).requests) for one in helpers) == 1
+
+    async def test_one_after_the_other_there_is_enough_for_both(self) -> None:
+        helpers = [agent("I helped.", name=name, tools=[]) for name in ("left", "right")]
+        turns = [tool_call(one.name, input="Help.") for one in helpers]
+        made = agent(*turns, "Done.", tools=[one.as_tool() for one in helpers])
+        assert str(await made.run("Go.", budget=Budget(max_tokens=2_000))) == "Done."
+
+    async def test_a_team_inside_a_team_spends_from_the_outer_one(self) -> None:
+        inner = AgentWorkflow(agents=[agent(find("a"), find("b"), name="in")], name="inner", description="Helps.")
+        outer = AgentWorkflow(agents=[inner], budget=Budget(max_tool_calls=1))
+        with pytest.raises(BudgetExceededError, match="max_tool_calls=1"):
+            await outer.run("Go.")
+        assert RAN == ["a"]
+
+
+class TestWhoIsCharged:
+    async def test_the_sum_is_what_the_models_reported(self) -> None:
+        fact = agent(find("a"), "A fact.", name="fact")
+        editor = agent(tool_call("fact", input="?"), tool_call("fact", input="?"), "Edited.", name="editor")
+        editor.tools.append(fact.as_tool())
+        llm_of(fact)._turns.extend([find("b"), "Another."])  # pyright: ignore[reportPrivateUsage]
+        editor = agent(llm=editor.llm, name="editor", tools=[fact.as_tool()])
+        writer = agent(tool_call("handoff", to_agent="editor", reason="r"), name="writer")
+        team = AgentWorkflow(agents=[writer, editor], root_agent="writer", handoff_carries="summary")
+        llm_of(writer)._turns.append("The summary.")  # pyright: ignore[reportPrivateUsage]
+        with track_usage() as totals:
+            output = await team.run("Go.")
+        assert set(output.usage_by_agent) == {"writer", "editor", "fact"}
+        for one in (writer, editor, fact):
+            assert output.usage_by_agent[one.name] == reported(one)
+        assert output.usage == reported(writer, editor, fact) == totals.usage
+
+    async def test_a_model_that_a_tool_asks_is_charged_to_the_agent_that_called(self) -> None:
+        other = ScriptedLLM(["Said the other."])
+
+        async def ask() -> str:
+            """Ask."""
+            return str(await other.achat([ChatMessage("What?")]))
+
+        made = agent(tool_call("ask"), "Done.", tools=[ask])
+        output = await made.run("Go.")
+        assert output.usage_by_agent["writer"] == reported(made) + taken(other)
+
+    async def test_summaries_that_a_memory_makes_are_charged_to_the_agent_that_is_shown_them(self) -> None:
+        notes = ScriptedLLM(["In short: tides."] * 5)
+        memory = ChatSummaryMemoryBuffer.from_defaults(llm=notes, token_limit=20)
+        made = agent("word " * 30, "Done.", tools=[])
+        ctx: Context[Any] = Context(made)
+        first = await made.run("Tell me all about the tides of the sea, please.", memory=memory, ctx=ctx)
+        second = await made.run("And now?", ctx=ctx)
+        assert notes.requests
+        assert first.usage + second.usage == reported(made) + taken(notes)
+
+    async def test_agents_of_one_name_are_charged_together(self) -> None:
+        twin = agent("Yes.", name="writer")
+        made = agent(tool_call("twin", input="?"), "Done.", tools=[twin.as_tool(name="twin")])
+        output = await made.run("Go.")
+        assert output.usage_by_agent == {"writer": reported(made, twin)}
