@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel
 from typing_extensions import override
@@ -23,6 +23,9 @@ class BaseMemory(BaseModel, ABC):
         >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
         >>> answer = await agent.run("Hello", memory=memory)
     """
+
+    # Whoever edits the state of a run must not give it another memory than the one that the program holds.
+    shared_in_drafts: ClassVar[bool] = True
 
     @classmethod
     def class_name(cls) -> str:

@@ -221,7 +221,8 @@ class InMemoryStateStore(Generic[StateT]):
     async def edit_state(self) -> AsyncGenerator[StateT]:
         """Edit a copy of the state alone; it is committed when the block ends without an exception.
 
-        Reads never wait and see the committed state, also inside the block.
+        Reads never wait and see the committed state, also inside the block. Objects with ``shared_in_drafts = True``,
+        which change in place through methods of their own as memories do, are not copied.
 
         Raises:
             RuntimeError: Called inside another ``edit_state`` block of the same task.
@@ -369,9 +370,13 @@ def _names(state: BaseModel) -> Iterator[str]:
 
 
 def _draft(state: BaseModel) -> BaseModel:
-    """A deep copy; what is excluded from dumps or cannot be copied is shared."""
+    """A deep copy; what is excluded from dumps, cannot be copied or says that it is shared stays the same object."""
     draft = state.model_copy()
     memo: dict[int, Any] = {}
+    for value in (_read(state, name) for name in _names(state)):
+        for one in (value, *cast("dict[Any, Any]", value).values()) if isinstance(value, dict) else (value,):
+            if getattr(one, "shared_in_drafts", False) is True:
+                memo[id(one)] = one
     fields = type(state).model_fields
     for name in _names(state):
         if name in fields and fields[name].exclude:

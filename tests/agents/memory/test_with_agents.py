@@ -233,3 +233,20 @@ async def test_the_methods_of_an_agent_take_a_mock_for_the_memory() -> None:
     for memory in (MagicMock(spec=BaseMemory), AsyncMock(spec=BaseMemory)):
         assert await agent.finalize(ctx, output, memory) is output
         memory.aput_messages.assert_awaited_once_with([ChatMessage("scratch")])
+
+
+async def test_a_tool_that_edits_the_state_leaves_the_memory_what_the_program_holds() -> None:
+    async def note(ctx: Context[Any], text: str) -> str:
+        """Write a note."""
+        async with ctx.store.edit_state() as run:
+            run["state"]["notes"] = [text]
+        return "Noted."
+
+    memory = ChatMemoryBuffer.from_defaults()
+    llm = ScriptedLLM([tool_call("note", text="high"), "Done.", "Again."])
+    agent = FunctionAgent(llm=llm, tools=[note], initial_state={"notes": []})
+    ctx = Context[Any](agent)
+    await agent.run("Take a note.", ctx=ctx, memory=memory)
+    await agent.run("And?", ctx=ctx)
+    assert [message.content for message in memory.get_all()][-2:] == ["And?", "Again."]
+    assert await ctx.store.get("state") == {"notes": ["high"]}
