@@ -374,9 +374,8 @@ def _draft(state: BaseModel) -> BaseModel:
     draft = state.model_copy()
     memo: dict[int, Any] = {}
     for value in (_read(state, name) for name in _names(state)):
-        for one in (value, *cast("dict[Any, Any]", value).values()) if isinstance(value, dict) else (value,):
-            if getattr(one, "shared_in_drafts", False) is True:
-                memo[id(one)] = one
+        inner = cast("dict[Any, Any]", value) if isinstance(value, dict) else {}
+        memo |= {id(one): one for one in (value, *inner.values()) if getattr(one, "shared_in_drafts", False) is True}
     fields = type(state).model_fields
     for name in _names(state):
         if name in fields and fields[name].exclude:
