@@ -374,8 +374,8 @@ def _draft(state: BaseModel) -> BaseModel:
     draft = state.model_copy()
     memo: dict[int, Any] = {}
     for value in (_read(state, name) for name in _names(state)):
-        inner = cast("dict[Any, Any]", value) if isinstance(value, dict) else {}
-        memo |= {id(one): one for one in (value, *inner.values()) if getattr(one, "shared_in_drafts", False) is True}
+        found: list[Any] = [value, *cast("dict[Any, Any]", value).values()] if isinstance(value, dict) else [value]
+        memo |= {id(one): one for one in found if getattr(one, "shared_in_drafts", False) is True}
     fields = type(state).model_fields
     for name in _names(state):
         if name in fields and fields[name].exclude:
