@@ -151,6 +151,8 @@ async def perform(
     most: int | None = getattr(policy, "max_calls", None)
     approved = False
     if most is not None or may_need_approval(tool):
+        if most is not None and not await _may_run(ctx, call.tool_name, place, most):
+            return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
             arguments, approved = await _agreed(ctx, agent, tool, arguments, place, limits)
         except _Refused as refused:
@@ -232,15 +234,21 @@ async def _agreed(
     return said, True
 
 
+async def _may_run(ctx: Context[Any], tool_name: str, place: str, most: int) -> bool:
+    """Whether a tool may run once more; nobody is asked in vain when it may not."""
+    places: list[str] = (await ctx.store.get(TOOLS_RUN, default=None) or {}).get(tool_name, [])
+    # After a restore the same call comes again.
+    return place in places or len(places) < most
+
+
 async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> bool:
     """Whether a tool may run once more; then that it does is written down."""
     async with alone(ctx):
-        run: dict[str, list[str]] = dict(await ctx.store.get(TOOLS_RUN, default={}))
+        if not await _may_run(ctx, tool_name, place, most):
+            return False
+        run: dict[str, list[str]] = await ctx.store.get(TOOLS_RUN, default=None) or {}
         places = run.get(tool_name, [])
-        # After a restore the same call comes again.
         if place not in places:
-            if len(places) >= most:
-                return False
             await ctx.store.set(TOOLS_RUN, {**run, tool_name: [*places, place]})
         return True
 

@@ -1,0 +1,248 @@
+"""Tool calls of agents: limits on how often a tool runs, keys that name a call, and what a call reports."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import pytest
+
+from batonflow import retry_policy
+from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, ToolCallResult, ToolProgress
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.tools import tool
+from batonflow.workflow_core import Context, Event
+from batonflow.workflow_core.retry_policy import stop_after_attempt, wait_none
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(max_calls=2)
+def look_up(topic: str) -> str:
+    """Look something up."""
+    RAN.append(topic)
+    return f"all about {topic}"
+
+
+@tool(max_calls=1, requires_approval=True)
+def publish(title: str) -> str:
+    """Publish."""
+    RAN.append(title)
+    return f"published {title}"
+
+
+def agent(*turns: Any, **options: Any) -> FunctionAgent:
+    options.setdefault("tools", [look_up, publish])
+    options.setdefault("name", "writer")
+    return FunctionAgent(description="Writes.", llm=ScriptedLLM(turns), **options)
+
+
+def find(*topics: str) -> list[Any]:
+    return [tool_call("look_up", topic=topic) for topic in topics]
+
+
+def contents(output: Any) -> list[str]:
+    return [call.tool_output.content for call in output.tool_calls if isinstance(call, ToolCallResult)]
+
+
+USED_UP = "Tool look_up was not run: it may run 2 times for this task, and did."
+
+
+class TestLimitedTools:
+    async def test_run_so_often_and_then_the_model_is_told(self) -> None:
+        output = await agent(find("a"), find("b"), find("c"), "Done.").run("Go.")
+        assert RAN == ["a", "b"]
+        assert contents(output)[2].startswith(USED_UP)
+
+    async def test_also_when_called_at_the_same_time(self) -> None:
+        output = await agent(find("a", "b", "c", "d"), "Done.").run("Go.")
+        assert RAN == ["a", "b"]
+        assert [text.startswith(USED_UP) for text in contents(output)] == [False, False, True, True]
+
+    async def test_while_another_tool_edits_the_state(self) -> None:
+        editing = asyncio.Event()
+
+        async def edit(ctx: Context) -> str:
+            """Edit."""
+            async with ctx.store.edit_state():
+                editing.set()
+                await asyncio.sleep(0.01)
+            return "edited"
+
+        calls = [tool_call("edit"), *find("a", "b", "c", "d")]
+        output = await agent(calls, "Done.", tools=[edit, look_up]).run("Go.")
+        assert editing.is_set()
+        assert len(RAN) == 2
+        assert sum(text.startswith(USED_UP) for text in contents(output)) == 2
+
+    async def test_calls_whose_arguments_do_not_fit_do_not_count(self) -> None:
+        wrong = [tool_call("look_up"), tool_call("look_up", topic=["a"])]
+        await agent([*wrong, *find("a")], find("b"), "Done.").run("Go.")
+        assert RAN == ["a", "b"]
+
+    async def test_nor_those_that_a_person_denies(self) -> None:
+        handler = agent(tool_call("publish", title="a"), tool_call("publish", title="b"), "Done.").run("Go.")
+        async for request in handler.approvals():
+            request.approve() if request.arguments["title"] == "b" else request.deny()
+        await handler
+        assert RAN == ["b"]
+
+    async def test_a_person_is_not_asked_in_vain(self) -> None:
+        handler = agent(tool_call("publish", title="a"), tool_call("publish", title="b"), "Done.").run("Go.")
+        asked: list[str] = []
+        async for request in handler.approvals():
+            asked.append(request.arguments["title"])
+            request.approve()
+        output = await handler
+        assert (asked, RAN) == (["a"], ["a"])
+        assert contents(output)[1].startswith("Tool publish was not run: it may run 1 times")
+
+    async def test_retries_of_one_call_count_once(self) -> None:
+        @tool(max_calls=1, retry=retry_policy(wait=wait_none(), stop=stop_after_attempt(3)))
+        def flaky() -> str:
+            """Fail at first."""
+            RAN.append("try")
+            if len(RAN) < 3:
+                raise OSError("not yet")
+            return "there"
+
+        output = await agent(tool_call("flaky"), "Done.", tools=[flaky]).run("Go.")
+        assert contents(output) == ["there"]
+
+    async def test_one_that_fails_has_run(self) -> None:
+        @tool(max_calls=1)
+        def broken() -> str:
+            """Fail."""
+            RAN.append("try")
+            raise OSError("no")
+
+        await agent(tool_call("broken"), tool_call("broken"), "Done.", tools=[broken]).run("Go.")
+        assert RAN == ["try"]
+
+    async def test_the_agents_of_a_team_share_the_limit(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="it knows")
+        first, second = agent(find("a", "b"), handoff, name="first"), agent(find("c"), "Done.", name="second")
+        await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.")
+        assert RAN == ["a", "b"]
+
+    async def test_every_run_begins_anew(self) -> None:
+        made = agent(find("a", "b"), "One.", find("c", "d"), "Two.")
+        ctx: Context[Any] = Context(made)
+        for _ in range(2):
+            await made.run("Go.", ctx=ctx)
+        assert RAN == ["a", "b", "c", "d"]
+
+    async def test_what_has_run_before_an_interruption_has_run(self) -> None:
+        made = agent(find("a", "b"), tool_call("publish", title="x"), find("c"), "Done.")
+        handler = made.run("Go.")
+        requests = handler.approvals()
+        await anext(requests)
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await requests.aclose()
+        await handler.cancel_run()
+        handler = made.run(ctx=Context.from_dict(made, saved))
+        async for request in handler.approvals():
+            request.approve()
+        await handler
+        assert RAN == ["a", "b", "x"]
+
+    async def test_calls_in_code_count(self) -> None:
+        code = "<execute>\nfor topic in ['a', 'b', 'c']:\n    print(await look_up(topic=topic))\n</execute>"
+        output = await CodeActAgent(llm=ScriptedLLM([code, "Done."]), tools=[look_up]).run("Go.")
+        assert RAN == ["a", "b"]
+        assert USED_UP in contents(output)[0]
+
+
+class TestKeys:
+    async def test_a_call_is_named_by_run_turn_and_place(self) -> None:
+        keys: list[str] = []
+
+        def order(item: str, idempotency_key: str) -> str:
+            """Order."""
+            keys.append(idempotency_key)
+            return item
+
+        two = [tool_call("order", item="rope"), tool_call("order", item="rope")]
+        made = agent(two, tool_call("order", item="rope"), "Done.", tools=[order])
+        await made.run("Go.", run_id="voyage")
+        assert sorted(keys) == ["voyage/1/0", "voyage/1/1", "voyage/2/0"]
+
+    async def test_it_is_no_argument_for_models(self) -> None:
+        def order(item: str, idempotency_key: str) -> str:
+            """Order."""
+            RAN.append(idempotency_key)
+            return item
+
+        made = agent(tool_call("order", item="rope", idempotency_key="mine"), "Done.", tools=[order])
+        await made.run("Go.", run_id="voyage")
+        assert "idempotency_key" not in made.the_llm().requests[0].tools[0].parameters["properties"]  # type: ignore[attr-defined]
+        assert "mine" not in RAN
+
+    async def test_two_agents_behind_one_tool_have_different_ones(self) -> None:
+        def order(item: str, idempotency_key: str) -> str:
+            """Order."""
+            RAN.append(idempotency_key)
+            return item
+
+        helper = agent(*[tool_call("order", item="rope")] * 2, "One.", "Two.", tools=[order], name="helper")
+        calls = [tool_call("helper", input="a"), tool_call("helper", input="b")]
+        await agent(calls, "Done.", tools=[helper.as_tool()]).run("Go.", run_id="voyage")
+        assert sorted(RAN) == ["voyage/helper#2/1/0", "voyage/helper/1/0"]
+
+    async def test_the_key_of_a_call_that_waits_for_a_person_survives_an_interruption(self) -> None:
+        @tool(requires_approval=True)
+        def order(item: str, idempotency_key: str) -> str:
+            """Order."""
+            RAN.append(idempotency_key)
+            return item
+
+        made = agent(tool_call("order", item="rope"), "Done.", tools=[order])
+        handler = made.run("Go.", run_id="voyage")
+        requests = handler.approvals()
+        await anext(requests)
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await requests.aclose()
+        await handler.cancel_run()
+        handler = made.run(ctx=Context.from_dict(made, saved))
+        async for request in handler.approvals():
+            request.approve()
+        await handler
+        assert RAN == ["voyage/1/0"]
+
+
+class Page(Event):
+    """A page was read."""
+
+    number: int
+
+
+class TestProgress:
+    async def test_what_a_generator_yields_is_shown_at_once(self) -> None:
+        seen: list[Any] = []
+
+        async def read() -> AsyncGenerator[Any, None]:
+            """Read."""
+            yield "opened"
+            yield Page(number=1)
+            seen.append("end")
+            yield 0.5
+
+        def count() -> Generator[int, None, str]:
+            """Count."""
+            yield from range(2)
+            return "two"
+
+        handler = agent([tool_call("read"), tool_call("count")], "Done.", tools=[read, count]).run("Go.")
+        shown = [event async for event in handler.stream_events() if isinstance(event, ToolProgress | Page)]
+        reports = [(one.tool_name, one.value) for one in shown if isinstance(one, ToolProgress)]
+        assert [one for one in reports if one[0] == "read"] == [("read", "opened"), ("read", 0.5)]
+        assert [one for one in reports if one[0] == "count"] == [("count", 0), ("count", 1)]
+        assert [one.number for one in shown if isinstance(one, Page)] == [1]
+        ids = {one.tool_name: one.tool_id for one in shown if isinstance(one, ToolProgress)}
+        calls = {call.tool_name: call.tool_id for call in (await handler).tool_calls}
+        assert ids == calls

@@ -1,0 +1,284 @@
+"""Hooks and guards: what users hang into a run to look at calls, results, questions and answers."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from batonflow.agents import (
+    AgentOutput,
+    AgentStream,
+    AgentWorkflow,
+    CodeActAgent,
+    FunctionAgent,
+    ReActAgent,
+    ToolCallResult,
+)
+from batonflow.agents.hooks import Block, Deny, Replace
+from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.tools import ToolOutput, tool
+from batonflow.workflow_core import Context
+
+SENT: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_sent() -> None:
+    SENT.clear()
+
+
+def send(to: str, times: int = 1) -> str:
+    """Send a letter."""
+    SENT.extend([to] * times)
+    return f"sent to {to}"
+
+
+def agent(*turns: Any, **options: Any) -> FunctionAgent:
+    options.setdefault("tools", [send])
+    options.setdefault("name", "writer")
+    return FunctionAgent(description="Writes.", llm=ScriptedLLM(turns), **options)
+
+
+async def results(handler: Any) -> list[str]:
+    await handler
+    return [event.tool_output.content async for event in handler.stream_events() if isinstance(event, ToolCallResult)]
+
+
+def no_ann(ctx: Context, call: Any) -> Deny | None:
+    return Deny("Ann wants no letters") if call.tool_kwargs.get("to") == "Ann" else None
+
+
+async def no_ann_asked(ctx: Context, call: Any) -> Deny | None:
+    await asyncio.sleep(0)
+    return no_ann(ctx, call)
+
+
+class TestBeforeATool:
+    @pytest.mark.parametrize("hook", [no_ann, no_ann_asked], ids=["sync", "async"])
+    async def test_a_hook_denies_a_call_and_the_model_reads_why(self, hook: Any) -> None:
+        calls = [tool_call("send", to="Ann"), tool_call("send", to="Bob")]
+        handler = agent(calls, "Done.", before_tool=[hook]).run("Send both.")
+        assert sorted(await results(handler)) == ["Tool send was not run: Ann wants no letters", "sent to Bob"]
+        assert SENT == ["Bob"]
+
+    async def test_or_has_it_made_with_other_arguments_that_the_next_one_sees(self) -> None:
+        seen: list[Any] = []
+
+        def twice(ctx: Context, call: Any) -> Replace:
+            return Replace({**call.tool_kwargs, "times": "2"})
+
+        def watch(ctx: Context, call: Any) -> None:
+            seen.append((call.tool_name, call.tool_kwargs))
+
+        handler = agent(tool_call("send", to="Bob"), "Done.", before_tool=[twice, watch]).run("Send it.")
+        await handler
+        assert seen == [("send", {"to": "Bob", "times": "2"})]
+        assert SENT == ["Bob", "Bob"]
+
+    async def test_other_arguments_are_checked_like_the_models(self) -> None:
+        handler = agent(
+            tool_call("send", to="Bob"), "Done.", before_tool=[lambda ctx, call: Replace({"who": "Bob"})]
+        ).run("Send it.")
+        assert "to: missing" in (await results(handler))[0]
+        assert SENT == []
+
+    async def test_after_a_denial_nobody_else_is_asked(self) -> None:
+        def never(ctx: Context, call: Any) -> None:
+            raise AssertionError("asked")
+
+        handler = agent(tool_call("send", to="Ann"), "Done.", before_tool=[no_ann, never]).run("Send it.")
+        assert await results(handler) == ["Tool send was not run: Ann wants no letters"]
+
+    @pytest.mark.parametrize(
+        ("hook", "words"),
+        [
+            (lambda ctx, call: 1 / 0, "failed: ZeroDivisionError: division by zero"),
+            (lambda ctx, call: True, "failed: TypeError: .* returned bool: a hook here returns None, Deny, Replace"),
+        ],
+        ids=["raises", "returns nonsense"],
+    )
+    async def test_a_hook_that_fails_has_not_agreed(self, hook: Any, words: str) -> None:
+        handler = agent(tool_call("send", to="Bob"), "Done.", before_tool=[hook]).run("Send it.")
+        (told,) = await results(handler)
+        assert re.search(words, told)
+        assert SENT == []
+
+    async def test_people_are_asked_about_the_arguments_as_the_hooks_leave_them(self) -> None:
+        ask = tool(requires_approval=True)(send)
+        made = agent(
+            tool_call("send", to="Bob"), "Done.", tools=[ask], before_tool=[lambda ctx, call: Replace({"to": "Cleo"})]
+        )
+        handler = made.run("Send it.")
+        async for request in handler.approvals():
+            assert request.arguments == {"to": "Cleo"}
+            request.approve()
+        await handler
+        assert SENT == ["Cleo"]
+
+    async def test_hooks_read_and_write_the_state_of_the_run(self) -> None:
+        async def count(ctx: Context, call: Any) -> None:
+            await ctx.store.set("calls", 1 + await ctx.store.get("calls", default=0))
+
+        handler = agent(tool_call("send", to="Bob"), tool_call("send", to="Cleo"), "Done.", before_tool=[count]).run(
+            "Go."
+        )
+        await handler
+        assert await handler.ctx.store.get("calls") == 2
+
+    async def test_a_handoff_is_a_call_too(self) -> None:
+        handoff = tool_call("handoff", to_agent="other", reason="it knows")
+        first = agent(
+            handoff,
+            "Then I do it.",
+            before_tool=[lambda ctx, call: Deny("stay") if call.tool_name == "handoff" else None],
+        )
+        other = FunctionAgent(name="other", description="Another.", llm=ScriptedLLM([]))
+        output = await AgentWorkflow(agents=[first, other], root_agent="writer").run("Go.")
+        assert (str(output), output.current_agent_name) == ("Then I do it.", "writer")
+
+
+class TestAfterATool:
+    async def test_a_hook_says_what_the_model_is_told(self) -> None:
+        def redact(ctx: Context, result: ToolCallResult) -> ToolOutput:
+            text = result.tool_output.content.replace("Bob", "B.")
+            return ToolOutput(tool_name=result.tool_name, content=text, raw_input=result.tool_kwargs)
+
+        def shout(ctx: Context, result: ToolCallResult) -> ToolOutput:
+            return ToolOutput(tool_name="send", content=result.tool_output.content.upper())
+
+        made = agent(tool_call("send", to="Bob"), "Done.", after_tool=[redact, shout])
+        assert await results(made.run("Send it.")) == ["SENT TO B."]
+
+    async def test_a_hook_that_raises_withholds_the_result(self) -> None:
+        def fails(ctx: Context, result: ToolCallResult) -> None:
+            raise LookupError("no such list")
+
+        handler = agent(tool_call("send", to="Bob"), "Done.", after_tool=[fails]).run("Send it.")
+        (told,) = await results(handler)
+        assert told.startswith("The result of send is withheld: the check ")
+        assert "LookupError: no such list" in told
+        assert "sent to" not in told
+        assert SENT == ["Bob"]
+
+    async def test_hooks_see_failures_and_the_arguments_that_were_used(self) -> None:
+        seen: list[Any] = []
+
+        def broken(to: str) -> str:
+            """Fail."""
+            raise OSError("no stamps")
+
+        def watch(ctx: Context, result: ToolCallResult) -> None:
+            seen.append((result.tool_kwargs, result.tool_output.is_error))
+
+        made = agent(
+            tool_call("broken", to="Bob"), "Done.",
+            tools=[broken], before_tool=[lambda ctx, call: Replace({"to": "Cleo"})], after_tool=[watch],
+        )  # fmt: skip
+        await made.run("Send it.")
+        assert seen == [({"to": "Cleo"}, True)]
+
+
+def no_secrets(ctx: Context, message: ChatMessage) -> Block | None:
+    return Block("I may not speak about that.") if "secret" in (message.content or "") else None
+
+
+async def no_secrets_asked(ctx: Context, message: ChatMessage) -> Block | None:
+    await asyncio.sleep(0)
+    return no_secrets(ctx, message)
+
+
+async def kept(ctx: Context[Any]) -> list[tuple[str, str | None]]:
+    return [(one.role.value, one.content) for one in await (await ctx.store.get("memory")).aget_all()]
+
+
+class TestGuards:
+    @pytest.mark.parametrize("guard", [no_secrets, no_secrets_asked], ids=["sync", "async"])
+    async def test_a_question_that_is_blocked_is_not_shown_to_the_model_nor_kept(self, guard: Any) -> None:
+        made = agent("Hello.", input_guards=[guard])
+        ctx: Context[Any] = Context(made)
+        output = await made.run("Tell me a secret.", ctx=ctx)
+        assert (str(output), output.get("blocked")) == ("I may not speak about that.", "input")
+        assert str(await made.run("Hello?", ctx=ctx)) == "Hello."
+        assert await kept(ctx) == [("user", "Hello?"), ("assistant", "Hello.")]
+
+    async def test_an_answer_that_is_blocked_is_not_kept(self) -> None:
+        made = agent(tool_call("send", to="Bob"), "The secret is 7.", "Hello.", output_guards=[no_secrets])
+        ctx: Context[Any] = Context(made)
+        output = await made.run("What is it?", ctx=ctx)
+        assert (str(output), output.get("blocked")) == ("I may not speak about that.", "output")
+        assert str(await made.run("Hello?", ctx=ctx)) == "Hello."
+        said = [text for role, text in await kept(ctx) if role in {"user", "assistant"} and text]
+        assert said == ["What is it?", "Hello?", "Hello."]
+
+    async def test_the_usage_of_a_blocked_answer_is_reported(self) -> None:
+        output = await agent("The secret is 7.", output_guards=[no_secrets]).run("What is it?")
+        assert output.usage is not None
+        assert output.usage.output_tokens > 0
+
+    async def test_the_first_that_blocks_decides_and_one_that_raises_blocks(self) -> None:
+        made = agent("Never.", input_guards=[lambda ctx, message: None, lambda ctx, message: 1 / 0, no_secrets])
+        output = await made.run("A secret.")
+        assert "failed: ZeroDivisionError" in str(output)
+
+    async def test_in_a_team_those_of_the_agent_that_begins_and_of_the_one_that_answers(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="it knows")
+        first = agent(handoff, name="first", output_guards=[no_secrets])
+        second = FunctionAgent(name="second", description="Second.", llm=ScriptedLLM(["The secret is 7."] * 2))
+        team = AgentWorkflow(agents=[first, second], root_agent="first")
+        assert str(await team.run("What is it?")) == "The secret is 7."
+        guarded = FunctionAgent(
+            name="second", description="Second.", llm=ScriptedLLM(["The secret is 7."]), output_guards=[no_secrets]
+        )
+        first = agent(
+            handoff, name="first", input_guards=[lambda ctx, m: Block("no") if m.content == "Stop." else None]
+        )
+        team = AgentWorkflow(agents=[first, guarded], root_agent="first")
+        output = await team.run("What is it?")
+        assert (output.get("blocked"), output.current_agent_name) == ("output", "second")
+        assert (await team.run("Stop.")).get("blocked") == "input"
+
+    async def test_an_agent_behind_a_tool_has_its_own(self) -> None:
+        helper = agent("The secret is 7.", name="helper", output_guards=[no_secrets])
+        made = agent(tool_call("helper", input="What is it?"), "It would not say.", tools=[helper.as_tool()])
+        handler = made.run("Ask.")
+        assert (await results(handler))[-1] == "I may not speak about that."
+        assert str(await handler) == "It would not say."
+
+    async def test_they_see_what_was_streamed_already(self) -> None:
+        handler = agent("The secret is 7.", output_guards=[no_secrets]).run("What is it?")
+        shown = [event.delta async for event in handler.stream_events() if isinstance(event, AgentStream)]
+        assert "".join(shown) == "The secret is 7."
+        assert isinstance(await handler, AgentOutput)
+
+
+class TestInOtherKindsOfAgents:
+    async def test_reasoning_in_text(self) -> None:
+        turns = [
+            'Thought: To Ann.\nAction: send\nAction Input: {"to": "Ann"}',
+            "Thought: No.\nAnswer: The secret is 7.",
+        ]
+        made = ReActAgent(llm=ScriptedLLM(turns), tools=[send], before_tool=[no_ann], output_guards=[no_secrets])
+        ctx: Context[Any] = Context(made)
+        handler = made.run("Send it.", ctx=ctx)
+        assert await results(handler) == ["Tool send was not run: Ann wants no letters"]
+        assert str(await handler) == "I may not speak about that."
+        assert not any("secret" in (text or "") for _, text in await kept(ctx))
+
+    async def test_calls_in_code(self) -> None:
+        code = (
+            "<execute>\ntry:\n    print(await send(to='Ann'))\nexcept Exception as error:\n    print('no:', error)\n"
+            "print(await send(to='Bob'))\n</execute>"
+        )
+
+        def short(ctx: Context, result: ToolCallResult) -> ToolOutput | None:
+            if result.tool_name == "send":
+                return ToolOutput(tool_name="send", content="done", raw_output="done")
+            return None
+
+        made = CodeActAgent(llm=ScriptedLLM([code, "Done."]), tools=[send], before_tool=[no_ann], after_tool=[short])
+        handler = made.run("Send both.")
+        shown = await results(handler)
+        assert "no: Tool send was not run: Ann wants no letters" in shown[-1]
+        assert shown[-1].endswith("done")
+        assert SENT == ["Bob"]
