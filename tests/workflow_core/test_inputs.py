@@ -313,6 +313,28 @@ async def test_a_returned_question_is_closed_by_whoever_answers_it():
     assert await handler == ["red", "blue", "red"]
 
 
+async def test_an_answer_closes_its_own_question_and_no_other():
+    class Flow(Returning):
+        @step
+        async def also(self, ev: StartEvent) -> Question:
+            return Question(text="and which?")
+
+        @step
+        async def take(self, ctx: Context, ev: Choice) -> StopEvent | None:
+            taken = [*await ctx.store.get("taken", []), ev.colour]
+            await ctx.store.set("taken", taken)
+            return StopEvent(result=taken) if len(taken) == 2 else None
+
+    handler = Flow().run()
+    await until(lambda: len(handler.open_inputs()) == 2)
+    one, other = handler.open_inputs()
+    other.respond(colour="red")
+    await until(lambda: saved(handler)["state"]["state_data"].get("_data"))
+    assert (one.is_open, other.is_open) == (True, False)
+    one.respond(colour="blue")
+    assert await handler == ["red", "blue"]
+
+
 async def test_reading_questions_leaves_the_stream_alone():
     handler = Asking().run()
     async for request in handler.inputs():
@@ -413,6 +435,22 @@ async def test_an_open_question_is_given_again_but_not_streamed_again(flow: Work
     (await first(again)).respond("yes")
     assert (await again)[0] == "yes"
     assert names(await streamed(again)) == ["StopEvent"]
+
+
+async def test_a_reader_gets_a_question_once_although_its_step_asks_again():
+    flow = Asking()
+    handler = flow.run()
+    await first(handler)
+    again = await restored(flow, handler)
+    given: list[InputRequest] = []
+    async with asyncio.timeout(5):
+        async for request in again.inputs():
+            given.append(request)
+            await asyncio.sleep(0.001)
+            if len(given) == 1:
+                asyncio.get_running_loop().call_later(0.01, request.respond, "yes")
+    assert len(given) == 1
+    assert await again == ("yes", "ann")
 
 
 @pytest.mark.parametrize("flow", [Asking(), Streaming()])

@@ -180,6 +180,7 @@ async def test_calls_beside_one_another_do_not_mix_their_numbers():
     flow = Flow()
     handler = await restored(flow, flow.run(), waits=2)
     handler.ctx.send_event(Reply(text="b"))
+    await until(lambda: "b done" in flow.notes)
     again = await restored(flow, handler)
     again.ctx.send_event(Reply(text="a"))
     assert await shown(handler) == ["b done"]
@@ -324,6 +325,66 @@ async def test_a_workflow_run_inside_a_call_is_not_taken_for_the_one_behind_it()
     again = await on(handler)
     again.ctx.send_event(Reply(text="2"))
     assert await again == ["first: 1", "second: 2"]
+
+
+async def test_a_workflow_run_inside_a_call_has_numbers_of_its_own():
+    class Careful(Workflow):
+        @step
+        async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.once("own", lambda: None)
+            ctx.write_event_to_stream(Shown(text="inside"))
+            return StopEvent(result=(await ctx.wait_for_event(Reply)).text)
+
+    class Outer(Workflow):
+        @step
+        async def go(self, inner: Careful, ctx: Context, ev: StartEvent) -> StopEvent:
+            async def call() -> str:
+                return await inner.run()
+
+            return StopEvent(result=await ctx.once("call", call))
+
+    flow = Outer(workflows={"inner": Careful()})
+    handler = flow.run()
+    await until(lambda: "waiting_for_event" in str(saved(handler)["children"]))
+    payload = saved(handler)
+    await handler.cancel_run()
+    again = resume(flow, payload)
+    again.ctx.send_event(Reply(text="yes"))
+    assert await again == "yes"
+    assert (await shown(handler), await shown(again)) == (["inside"], [])
+
+
+async def test_a_retry_finds_the_answers_that_a_failed_call_was_given():
+    class Flow(Workflow):
+        @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            async def inside() -> str:
+                reply = await ctx.wait_for_event(Reply, timeout=None)
+                if not ctx.retry_info().retry_number:
+                    raise ConnectionError
+                return reply.text
+
+            return StopEvent(result=await ctx.once("call", inside))
+
+    handler = Flow().run()
+    await asyncio.sleep(0)
+    handler.ctx.send_event(Reply(text="once"))
+    assert await asyncio.wait_for(handler, 5) == "once"
+
+
+async def test_a_snapshot_keeps_of_a_recorded_call_the_record_alone():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.once("call", lambda: ctx.write_event_to_stream(Shown(text="inside")))
+            await ctx.wait_for_event(Reply)
+            return StopEvent()
+
+    handler = Flow().run()
+    await until(lambda: saved(handler)["workers"]["go"]["collected_waiters"])
+    [entry] = saved(handler)["workers"]["go"]["in_progress"]
+    assert (entry["progress"]["once"], entry["progress"]["once_calls"]) == ({"call": "null"}, {})
+    await handler.cancel_run()
 
 
 async def test_records_tell_what_was_done_inside_a_call_from_what_was_done_outside():
