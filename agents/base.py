@@ -15,6 +15,7 @@ from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import EarlyStopping, Member, Team
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
@@ -166,7 +167,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - for subclasses
         """Show ``words`` to the model after its last answer, when the next step is taken."""
-        await memory.aput(ChatMessage(words))
+        await memory.aput(observation(words))
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {}

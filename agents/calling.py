@@ -234,9 +234,14 @@ async def _agreed(
     return said, True
 
 
+async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:
+    """The places of the calls of limited tools that have run, by tool."""
+    return await ctx.store.get(TOOLS_RUN, default=None) or {}
+
+
 async def _may_run(ctx: Context[Any], tool_name: str, place: str, most: int) -> bool:
     """Whether a tool may run once more; nobody is asked in vain when it may not."""
-    places: list[str] = (await ctx.store.get(TOOLS_RUN, default=None) or {}).get(tool_name, [])
+    places = (await _runs(ctx)).get(tool_name, [])
     # After a restore the same call comes again.
     return place in places or len(places) < most
 
@@ -246,7 +251,7 @@ async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> 
     async with alone(ctx):
         if not await _may_run(ctx, tool_name, place, most):
             return False
-        run: dict[str, list[str]] = await ctx.store.get(TOOLS_RUN, default=None) or {}
+        run = await _runs(ctx)
         places = run.get(tool_name, [])
         if place not in places:
             await ctx.store.set(TOOLS_RUN, {**run, tool_name: [*places, place]})
@@ -268,7 +273,12 @@ def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> d
             value = ToolProgress(tool_name=call.tool_name, tool_id=call.tool_id, value=value)
         ctx.write_event_to_stream(value)
 
-    return {"approved": approved, "idempotency_key": f"{ctx.run_id}/{place}", "report": report}
+    return {
+        "approved": approved,
+        "idempotency_key": f"{ctx.run_id}/{place}",
+        "report": report,
+        "call_id": call.tool_id,
+    }
 
 
 async def in_time(running: Awaitable[T], limits: Limits) -> T:

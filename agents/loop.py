@@ -44,12 +44,14 @@ from batonflow.agents.prompts import (
     ONE_HANDOFF,
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
+from batonflow.agents.tracing import is_traced, traced
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage, UsageTotals
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
+from batonflow.workflow_core.instrumentation import genai
 
 __all__ = ["AgentLoop"]
 
@@ -65,6 +67,14 @@ class AgentLoop(Workflow):
     description: str
 
     run_handler_class: ClassVar[type[WorkflowHandler]] = AgentHandler
+
+    def trace_tags(self) -> dict[str, Any]:
+        """What the span of a run is tagged with."""
+        return {
+            genai.OPERATION: "invoke_agent",
+            genai.AGENT_NAME: self.name,
+            genai.AGENT_DESCRIPTION: self.description,
+        }
 
     @abstractmethod
     def _team(self) -> Team:
@@ -241,7 +251,8 @@ class AgentLoop(Workflow):
         """One answer of the model."""
         agent = self._member(ev.current_agent_name)
         memory = await self._memory(ctx, agent)
-        tools = await self._tools_for(agent, await ctx.store.get("user_msg_str", default=""))
+        asked: str = await ctx.store.get("user_msg_str", default="")
+        tools = await self._tools_for(agent, asked)
         if await ctx.store.get(LONG_RESULTS, default=None) and all(
             tool.metadata.get_name() != READ_RESULT for tool in tools
         ):
@@ -249,9 +260,13 @@ class AgentLoop(Workflow):
         limits = await self._limits(ctx, agent)
         with spending(ctx, agent.name, limits) as spent:
             if limits is None:
-                output = await agent.take_step(ctx, ev.input, tools, memory)
+                running = agent.take_step(ctx, ev.input, tools, memory)
             else:
-                output = await self._step_within(ctx, agent, limits, ev.input, tools, memory)
+                running = self._step_within(ctx, agent, limits, ev.input, tools, memory)
+            if is_traced():
+                turn = await ctx.store.get("num_iterations", default=0) + 1
+                running = traced(ctx, agent, turn, asked, running)
+            output = await running
         if spent.requests:
             output.usage = spent.usage
             await _add_usage(ctx, agent.name, spent)

@@ -31,6 +31,7 @@ from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool
 from batonflow.workflow_core import Context, StopEvent
+from batonflow.workflow_core.instrumentation import genai
 
 __all__ = ["AgentWorkflow"]
 
@@ -182,6 +183,10 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             timeout=timeout,
             verbose=verbose,
         )
+
+    def trace_tags(self) -> dict[str, Any]:
+        """What the span of a run is tagged with."""
+        return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 
     def _team(self) -> Team:
         return Team(

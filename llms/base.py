@@ -43,7 +43,9 @@ from batonflow.llms.stream import (
     ToolCallDelta,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
-from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.llms.tracing import answer_tags, request_tags
+from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.instrumentation import genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
 
 __all__ = ["LLM", "CustomLLM"]
@@ -299,12 +301,16 @@ class LLM(Predicting):
         if gates():
             responses = _gated(responses, [(gate, self, request) for gate in gates()])
         # Every generator in between costs as much per piece as the rest of what is done with it.
-        return self._traced(responses, name, messages, kwargs) if _dispatcher.enabled else responses
+        return self._traced(responses, name, request, kwargs) if _dispatcher.enabled else responses
 
     async def _traced(
-        self, responses: ChatResponseAsyncGen, name: str, messages: Sequence[ChatMessage], kwargs: dict[str, Any]
+        self, responses: ChatResponseAsyncGen, name: str, request: ChatRequest, kwargs: dict[str, Any]
     ) -> ChatResponseAsyncGen:
-        span_id = _dispatcher.open_span(f"{self.class_name()}.chat", instance=self, tags={"model": name})
+        messages, source = request.messages, current_source()
+        began, first_chunk = source.monotonic(), None
+        span_id = _dispatcher.open_span(
+            f"{self.class_name()}.chat", instance=self, tags=request_tags(self, name, request)
+        )
         told = {name: value for name, value in kwargs.items() if name not in _MAY_HOLD_KEYS}
         start = LLMChatStartEvent(messages=list(messages), additional_kwargs=told, model_dict=self.to_payload())
         start.span_id = span_id
@@ -313,13 +319,18 @@ class LLM(Predicting):
         try:
             async with aclosing(responses):
                 async for response in responses:
+                    if first_chunk is None:
+                        first_chunk = source.monotonic() - began
                     yield response
         except GeneratorExit:
             _dispatcher.close_span(span_id, response, self)
             raise
         except BaseException as err:
+            _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
             _dispatcher.fail_span(span_id, err, self)
             raise
+        if response is not None:
+            _dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
         _dispatcher.event(LLMChatEndEvent(messages=list(messages), response=response, span_id=span_id))
         _dispatcher.close_span(span_id, response, self)
 

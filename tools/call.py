@@ -16,8 +16,10 @@ from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.instrumentation import genai, get_dispatcher
+from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
 from batonflow.workflow_core.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
+from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 
 __all__ = [
@@ -110,6 +112,7 @@ async def run_tool(
     invalid_arguments: str | None = None,
     idempotency_key: str | None = None,
     report: Report | None = None,
+    call_id: str | None = None,
 ) -> ToolOutput:
     """Validate a model's arguments, run the tool, and return its output; what it raises becomes an error output.
 
@@ -124,6 +127,7 @@ async def run_tool(
         invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
         idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
         report: Called on the event loop's thread with everything that a generator yields, at once.
+        call_id: The model's id of the call, for traces.
 
     Example:
         >>> output = await run_tool(add, {"a": "2", "b": 40})
@@ -146,13 +150,32 @@ async def run_tool(
     call = _Call(target, values, ctx, report, idempotency_key)
     if not _dispatcher.enabled:
         return await _run(call, values)
-    span_id = _dispatcher.open_span(f"{name}.call", instance=tool)
+    tags = {
+        genai.OPERATION: "execute_tool",
+        genai.TOOL_NAME: name,
+        genai.TOOL_TYPE: "function",
+        genai.TOOL_DESCRIPTION: target.metadata.description,
+    }
+    if call_id is not None:
+        tags[genai.TOOL_CALL_ID] = call_id
+    if genai.captures_content():
+        tags[genai.TOOL_ARGUMENTS] = json.dumps(redacted(values))
+    span_id = _dispatcher.open_span(f"{name}.call", instance=tool, tags=tags)
+    # What the tool does, models it asks among it, lies inside.
+    token = active_span_id.set(span_id)
     _dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:
         output = await _run(call, values)
     except BaseException as err:
+        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
         _dispatcher.fail_span(span_id, err, tool)
         raise
+    finally:
+        leave_span(token)
+    if output.is_error:
+        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(output.exception or output).__name__})
+    if genai.captures_content():
+        _dispatcher.tag_span(span_id, {genai.TOOL_RESULT: json.dumps(redacted(output.content))})
     _dispatcher.event(
         ToolCallEndEvent(tool_name=name, output=output.content[:_SUMMARY], is_error=output.is_error, span_id=span_id)
     )

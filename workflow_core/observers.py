@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
-from batonflow.workflow_core.instrumentation import active_span_id, get_dispatcher
+from batonflow.workflow_core.instrumentation import active_span_id, genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.events.run import (
     RunEndEvent,
     RunStartEvent,
@@ -112,7 +112,12 @@ class _Spans:
     def run_started(self, run: "Run", event: Event | None) -> None:
         cls = type(run.workflow).__name__
         self._parent = active_span_id.get()
-        tags = {"llamaindex.run_id": run.state.run_id, "llamaindex.start_event": summarize(event)}
+        tags = {
+            "llamaindex.run_id": run.state.run_id,
+            "llamaindex.start_event": summarize(event),
+            genai.CONVERSATION_ID: run.state.run_id,
+            **run.workflow.trace_tags(),
+        }
         self._run_span = dispatcher.open_span(f"{cls}.run", instance=run.workflow, tags=tags, parent_id=self._parent)
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)

@@ -378,6 +378,10 @@ class Workflow:
         """Name -> attached workflow."""
         return self._options.children
 
+    def trace_tags(self) -> dict[str, Any]:
+        """What the span of a run is tagged with beside the run's id; for subclasses, as values of JSON."""
+        return {}
+
     def on_parent_stop(self, name: str) -> ParentStop:
         """What happens to event-started runs of an attached workflow when this one stops."""
         return self._options.on_parent_stop.get(name, "finish")

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from types import EllipsisType, TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast, overload
 from weakref import WeakValueDictionary
@@ -316,6 +316,13 @@ class Dispatcher:
             id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, parent_id=parent, tags=in_force
         )
         return span_id
+
+    def tag_span(self, span_id: str, tags: Mapping[str, Any]) -> None:
+        """Add tags to a span that is open: what is known only when the work is done."""
+        for handler in self._span_chain:
+            span = handler.open_spans.get(span_id)
+            if span is not None:
+                span.tags.update(tags)
 
     def close_span(
         self, span_id: str, result: Any = None, instance: Any = None, bound_args: inspect.BoundArguments | None = None

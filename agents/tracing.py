@@ -1,0 +1,56 @@
+"""What traces say about agents: a span for each answer of a model, and what the span of a run is tagged with."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.instrumentation import genai, get_dispatcher
+from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
+from batonflow.workflow_core.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
+
+if TYPE_CHECKING:
+    from batonflow.agents.events import AgentOutput
+    from batonflow.agents.members import Member
+
+__all__ = ["is_traced", "traced"]
+
+_dispatcher = get_dispatcher(__name__)
+
+
+def is_traced() -> bool:
+    """Whether anybody listens."""
+    return _dispatcher.enabled
+
+
+async def traced(
+    ctx: Context[Any], agent: "Member", turn: int, asked: str, running: "Awaitable[AgentOutput]"
+) -> "AgentOutput":
+    """Wait for an agent's answer, inside a span, with an event before and one after.
+
+    Args:
+        ctx: The run's context.
+        agent: Who answers.
+        turn: Which answer of the run it is, from 1 on.
+        asked: The user's message as text.
+        running: The answer.
+    """
+    tags = {
+        genai.OPERATION: "invoke_agent",
+        genai.AGENT_NAME: agent.name,
+        genai.AGENT_DESCRIPTION: agent.description,
+        genai.CONVERSATION_ID: ctx.run_id,
+    }
+    span_id = _dispatcher.open_span(f"{type(agent).__name__}.take_step", instance=agent, tags=tags)
+    token = active_span_id.set(span_id)
+    _dispatcher.event(AgentRunStepStartEvent(task_id=ctx.run_id, step=turn, input=asked, span_id=span_id))
+    try:
+        output = await running
+    except BaseException as err:
+        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+        _dispatcher.fail_span(span_id, err, agent)
+        raise
+    finally:
+        leave_span(token)
+    _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    _dispatcher.close_span(span_id, output, agent)
+    return output

@@ -1,0 +1,61 @@
+"""What a span says about a request to a model and its answer."""
+
+import json
+from typing import Any
+
+from batonflow.llms.messages import ChatResponse
+from batonflow.llms.stream import ChatRequest
+from batonflow.workflow_core.instrumentation import genai
+from batonflow.workflow_core.instrumentation.redaction import redacted
+
+__all__ = ["answer_tags", "request_tags"]
+
+
+def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
+    """Tags for the beginning of a model's span.
+
+    Args:
+        llm: The model.
+        model: Its name.
+        request: What it is asked.
+    """
+    tags: dict[str, Any] = {
+        "model": model,
+        genai.OPERATION: "chat",
+        genai.PROVIDER: getattr(llm, "vendor", None) or llm.class_name(),
+        genai.REQUEST_MODEL: model,
+    }
+    for name, option in ((genai.REQUEST_MAX_TOKENS, "max_tokens"), (genai.REQUEST_TEMPERATURE, "temperature")):
+        given = request.options.get(option, getattr(llm, option, None))
+        if isinstance(given, int | float):
+            tags[name] = given
+    if genai.captures_content():
+        tags[genai.INPUT_MESSAGES] = json.dumps(redacted(list(request.messages)))
+    return tags
+
+
+def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, Any]:
+    """Tags for the end of a model's span.
+
+    Args:
+        response: The last piece of the answer.
+        first_chunk: Seconds until its first piece.
+    """
+    found: dict[str, Any] = {
+        genai.RESPONSE_MODEL: response.model,
+        genai.RESPONSE_ID: response.request_id,
+        genai.FINISH_REASONS: None if response.stop_reason is None else [response.stop_reason],
+        genai.TIME_TO_FIRST_CHUNK: first_chunk,
+    }
+    usage = response.usage
+    if usage is not None:
+        found |= {
+            genai.INPUT_TOKENS: usage.input_tokens,
+            genai.OUTPUT_TOKENS: usage.output_tokens,
+            genai.CACHED_TOKENS: usage.cached_tokens or None,
+            genai.CACHE_WRITE_TOKENS: usage.cache_write_tokens or None,
+            genai.REASONING_TOKENS: usage.reasoning_tokens or None,
+        }
+    if genai.captures_content():
+        found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(response.message)])
+    return {name: value for name, value in found.items() if value is not None}

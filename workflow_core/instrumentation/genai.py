@@ -1,0 +1,56 @@
+"""Names of what spans say about agents, models and tools: OpenTelemetry's conventions for generative AI.
+
+The conventions have left the package ``opentelemetry-semantic-conventions`` and still change; so the names are written
+down here, and exporters need no table of their own.
+"""
+
+import os
+
+__all__ = ["CAPTURE_CONTENT", "captures_content"]
+
+OPERATION = "gen_ai.operation.name"
+"""``chat``, ``execute_tool``, ``invoke_agent`` or ``invoke_workflow``."""
+
+PROVIDER = "gen_ai.provider.name"
+AGENT_NAME = "gen_ai.agent.name"
+AGENT_DESCRIPTION = "gen_ai.agent.description"
+WORKFLOW_NAME = "gen_ai.workflow.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+"""The run's id."""
+
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+"""Seconds."""
+
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
+REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_TYPE = "gen_ai.tool.type"
+TOOL_DESCRIPTION = "gen_ai.tool.description"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+
+ERROR_TYPE = "error.type"
+
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+"""These four are content, and only there when it is asked for; what looks like a secret is left out of them."""
+
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable of OpenTelemetry's own instrumentations; ``true`` asks for content."""
+
+
+def captures_content() -> bool:
+    """Whether spans say what was said: messages, arguments and results. Off unless the environment asks for it."""
+    return os.environ.get(CAPTURE_CONTENT, "").strip().lower() in {"true", "1"}
