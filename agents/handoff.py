@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -95,13 +96,16 @@ class HandoffTool(AsyncBaseTool):
 
 
 # A sentence in which somebody announces that the task goes to somebody else: in the first person, or without one.
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_SPEAKER = re.compile(r"\b(?:i|we|let me|let us|let's)\b", re.IGNORECASE)
 _VERBS = "hand|pass|transfer|forward|delegat|rout|redirect|connect"
-_ANNOUNCED = re.compile(
-    rf"\b(?:i|we|let me|let us|let's)\b[^.!?\n]*?\b(?:{_VERBS})[a-z]*\b[^.!?\n]*"
-    rf"|(?:^|[.!?\n])\W*(?:{_VERBS})[a-z]*ing\b[^.!?\n]*",
+_VERB = re.compile(rf"\b(?:{_VERBS})[a-z]*\b", re.IGNORECASE)
+_BEGINS_WITH_VERB = re.compile(rf"\W*(?:{_VERBS})[a-z]*ing\b", re.IGNORECASE)
+_NOT_SAID_TO_BE = re.compile(
+    r"\b(?:not|cannot|never|no need|without|can|could|would|should|shall|may|might|if|unless|until|before|when|once)\b"
+    r"|n't\b",
     re.IGNORECASE,
 )
-_NOT = re.compile(r"\b(?:not|cannot|never|no need|without|could|would)\b|n't\b", re.IGNORECASE)
 
 
 def meant(text: str, names: Sequence[str]) -> str | None:
@@ -111,10 +115,33 @@ def meant(text: str, names: Sequence[str]) -> str | None:
         text: What an agent said.
         names: The agents it may hand over to.
     """
-    for found in _ANNOUNCED.finditer(text):
-        sentence = found[0]
-        for name in names:
-            to_name = rf"\b(?:to|with)\s+(?:(?:the|our|my|agent)\s+)*[\W_]*{re.escape(name)}(?!\w)"
-            if re.search(to_name, sentence, re.IGNORECASE) and not _NOT.search(sentence):
+    for sentence in _SENTENCE.findall(text):
+        begin = _announced(sentence)
+        if begin is None:
+            continue
+        found = [(match.start(), -len(name), name) for name in names if (match := _to(name).search(sentence, begin))]
+        if found:
+            at, _, name = min(found)
+            if not _NOT_SAID_TO_BE.search(sentence, 0, at):
                 return name
     return None
+
+
+def _announced(sentence: str) -> int | None:
+    """Where in a sentence it is said to whom the task goes; None when that is not what it is about."""
+    if sentence.endswith("?"):
+        return None
+    found = _BEGINS_WITH_VERB.match(sentence)
+    speaker = _SPEAKER.search(sentence)
+    if found is None and speaker is not None:
+        found = _VERB.search(sentence, speaker.end())
+    return None if found is None else found.end()
+
+
+@cache
+def _to(name: str) -> re.Pattern[str]:
+    """``to the name``, marked up or not; models write underscores for spaces, and the other way round."""
+    words = r"[\s_-]+".join(re.escape(word) for word in re.split(r"[\s_-]+", name) if word)
+    return re.compile(
+        rf"\b(?:to|with)\s+(?:(?:the|our|my|agent)\s+)*[^\w\s]*{words}(?![\w-])(?!\s+of\b)", re.IGNORECASE
+    )
