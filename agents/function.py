@@ -7,7 +7,7 @@ from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
-from batonflow.agents.memory.turns import as_shown, observation
+from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.structured import Form
@@ -54,7 +54,7 @@ class FunctionAgent(BaseWorkflowAgent):
         if not self.the_llm().metadata.is_function_calling_model:
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        shown = [*llm_input, *as_shown(scratchpad)]
+        shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         said: list[ChatMessage] = []

@@ -205,7 +205,7 @@ class AgentLoop(Workflow):
             if user_msg is not None:
                 await one.aput(user_msg)
         await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
-        return AgentInput(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
+        return AgentInput.made(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
@@ -244,7 +244,7 @@ class AgentLoop(Workflow):
         if state and shown and not await ctx.store.get("formatted_input_with_state", default=False):
             shown = [*shown[:-1], _with_state(shown[-1], state, self._state_template())]
             await ctx.store.set("formatted_input_with_state", True)
-        return AgentSetup(input=shown, current_agent_name=ev.current_agent_name)
+        return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
@@ -286,6 +286,8 @@ class AgentLoop(Workflow):
         self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
     ) -> list[ChatMessage]:
         """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
+        if getattr(memory, "asks_models", True) is False:
+            return await (memory.aget() if asked is None else memory.aget(input=asked))
         with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True) as spent:
             messages = await (memory.aget() if asked is None else memory.aget(input=asked))
         if spent.requests:
@@ -337,7 +339,7 @@ class AgentLoop(Workflow):
             if words is None:
                 return await self._answer(ctx, agent, ev, memory)
             await agent.remind(ctx, words, memory)
-            return AgentInput(input=await self._shown(ctx, agent, memory), current_agent_name=agent.name)
+            return AgentInput.made(input=await self._shown(ctx, agent, memory), current_agent_name=agent.name)
         if iterations >= limit:
             await self._leave_undone(ctx, agent, ev.tool_calls, memory)
             if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
@@ -346,7 +348,7 @@ class AgentLoop(Workflow):
             return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
         if ev.retry_messages:
             shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
-            return AgentInput(input=shown, current_agent_name=ev.current_agent_name)
+            return AgentInput.made(input=shown, current_agent_name=ev.current_agent_name)
         await store.set("num_tool_calls", len(ev.tool_calls))
         for request in self._requests(agent, ev.tool_calls):
             ctx.send_event(request)
@@ -372,7 +374,7 @@ class AgentLoop(Workflow):
         handed_over = False
         requests: list[ToolCall] = []
         for position, call in enumerate(calls):
-            request = ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
+            request = ToolCall.made(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
             data = request.to_dict()
             data["position"] = position
             if isinstance(call, ToolSelection) and call.invalid_arguments is not None:
@@ -542,7 +544,7 @@ class AgentLoop(Workflow):
             agent = self._member(await self._hand_over(ctx, agent))
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
-        return AgentInput(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
+        return AgentInput.made(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
 
 
 def _text(message: ChatMessage) -> str:

@@ -26,6 +26,8 @@ class BaseMemory(BaseModel, ABC):
 
     # Whoever edits the state of a run must not give it another memory than the one that the program holds.
     shared_in_drafts: ClassVar[bool] = True
+    # Whether it may ask a model when it is read, for a summary for instance.
+    asks_models: ClassVar[bool] = True
 
     @classmethod
     def class_name(cls) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import override
@@ -44,6 +44,8 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
         >>> answer = await agent.run("Hello", memory=memory)
     """
+
+    asks_models: ClassVar[bool] = False
 
     token_limit: int = Field(default=DEFAULT_TOKEN_LIMIT, ge=1)
     token_flush_size: int | None = Field(default=None, ge=1)
