@@ -1,5 +1,7 @@
 """AgentWorkflow: who may hand over to whom, what each sees, and who goes on."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from pydantic import BaseModel
 from batonflow.agents import AgentOutput, AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
 from batonflow.llms import ChatMessage, MockLLM, ScriptedLLM, tool_call
 from batonflow.llms.prompts import PromptTemplate
+from batonflow.tools import tool
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 
@@ -233,3 +236,113 @@ def test_prompts_can_be_exchanged_also_those_of_the_members() -> None:
 async def test_the_result_is_the_last_output() -> None:
     output = await AgentWorkflow(agents=[agent("one", "Done.")]).run(ChatMessage("Go."))
     assert isinstance(output, AgentOutput)
+
+
+@tool(requires_approval=True)
+def publish(title: str) -> str:
+    """Publish."""
+    PUBLISHED.append(title)
+    return f"published {title}"
+
+
+PUBLISHED: list[str] = []
+
+
+class TestTeamsInTeams:
+    @pytest.fixture(autouse=True)
+    def _nothing_published(self) -> None:
+        PUBLISHED.clear()
+
+    def two_levels(self, *turns: Any) -> tuple[AgentWorkflow, dict[str, FunctionAgent]]:
+        """A team in a team in a team: chief -> (press: desk -> (print: setter))."""
+        members = {
+            "setter": agent("setter", *turns, tools=[publish, note]),
+            "desk": agent("desk", handoff("print")),
+            "chief": agent("chief", handoff("press")),
+        }
+        inner = AgentWorkflow(agents=[members["setter"]], name="print", description="Prints.")
+        middle = AgentWorkflow(
+            agents=[members["desk"], inner], root_agent="desk", name="press", description="Publishes."
+        )
+        return AgentWorkflow(agents=[members["chief"], middle], root_agent="chief"), members
+
+    async def test_a_team_that_is_handed_the_task_answers_for_it(self) -> None:
+        outer, members = self.two_levels(tool_call("publish", title="a"), "It is out.")
+        handler = outer.run("Publish it.")
+        async for request in handler.approvals():
+            assert (request.agent, request.arguments) == ("setter", {"title": "a"})
+            request.approve()
+        output = await handler
+        assert (str(output), output.current_agent_name) == ("It is out.", "press")
+        assert set(output.usage_by_agent) == {"chief", "desk", "setter"}
+        assert PUBLISHED == ["a"]
+        assert requests(members["setter"])[0].messages[0].content == "Publish it."
+
+    async def test_two_levels_deep_an_interruption_loses_nothing(self) -> None:
+        outer, members = self.two_levels(
+            [tool_call("publish", title="a"), tool_call("publish", title="b")], "Both are out."
+        )
+        handler = outer.run("Publish both.")
+        asking = handler.approvals()
+        (await anext(asking)).approve()
+        second = await anext(asking)
+        for _ in range(200):  # until the approved one is done
+            await asyncio.sleep(0)
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await asking.aclose()
+        await handler.cancel_run()
+        handler = outer.run(ctx=Context.from_dict(outer, saved))
+        async for request in handler.approvals():
+            assert (request.id, request.digest) == (second.id, second.digest)
+            request.deny("enough")
+        output = await handler
+        assert str(output) == "Both are out."
+        assert len(PUBLISHED) == 1
+        assert [len(requests(member)) for member in members.values()] == [2, 1, 1]
+        assert output.usage is not None
+        told = [one.content for one in requests(members["setter"])[1].messages if one.role == "tool"]
+        assert sum("published" in (one or "") for one in told) == 1
+        assert sum("denied it: enough" in (one or "") for one in told) == 1
+
+    async def test_the_answer_is_in_the_memory_of_the_outer_team(self) -> None:
+        inner = AgentWorkflow(agents=[agent("in", "Twice a day.", "As I said.")], name="inner", description="Knows.")
+        outer = AgentWorkflow(agents=[inner])
+        ctx: Context[Any] = Context(outer)
+        await outer.run("How often?", ctx=ctx)
+        output = await outer.run("Sure?", ctx=ctx)
+        assert str(output) == "As I said."
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert [one.content for one in kept] == ["How often?", "Twice a day.", "Sure?", "As I said."]
+
+    async def test_what_the_members_of_an_inner_team_do_is_in_the_stream(self) -> None:
+        outer, _ = self.two_levels(tool_call("note", text="x"), "Done.")
+        handler = outer.run("Go.", ctx=None)
+        names = [result.tool_name for result in await results_of(handler)]
+        assert names == ["handoff", "handoff", "note"]
+
+    async def test_cancelling_the_outer_team_cancels_the_inner_ones(self) -> None:
+        begun, over = asyncio.Event(), asyncio.Event()
+
+        async def forever(_: Any) -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                over.set()
+            return "never"
+
+        outer, _ = self.two_levels(forever)
+        handler = outer.run("Go.")
+        await begun.wait()
+        await handler.cancel_run()
+        await asyncio.wait_for(over.wait(), 5)
+
+    async def test_an_inner_team_that_fails_fails_the_run(self) -> None:
+        outer, _ = self.two_levels(OSError("no paper"))
+        with pytest.raises(OSError, match="no paper"):
+            await outer.run("Go.")
+
+    def test_a_name_of_its_own_is_needed_here_too(self) -> None:
+        inner = AgentWorkflow(agents=[agent("in")])
+        with pytest.raises(ValueError, match="Two agents are named 'Team'"):
+            AgentWorkflow(agents=[inner, AgentWorkflow(agents=[agent("in")])], root_agent="Team")
