@@ -325,6 +325,8 @@ class Run:
         """Close an attempt and give its outcome to the broker; returns a started step to go on with."""
         item.run = None
         item.context = None
+        # The task's variables hold the item: without this the two would keep one another until the collector comes.
+        item.task = None
         if self.ending.over:
             return None
         returned = isinstance(tick, StepReturned)
