@@ -110,8 +110,8 @@ __all__ = [
 # Which module a name is loaded from. Agents and vendors are heavy; a plain workflow should not pay for them.
 _HOMES = {
     "agents": (
-        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent FunctionAgent "
-        "ReActAgent ToolCall ToolCallResult"
+        "AgentInput AgentOutput AgentSetup AgentStream AgentWorkflow BaseWorkflowAgent Budget CodeActAgent "
+        "FunctionAgent ReActAgent ToolCall ToolCallResult"
     ),
     "llms": "LLM Anthropic ChatMessage MessageRole OpenAI ScriptedLLM llm_from",
     "tools": "BaseTool FunctionTool ToolOutput tool",
