@@ -171,9 +171,13 @@ async def approved_arguments(
         The arguments to run it with, or what the model is told instead.
     """
     shown, problem, attempt, call = arguments, None, 1, _named(ctx, call)
+    seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
     while True:
         request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem)
-        response = await _answered(ctx, request, getattr(getattr(tool, "policy", None), "approval_timeout", None))
+        if seconds is not None:
+            # Until when was told with the question, and stays so when this begins again after a restore.
+            request.expires_at = await ctx.once(f"approval {request.id} until", _later, seconds)
+        response = await _answered(ctx, request, seconds)
         if response is None:
             return APPROVAL_EXPIRED.format(tool_name=request.tool_name)
         if not response.approved:
@@ -188,19 +192,21 @@ async def approved_arguments(
             problem, attempt = str(err), attempt + 1
 
 
+def _later(seconds: float) -> float:
+    return current_source().now() + seconds
+
+
 def _request(
     tool: AsyncBaseTool, arguments: dict[str, Any], request_id: str, agent: str, problem: str | None
 ) -> ApprovalRequired:
     name = tool.metadata.get_name()
     plain = to_jsonable_python(arguments, fallback=repr)
-    seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
     return ApprovalRequired(
         id=request_id,
         tool_name=name,
         arguments=plain,
         agent=agent,
         digest=digest_of(name, plain),
-        expires_at=None if seconds is None else current_source().now() + seconds,
         problem=problem,
     )
 

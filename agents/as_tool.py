@@ -1,17 +1,46 @@
 """Agents and teams as tools of other agents: a question goes in, the answer comes out."""
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.agents.calling import LEDGER, spent_earlier
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.prompts import AGENT_AS_TOOL
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput
 from batonflow.tools.base import DefaultToolFnSchema
+from batonflow.workflow_core import Workflow
 
 if TYPE_CHECKING:
     from batonflow.agents.loop import AgentLoop
 
-__all__ = ["AgentTool", "run_within"]
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
+
+__all__ = ["AgentTool", "attach", "attach_agents", "run_within"]
+
+
+def attach(workflow: Workflow, name: str, other: Workflow) -> None:
+    """Make runs of ``other`` inside steps of ``workflow`` belong to its runs.
+
+    Args:
+        workflow: Whose steps run it.
+        name: Under which; a similar one when two agents of a team know others by one name.
+        other: The agent or team.
+    """
+    attached, free, number = workflow.attached_workflows, name, 1
+    if any(known is other for known in attached.values()):
+        return
+    while free in attached:
+        number += 1
+        free = f"{name}-{number}"
+    workflow.add_workflows(**cast("dict[str, Any]", {free: other}))
+
+
+def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
+    """The same for all agents among tools."""
+    for tool in tools:
+        if isinstance(tool, AgentTool):
+            attach(workflow, tool.metadata.get_name(), tool.agent)
 
 
 async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
@@ -37,11 +66,13 @@ class AgentTool(FunctionTool):
 
     Args:
         agent: Who works.
-        name: What models call it.
+        name: What models call it; what vendors do not allow in it becomes ``_``.
         description: What models read of it.
     """
 
     def __init__(self, agent: "AgentLoop", name: str, description: str) -> None:
+        name = _NOT_ALLOWED.sub("_", name)
+
         async def ask(input: str) -> ToolOutput:  # noqa: A002 - the name that models know from other tools
             output = await run_within(agent, input)
             return ToolOutput(

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from batonflow.agents.as_tool import attach_agents
 from batonflow.agents.asking import streamed
 from batonflow.agents.budget import Budget
 from batonflow.agents.calling import call_options
@@ -114,7 +115,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None
-        self._attach(self.tools)
+        attach_agents(self, self.tools)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -217,6 +218,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             initial_state=self.initial_state,
             early_stopping_method=self.early_stopping_method,
         )
+
+    def _all_tools(self) -> Sequence[Any]:
+        return self.tools
 
     def _member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
         return self

@@ -2,8 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -68,10 +68,10 @@ class _Account:
 _account: ContextVar[_Account | None] = ContextVar("batonflow_account", default=None)
 
 
-@contextmanager
-def spending(
+@asynccontextmanager
+async def spending(
     ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False
-) -> Generator[UsageTotals, None, None]:
+) -> AsyncGenerator[UsageTotals, None]:
     """Count what models take inside the block in the name of an agent, within the budgets that hold.
 
     Args:
@@ -90,6 +90,18 @@ def spending(
             yield totals
         finally:
             _account.reset(token)
+    if totals.requests:
+        await _add_usage(ctx, agent, totals)
+
+
+async def _add_usage(ctx: Context[Any], agent: str, spent: UsageTotals) -> None:
+    """Count what was spent under the agent's name, what agents did that it called as tools under theirs."""
+    async with alone(ctx):
+        totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
+        for spender, usage in spent.by_spender.items():
+            who = spender or agent
+            totals[who] = totals[who] + usage if who in totals else usage
+        await ctx.store.set("usage", totals)
 
 
 def spent_earlier(usage: Mapping[str, Usage], ledger: Mapping[str, Any]) -> None:

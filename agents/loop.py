@@ -19,9 +19,9 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
-from batonflow.agents.as_tool import AgentTool
+from batonflow.agents.as_tool import AgentTool, attach_agents
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of, paying
-from batonflow.agents.calling import BUDGET_ANSWER, LEDGER, TOOLS_RUN, alone, in_time, perform, refusal_output, spending
+from batonflow.agents.calling import BUDGET_ANSWER, LEDGER, TOOLS_RUN, in_time, perform, refusal_output, spending
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -45,7 +45,7 @@ from batonflow.agents.prompts import (
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
 from batonflow.agents.tracing import is_traced, traced
-from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage, UsageTotals
+from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
@@ -129,11 +129,9 @@ class AgentLoop(Workflow):
         """
         return AgentTool(cast("Any", self), name or self.name, description or self.description)
 
-    def _attach(self, tools: Sequence[Any]) -> None:
-        """Make the runs of agents that are tools belong to the runs of this one."""
-        for tool in tools:
-            if isinstance(tool, AgentTool):
-                self.add_workflows(**cast("dict[str, Any]", {tool.metadata.get_name(): tool.agent}))
+    def _all_tools(self) -> Sequence[Any]:
+        """The tools of all who take part."""
+        return ()
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - an agent's own positional arguments
         self,
@@ -164,6 +162,7 @@ class AgentLoop(Workflow):
             >>> handler = agent.run("What is 2 + 40?")
             >>> print(await handler)
         """
+        attach_agents(self, self._all_tools())  # some are put there after construction
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
@@ -258,7 +257,7 @@ class AgentLoop(Workflow):
         ):
             tools = [*tools, read_result(agent.max_result_chars)]
         limits = await self._limits(ctx, agent)
-        with spending(ctx, agent.name, limits) as spent:
+        async with spending(ctx, agent.name, limits) as spent:
             if limits is None:
                 running = agent.take_step(ctx, ev.input, tools, memory)
             else:
@@ -269,7 +268,6 @@ class AgentLoop(Workflow):
             output = await running
         if spent.requests:
             output.usage = spent.usage
-            await _add_usage(ctx, agent.name, spent)
         ctx.write_event_to_stream(output)
         return output
 
@@ -288,11 +286,8 @@ class AgentLoop(Workflow):
         """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
         if getattr(memory, "asks_models", True) is False:
             return await (memory.aget() if asked is None else memory.aget(input=asked))
-        with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True) as spent:
-            messages = await (memory.aget() if asked is None else memory.aget(input=asked))
-        if spent.requests:
-            await _add_usage(ctx, agent.name, spent)
-        return messages
+        async with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True):
+            return await (memory.aget() if asked is None else memory.aget(input=asked))
 
     def _run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
@@ -416,12 +411,10 @@ class AgentLoop(Workflow):
         function: Callable[[list[ChatMessage]], Any] | None,
     ) -> None:
         """Put the answer's structured form into the output, and show it."""
-        with spending(ctx, agent.name, await self._limits(ctx, agent)) as spent:
+        async with spending(ctx, agent.name, await self._limits(ctx, agent)):
             data = await structured_response(
                 agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
             )
-        if spent.requests:
-            await _add_usage(ctx, agent.name, spent)
         if data is not None:
             output.structured_response = data
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
@@ -434,10 +427,8 @@ class AgentLoop(Workflow):
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
         limits = await self._limits(ctx, agent)
-        with spending(ctx, agent.name, limits, only_around=True) as spent:
+        async with spending(ctx, agent.name, limits, only_around=True):
             response = await agent.answer_now(ctx, shown)
-        if spent.requests:
-            await _add_usage(ctx, agent.name, spent)
         await memory.aput(response.message)
         output = AgentOutput(
             response=response.message,
@@ -455,14 +446,12 @@ class AgentLoop(Workflow):
         if llm is None:
             return ""
         try:
-            with spending(ctx, agent.name, limits) as spent:
+            async with spending(ctx, agent.name, limits):
                 response = await llm.achat(messages)
         except BudgetExceededError as err:
             if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
                 raise
             return ""
-        if spent.requests:
-            await _add_usage(ctx, agent.name, spent)
         return response.message.content or ""
 
     @step
@@ -490,7 +479,7 @@ class AgentLoop(Workflow):
     ) -> ToolOutput:
         """Run a tool, within what hooks, people, policies and budgets allow."""
         limits = await self._limits(ctx, agent)
-        with spending(ctx, agent.name, limits) as spent:
+        async with spending(ctx, agent.name, limits):
             if limits is None:
                 output = await perform(ctx, agent, tool, ev, place)
             else:
@@ -498,8 +487,6 @@ class AgentLoop(Workflow):
                     output = await perform(ctx, agent, tool, ev, place, limits)
                 finally:
                     await ctx.store.set(LEDGER, limits.ledger.dump())
-        if spent.requests:
-            await _add_usage(ctx, agent.name, spent)
         return output
 
     async def _find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
@@ -591,13 +578,3 @@ def _blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
     output = AgentOutput(response=ChatMessage(reason, role=MessageRole.ASSISTANT), current_agent_name=agent.name)
     output["blocked"] = what
     return output
-
-
-async def _add_usage(ctx: Context[Any], name: str, spent: UsageTotals) -> None:
-    """Count what was spent under the agent's name, what agents did that it called as tools under theirs."""
-    async with alone(ctx):
-        totals: dict[str, Usage] = dict(await ctx.store.get("usage", default={}))
-        for spender, usage in spent.by_spender.items():
-            who = spender or name
-            totals[who] = totals[who] + usage if who in totals else usage
-        await ctx.store.set("usage", totals)

@@ -5,7 +5,7 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel
 
-from batonflow.agents.as_tool import run_within
+from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget
 from batonflow.agents.events import AgentOutput, ToolCallResult
@@ -136,9 +136,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.agents = _named([TeamMember.of(one) if isinstance(one, AgentWorkflow) else one for one in agents])
         self.handoff_carries: Carried = handoff_carries
         for agent in self.agents.values():
-            self._attach(agent.tools)
+            attach_agents(self, agent.tools)
             if isinstance(agent, TeamMember):
-                self.add_workflows(**{agent.name: agent.team})
+                attach(self, agent.name, agent.team)
         self.root_agent = _root(self.agents, root_agent)
         self.initial_state = initial_state or {}
         self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF, "agent_info")
@@ -205,6 +205,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 "handoff_reminded": False,
             },
         )
+
+    def _all_tools(self) -> Sequence[Any]:
+        return [tool for agent in self.agents.values() for tool in agent.tools]
 
     def _member(self, name: str | None) -> Member:
         return self.agents.get(name or "") or self.agents[self.root_agent]

@@ -229,6 +229,34 @@ class TestTime:
 
         run_virtual(main())
 
+    def test_until_when_stays_the_same_over_an_interruption(self) -> None:
+        ran: list[str] = []
+
+        @tool(requires_approval=True, approval_timeout=60)
+        def wait_for_it() -> str:
+            """Wait."""
+            ran.append("ran")
+            return "ran"
+
+        async def main() -> None:
+            made = agent(tool_call("wait_for_it"), tools=[wait_for_it])
+            handler = made.run("Publish it.")
+            asking = handler.approvals()
+            first = await anext(asking)
+            await asyncio.sleep(40)
+            saved = json.loads(json.dumps(handler.ctx.to_dict()))
+            await asking.aclose()
+            await handler.cancel_run()
+            handler = made.run(ctx=Context.from_dict(made, saved))
+            async for request in handler.approvals():
+                assert request.expires_at == first.expires_at
+                await asyncio.sleep(30)
+            (told,) = [call.tool_output.content for call in (await handler).tool_calls]
+            assert "approval expired" in told
+            assert ran == []
+
+        run_virtual(main())
+
     async def test_a_cancelled_run_leaves_nothing_open(self) -> None:
         handler = start(tool_call("publish", title="Tides"))
         requests = handler.approvals()

@@ -126,8 +126,34 @@ class TestTheTool:
         paths = [item.path async for item in handler.subscribe() if isinstance(item.event, AgentStream)]
         assert list(dict.fromkeys(paths)) == ["middle", "middle/inner", ""] or "middle/inner" in paths
 
+    @pytest.mark.parametrize(("name", "called"), [("fact checker", "fact_checker"), ("Ann (press)", "Ann_press_")])
+    def test_has_a_name_that_vendors_take(self, name: str, called: str) -> None:
+        assert agent(name=name).as_tool().metadata.name == called
+
 
 class TestTheRunBehindIt:
+    async def test_belongs_to_the_caller_also_when_the_tool_came_later(self) -> None:
+        press = agent(tool_call("publish", title="a"), "It is out.")
+        boss = agent(ask("Publish a."), "Done.", name="boss", tools=[])
+        boss.tools.append(press.as_tool())
+        for made in (boss, AgentWorkflow(agents=[boss])):
+            boss.llm = ScriptedLLM([ask("Publish a."), "Done."])
+            press.llm = ScriptedLLM([tool_call("publish", title="a"), "It is out."])
+            handler = made.run("Publish.")
+            async for request in handler.approvals():
+                request.approve()
+            assert contents(await handler) == ["It is out."]
+
+    async def test_two_members_of_a_team_may_know_different_agents_by_one_name(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="r")
+        presses = [agent(tool_call("publish", title=title), f"{title} is out.") for title in "ab"]
+        first = agent(ask("Publish."), handoff, name="first", tools=[presses[0].as_tool()])
+        second = agent(ask("Publish."), "Done.", name="second", tools=[presses[1].as_tool()])
+        handler = AgentWorkflow(agents=[first, second], root_agent="first").run("Publish.")
+        async for request in handler.approvals():
+            request.approve()
+        assert [text for text in contents(await handler) if "out" in text] == ["a is out.", "b is out."]
+
     async def test_streams_into_the_callers_stream(self) -> None:
         boss = agent(ask("Well?"), "Done.", name="boss", tools=[agent("It is out.").as_tool()])
         handler = boss.run("Ask.")
