@@ -35,13 +35,14 @@ class Row:
     """A program with how much of it to run and what must hold.
 
     Attributes:
-        name: As in programs.py.
+        name: As in programs.py or agents.py.
         units: Units in one sample.
         peer_units: The same for the peer, which needs longer for each.
         floor: The most that ours may cost, in floors.
         peer: The same, in parts of the peer.
         kib: The most KiB.
         seconds: The most seconds; only for the time a loop may be held up.
+        home: The module that has it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     peer: float | None = None
     kib: float | None = None
     seconds: float | None = None
+    home: str = "programs"
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
@@ -69,6 +71,15 @@ ROWS = [
     Row("longest turn beside hops", 20_000, seconds=0.002),
 ]
 
+AGENTS = [
+    Row("tool turn", 50, 20, home="agents"),
+    Row("tool turn after 1,000 messages", 20, 10, home="agents"),
+    Row("tool called in parallel", 100, 50, home="agents"),
+    Row("two-turn run", 60, 20, home="agents"),
+    Row("streamed piece of an answer", 5000, 2000, home="agents"),
+    Row("handoff", 10, 10, home="agents"),
+]
+
 GROWTH = [
     ("fan-out item", (100, 1000, 10_000), 1.5, (1, 2)),
     ("list fan-out item", (100, 1000, 10_000), 1.5, (1, 2)),
@@ -77,9 +88,9 @@ GROWTH = [
 """Program, sizes, how much more a unit may cost at the larger of two sizes, and which two of them are compared."""
 
 
-def sample(python: str, engine: str, name: str, units: int, samples: int) -> dict[str, float]:
+def sample(python: str, engine: str, name: str, units: int, samples: int, home: str = "programs") -> dict[str, float]:
     """The best of some samples, measured in a fresh process."""
-    command = [python, "-B", str(HERE / "worker.py"), engine, name, str(units), str(samples)]
+    command = [python, "-B", str(HERE / "worker.py"), engine, home, name, str(units), str(samples)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT) if engine != "llama-index" else ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE, check=False)
     if done.returncode:
@@ -121,7 +132,7 @@ def measure(rows: list[Row], repeats: int, peer: str | None) -> None:
                     "longest turn beside hops",
                 ):
                     continue
-                row.found[engine] = better(row.found.get(engine), sample(python, engine, row.name, units, 3))
+                row.found[engine] = better(row.found.get(engine), sample(python, engine, row.name, units, 3, row.home))
         print(f"round {turn + 1} of {repeats} done", flush=True)
 
 
@@ -231,10 +242,9 @@ def main() -> int:
     peer = options.peer_python or (peer_python() if options.peer else None)
     title = heading(peer, dirty)
     problems: list[str] = []
-    measure(ROWS, options.repeats, peer)
-    text = "\n".join(
-        [title, "", *table(ROWS, problems), "", *growth(problems, options.repeats), "", *weights(problems)]
-    )
+    measure([*ROWS, *AGENTS], options.repeats, peer)
+    parts = [table(ROWS, problems), table(AGENTS, problems), growth(problems, options.repeats), weights(problems)]
+    text = "\n\n".join(["\n".join(part) for part in ([title], *parts)])
     print(f"\n{text}\n")
     if options.write:
         write(options.write, text)

@@ -1,4 +1,7 @@
-"""Measures one program on one engine in a process of its own: `worker.py ENGINE PROGRAM UNITS SAMPLES`; prints JSON."""
+"""Measures one program on one engine in a process of its own; prints JSON.
+
+worker.py ENGINE HOME PROGRAM UNITS SAMPLES
+"""
 
 import asyncio
 import importlib
@@ -8,17 +11,17 @@ import os
 import sys
 import warnings
 
-HOMES = {"floor": ("floor", "FLOOR"), "batonflow": ("programs", "PROGRAMS"), "llama-index": ("programs", "PROGRAMS")}
+FLOORS = {"programs": "floor", "agents": "agents_floor"}
 
 
 def main() -> None:
     """Print the best of the samples."""
-    engine, name, units, samples = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    engine, home, name, units, samples = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     if engine == "llama-index":
         os.environ["BENCHMARK_LIBRARY"] = "workflows"
-    module, table = HOMES[engine]  # only what is measured is loaded
+    module, table = (FLOORS[home], "FLOOR") if engine == "floor" else (home, "PROGRAMS")  # no more than is measured
     measured = getattr(importlib.import_module(module), table)[name]
     found = [asyncio.run(measured(units)) for _ in range(samples)]
     best = min(found, key=lambda sample: sample["seconds"])
