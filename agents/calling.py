@@ -276,7 +276,9 @@ async def _over_budget(
     if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
         raise error
     await ctx.store.set(BUDGET_ANSWER, True)
-    return refusal_output(call, BUDGET_USED_UP.format(tool_name=call.tool_name, reason=str(error)))
+    most = getattr(error.budget, error.limit)
+    words = BUDGET_USED_UP.format(tool_name=call.tool_name, limit=error.limit, most=most)
+    return refusal_output(call, words)
 
 
 def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> dict[str, Any]:

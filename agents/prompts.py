@@ -133,7 +133,9 @@ BUDGET_EXCEEDED = (
     "far, and say what is still open."
 )
 
-BUDGET_USED_UP = "Tool {tool_name} was not run: {reason}"
+BUDGET_USED_UP = (
+    "Tool {tool_name} was not run: what may be spent on this task is used up ({limit}={most:g}). Go on without it."
+)
 
 HANDOFF_NOT_CALLED = (
     "You said that you hand over to {to_agent}, but you did not call the tool {tool}, so nothing has happened. Call "

@@ -92,7 +92,7 @@ class TestCallsOfTools:
         handler = made.run("Go.")
         results = await told(handler)
         assert RAN == ["a", "b"]
-        assert [text.startswith("Tool search was not run: The budget") for text in results] == [
+        assert [text.startswith("Tool search was not run: what may be spent") for text in results] == [
             False,
             False,
             True,
@@ -310,7 +310,7 @@ class TestSeconds:
             made = agent(calls, "Not yet.", tools=[pause], budget=Budget(seconds=60, on_exceeded="answer"))
             handler = made.run("Wait.")
             results = await told(handler)
-            assert "used up: seconds=60" in results[0]
+            assert "used up (seconds=60)" in results[0]
             assert results[1] == "20 seconds later"
             assert str(await handler) == "Not yet."
 
