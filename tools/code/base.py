@@ -189,6 +189,8 @@ class Session(Protocol):
     Attributes:
         run_id: The run it belongs to.
         snippet: Number of the snippet that runs or ran last; the first is 1.
+        code: Its text.
+        made: Every call it has made, answered or not.
         pending: Calls that are not answered yet; after a restore, those the code waits for.
     """
 
@@ -200,6 +202,16 @@ class Session(Protocol):
     @property
     def snippet(self) -> int:
         """Number of the snippet that runs or ran last."""
+        ...
+
+    @property
+    def code(self) -> str:
+        """Text of that snippet."""
+        ...
+
+    @property
+    def made(self) -> tuple[HostCall, ...]:
+        """Every call of that snippet, answered or not, in the order in which it made them."""
         ...
 
     @property
@@ -231,8 +243,12 @@ class Session(Protocol):
         """
         ...
 
-    async def snapshot(self) -> bytes | None:
+    async def snapshot(self, *, release: bool = True) -> bytes | None:
         """The session in bytes, signed, for ``open(restore=...)``; None when it cannot be told in bytes.
+
+        Args:
+            release: Whether a session that waits for answers gives back what it does not need meanwhile, as its
+                process. It goes on with either; with False more quickly.
 
         Raises:
             ExecutorStateError: The code is running at this moment.

@@ -1,9 +1,11 @@
 """What was run in a session and what was answered: enough to run it again."""
 
-from dataclasses import asdict, dataclass, field
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "error_outcome"]
+__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome"]
 
 # A history longer than this (characters of code, arguments and answers) is not kept in snapshots.
 LONGEST = 16 * 1024 * 1024
@@ -62,10 +64,25 @@ class Snippet:
     calls: list[Ran] = field(default_factory=list[Ran])
     answers: list[list[tuple[int, Outcome]]] = field(default_factory=list[list[tuple[int, Outcome]]])
     clock: list[float] = field(default_factory=list[float])
+    _json: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
-        return asdict(self)
+        calls = [vars(one) for one in self.calls]
+        return {"code": self.code, "calls": calls, "answers": self.answers, "clock": self.clock}
+
+    def as_json(self, *, final: bool) -> str:
+        """The record as a JSON text.
+
+        Args:
+            final: Nothing is added any more: it is written once for all snapshots to come.
+        """
+        if self._json is not None:
+            return self._json
+        text = json.dumps(self.to_dict())
+        if final:
+            self._json = text
+        return text
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Snippet":
@@ -76,3 +93,8 @@ class Snippet:
             answers=[[(number, outcome) for number, outcome in batch] for batch in data["answers"]],
             clock=data["clock"],
         )
+
+
+def as_json(snippets: Sequence[Snippet], *, running: Snippet) -> str:
+    """A history as a JSON text; ``running`` is the one of them that may still grow."""
+    return f"[{','.join(one.as_json(final=one is not running) for one in snippets)}]"

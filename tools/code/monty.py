@@ -299,7 +299,7 @@ class _MontySession(BaseSession):
 
     # Snapshots
 
-    async def _state(self) -> tuple[dict[str, Any], list[bytes]] | None:
+    async def _state(self, *, release: bool) -> tuple[dict[str, Any], list[bytes]] | None:
         now = time.monotonic()
         state: dict[str, Any] = {
             "sleeps": {str(number): until - now for number, until in self._sleeps.items()},
@@ -307,11 +307,13 @@ class _MontySession(BaseSession):
             "feeds": self._feeds,
             "base_feeds": self._base_feeds,
         }
+        suspended = self._parked
         try:
-            if self._open and self._parked is None:
-                # Whoever writes a waiting session down may let it wait for long: its worker is free for others.
-                self._parked = self._waiting.dump()
-                await self._leave()
+            if self._open and suspended is None:
+                suspended = self._waiting.dump()
+                if release:
+                    self._parked = suspended
+                    await self._leave()
             elif not self._open and self._worker is not None:
                 self._base = await self._worker.dump()
                 self._base_feeds = state["base_feeds"] = len(self._feeds)
@@ -319,7 +321,7 @@ class _MontySession(BaseSession):
             # The interpreter has died; what was run can still be told.
             return None
         if self._open:
-            return state | {"suspended": True}, [self._base or b"", self._parked or b""]
+            return state | {"suspended": True}, [self._base or b"", suspended or b""]
         return state | {"suspended": False}, [self._base or b"", b""]
 
     async def _load(self, state: dict[str, Any], blobs: list[bytes]) -> bool:

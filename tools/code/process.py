@@ -107,26 +107,70 @@ class _Signals:
             self.descriptor = None
 
 
+class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
+    """Says when the process has ended, whoever may still hold its pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=_LONGEST_LINE, loop=loop)
+        self.ended = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.ended.set()
+
+
+class _Process(asyncio.subprocess.Process):
+    """A process of which nothing is left once it is gone."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, pipes: _Pipes, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(transport, pipes, loop)
+        self._pipes_of = transport, pipes
+
+    @classmethod
+    async def started(cls, *command: str, **options: Any) -> "_Process":
+        """Start it with pipes for input, output and errors; options are those of ``subprocess.Popen``."""
+        loop = asyncio.get_running_loop()
+        return cls(*await loop.subprocess_exec(lambda: _Pipes(loop), *command, **options), loop)
+
+    async def gone(self) -> None:
+        """Wait until a process that was killed has ended and its pipes are closed.
+
+        Being cancelled does not keep it from that: when the event loop ends, nobody else would do it.
+        """
+        transport, pipes = self._pipes_of
+        cancelled: asyncio.CancelledError | None = None
+        while True:
+            try:
+                await pipes.ended.wait()
+                if self.stdin is not None and self.stdin.transport.get_write_buffer_size():
+                    self.stdin.transport.abort()  # what was to be written would hold it open
+                # Not before: it would look for the end itself, and take it from whoever waits for that.
+                transport.close()
+                await self.wait()
+                await asyncio.sleep(0)
+                break
+            except asyncio.CancelledError as err:
+                cancelled = err
+        if cancelled is not None:
+            raise cancelled
+
+
 class _ProcessSession(BaseSession):
     def __init__(self, setup: Setup, command: Callable[[], Launch]) -> None:
         super().__init__(setup)
         self._command = command
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: _Process | None = None
         self._signals: _Signals | None = None
 
     async def launch(self) -> None:
         launch = self._command()
         try:
             try:
-                self._process = await asyncio.create_subprocess_exec(
+                self._process = await _Process.started(
                     *launch.command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
                     env=dict(launch.env),
                     pass_fds=tuple(launch.pass_fds),
                     start_new_session=True,
-                    limit=_LONGEST_LINE,
                 )
             except OSError as err:
                 raise SandboxUnavailableError(f"{launch.command[0]} does not start: {err}. {launch.help}") from err
@@ -287,10 +331,7 @@ class _ProcessSession(BaseSession):
                 os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-        assert process.stdin is not None
-        process.stdin.close()
-        # Also empties the pipes, without which the transport stays open.
-        await process.communicate()
+        await process.gone()
 
     async def _release(self) -> None:
         await self._kill()

@@ -28,7 +28,7 @@ from batonflow.tools.code.base import (
     Waiting,
 )
 from batonflow.tools.code.functions import CodeFunction, code_functions
-from batonflow.tools.code.history import LONGEST, Outcome, Ran, Snippet, error_outcome
+from batonflow.tools.code.history import LONGEST, Outcome, Ran, Snippet, as_json, error_outcome
 from batonflow.tools.code.signing import check_key, process_key, sign, verify
 from batonflow.tools.code.worker import LARGEST_VALUE, TOO_LARGE, jsonable
 
@@ -144,8 +144,9 @@ class BaseSession(ABC):
     async def _release(self) -> None:
         """Give back the interpreter."""
 
-    async def _state(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """The interpreter's state, or None when it has no form that can be kept."""
+    async def _state(self, *, release: bool) -> tuple[dict[str, Any], list[bytes]] | None:
+        """The interpreter's state, or None when it has no form that can be kept; see :meth:`snapshot`."""
+        del release
         return None
 
     async def _load(self, state: dict[str, Any], blobs: list[bytes]) -> bool:
@@ -164,6 +165,16 @@ class BaseSession(ABC):
     def snippet(self) -> int:
         """Number of the snippet that runs or ran last."""
         return self._snippet
+
+    @property
+    def code(self) -> str:
+        """Text of that snippet."""
+        return self._record.code
+
+    @property
+    def made(self) -> tuple[HostCall, ...]:
+        """Every call of that snippet, answered or not, in the order in which it made them."""
+        return tuple(self._host_call(ran) for ran in self._record.calls)
 
     @property
     def pending(self) -> tuple[HostCall, ...]:
@@ -214,16 +225,17 @@ class BaseSession(ABC):
             )
         return await self._resume([(self._open[one].number, _outcome(value)) for one, value in answers.items()])
 
-    async def snapshot(self) -> bytes | None:
+    async def snapshot(self, *, release: bool = True) -> bytes | None:
         """See :class:`~batonflow.tools.code.base.Session`."""
         self._require_use()
-        history = None if self._history is None else [one.to_dict() for one in self._history]
-        if history is not None and len(json.dumps(history)) > LONGEST:
+        history = None if self._history is None else as_json(self._history, running=self._record)
+        if history is not None and len(history) > LONGEST:
             history = None
-        state, blobs = await self._state() or (None, [])
+        state, blobs = await self._state(release=release) or (None, [])
         if state is None and history is None:
             return None
         setup = self._setup
+        told_last = history is not None and bool(self._history) and self._history[-1] is self._record
         header = {
             "executor": setup.executor,
             "version": setup.version,
@@ -236,11 +248,11 @@ class BaseSession(ABC):
             "seconds_left": self._seconds_left,
             "output": ["".join(self._output.parts), self._output.cut],
             "cut_off": self._cut_off,
-            "record": self._record.to_dict(),
-            "history": history,
+            "record": None if told_last else self._record.to_dict(),
             "state": state,
-            "blobs": [len(one) for one in blobs],
         }
+        blobs = [b"" if history is None else history.encode(), *blobs]
+        header["blobs"] = [len(one) for one in blobs]
         head = json.dumps(header).encode()
         return sign(setup.key, b"".join([len(head).to_bytes(8, "big"), head, *blobs]))
 
@@ -402,14 +414,13 @@ class BaseSession(ABC):
         Raises:
             SnapshotMismatchError: It has to run its snippets again, and cannot or took another course.
         """
+        told, *blobs = blobs
+        history = [Snippet.from_dict(one) for one in json.loads(told)] if told else None
         state: dict[str, Any] | None = header["state"] if header["version"] == self._setup.version else None
         if state is not None and await self._load(state, blobs):
-            history = header["history"]
-            self._history = None if history is None else [Snippet.from_dict(one) for one in history]
+            self._history = history
             # The record of a running snippet is the last of the history, and grows there.
-            record = Snippet.from_dict(header["record"])
-            if self._history and self._history[-1] == record:
-                record = self._history[-1]
+            record = history[-1] if history and header["record"] is None else Snippet.from_dict(header["record"])
             self._record = record
             self._snippet = header["snippet"]
             self._open = {
@@ -418,7 +429,7 @@ class BaseSession(ABC):
                 if ran.number in header["open"]
             }
         else:
-            await self._repeat(header)
+            await self._repeat(header, history)
         text, cut = header["output"]
         # In place: the interpreter may already be writing to it.
         self._output.parts[:] = [text]
@@ -426,13 +437,12 @@ class BaseSession(ABC):
         self._seconds_left = header["seconds_left"]
         self._cut_off = header["cut_off"]
 
-    async def _repeat(self, header: dict[str, Any]) -> None:
-        if header["history"] is None:
+    async def _repeat(self, header: dict[str, Any], past: list[Snippet] | None) -> None:
+        if past is None:
             raise SnapshotMismatchError(
                 f"the snapshot is of {header['executor']} {header['version']}, this is {self._setup.version}, and its "
                 "snippets were not kept: go on with the version that wrote it, or open a new session"
             )
-        past = [Snippet.from_dict(one) for one in header["history"]]
         # Snippets that left nothing behind are not in the history; their numbers are used up all the same.
         self._snippet = header["snippet"] - len(past)
         waiting = set(header["open"])
@@ -550,7 +560,8 @@ def _as_written(setup: Setup, header: dict[str, Any], run_id: str | None) -> Set
         raise SnapshotMismatchError(
             f"the snapshot is of the executor {header['executor']!r}, this is {setup.executor!r}"
         )
-    missing = [tool for name, tool in header["tools"].items() if name not in setup.functions]
+    there = {name: one.tool_name for name, one in setup.functions.items()}
+    missing = [tool for name, tool in header["tools"].items() if there.get(name) != tool]
     if missing:
         raise SnapshotMismatchError(
             f"the snapshot of run {header['run_id']!r} needs the tools {', '.join(missing)}: give them to open()"

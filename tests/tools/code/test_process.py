@@ -21,6 +21,7 @@ from batonflow.tools.code import (
 from batonflow.tools.code.process import Launch, ProcessExecutor
 from tests.tools.code.sessions import BUBBLEWRAP, KEY, TOOLS, children, opened, run
 
+ROOT = Path(__file__).resolve().parents[3]
 EXECUTORS = [pytest.param(UnsafeLocalExecutor, id="unsafe"), BUBBLEWRAP]
 WRITE = """
 import json, os
@@ -207,3 +208,32 @@ class TestUnsafe:
         assert children() > before
         await session.aclose()
         assert children() <= before
+
+
+ENDING = """
+import asyncio, gc, sys
+from batonflow.tools.code import UnsafeLocalExecutor
+
+async def main(turns):
+    session = await UnsafeLocalExecutor().open()
+    await session.start("print('x' * 100000)")
+    closing = asyncio.create_task(session.aclose())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return closing  # which the event loop's end cancels
+
+for turns in range(1, 6):
+    asyncio.run(main(turns))
+    gc.collect()
+"""
+
+
+async def test_the_end_of_the_event_loop_leaves_neither_process_nor_pipe() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "dev", "-c", ENDING),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert (process.returncode, said.decode()) == (0, "")
