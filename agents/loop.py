@@ -21,7 +21,15 @@ from pydantic import BaseModel
 
 from batonflow.agents.as_tool import AgentTool, attach_agents
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of, paying
-from batonflow.agents.calling import BUDGET_ANSWER, LEDGER, TOOLS_RUN, in_time, perform, refusal_output, spending
+from batonflow.agents.calling import (
+    BUDGET_ANSWER,
+    LEDGER,
+    TOOLS_RUN,
+    in_time,
+    perform,
+    refusal_output,
+    spending,
+)
 from batonflow.agents.events import (
     AgentInput,
     AgentOutput,
@@ -45,6 +53,7 @@ from batonflow.agents.prompts import (
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
 from batonflow.agents.tracing import is_traced, traced
+from batonflow.agents.unfinished import close_turn, left_over
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.llms.prompts.base import fill
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
@@ -184,6 +193,7 @@ class AgentLoop(Workflow):
     @step
     async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
         """Set the run's memory, state and limits, and put the user's message into the memory."""
+        await self._close_failed_turn(ctx)
         await self._init_context(ctx, ev)
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
@@ -205,6 +215,13 @@ class AgentLoop(Workflow):
                 await one.aput(user_msg)
         await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
         return AgentInput.made(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
+
+    async def _close_failed_turn(self, ctx: Context[Any]) -> None:
+        """What an earlier run of the conversation had done when it failed comes before what is said now."""
+        agent = self._member(await ctx.store.get("current_agent_name", default=None))
+        left = await left_over(ctx, agent)
+        if left and await ctx.store.get("memory", default=None) is not None:
+            await close_turn(ctx, agent, left, await self._memory(ctx, agent))
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""

@@ -6,6 +6,7 @@ __all__ = [
     "APPROVAL_EXPIRED",
     "BUDGET_EXCEEDED",
     "BUDGET_USED_UP",
+    "CALL_CUT_OFF",
     "CODE_ACT",
     "CODE_ACT_SANDBOXED",
     "CODE_NOTHING",
@@ -132,6 +133,8 @@ BUDGET_EXCEEDED = (
     "What may be spent on this task is used up. Do not call any more tools. Answer now with what you have found so "
     "far, and say what is still open."
 )
+
+CALL_CUT_OFF = "The run ended before this call had a result. Whether it took effect is not known."
 
 BUDGET_USED_UP = (
     "Tool {tool_name} was not run: what may be spent on this task is used up ({limit}={most:g}). Go on without it."

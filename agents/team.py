@@ -289,7 +289,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return made
 
     async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
-        if self.handoff_carries != "full" and output.get("blocked") != "input":
+        if self.handoff_carries != "full" and "blocked" not in output:
             # The conversation with the user is kept apart from what each agent knows.
             await (await ctx.store.get("memory")).aput(output.response)
         return await super()._ended(ctx, output)

@@ -185,6 +185,18 @@ class TestTokens:
             assert str(await made.run("Go.", ctx=ctx, budget=Budget(max_tool_calls=1))) == answer
         assert RAN == ["a", "b"]
 
+    async def test_and_sees_a_conversation_that_vendors_take(self) -> None:
+        made = agent(find("a"), find("b", "c"), "Done.", budget=Budget(max_tool_calls=2))
+        ctx: Context[Any] = Context(made)
+        with pytest.raises(BudgetExceededError):
+            await made.run("One?", ctx=ctx)
+        ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        shown = [(message.role.value, message.content) for message in llm_of(made).requests[-1].messages]
+        assert shown[:3] == [("user", "One?"), ("assistant", None), ("tool", "All about a.")]
+        assert [role for role, _ in shown[3:]] == ["assistant", "tool", "tool", "user"]
+        assert all("Whether it took effect is not known" in (text or "") for _, text in shown[4:6])
+
     async def test_also_one_of_the_same_name_whose_error_somebody_keeps(self) -> None:
         made = agent(find("a"), find("b"), find("c"), "Done.", budget=Budget(max_tool_calls=1))
         with pytest.raises(BudgetExceededError) as kept:

@@ -1,0 +1,58 @@
+"""Turns that a failed run has left unfinished: they come into the memory before the conversation goes on."""
+
+from typing import Any
+
+from batonflow.agents.events import AgentOutput, ToolCallResult
+from batonflow.agents.members import Member
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.prompts import CALL_CUT_OFF
+from batonflow.llms import ChatMessage, MessageRole
+from batonflow.llms.tool_protocol import tool_selections
+from batonflow.tools import ToolOutput
+from batonflow.workflow_core import Context
+
+__all__ = ["close_turn", "left_over"]
+
+
+async def left_over(ctx: Context[Any], agent: Member) -> list[Any]:
+    """The messages or thoughts of a turn that ``agent`` has begun and not finished.
+
+    Args:
+        ctx: The context of the earlier run.
+        agent: Who acted last.
+    """
+    found: list[Any] = []
+    for name in ("scratchpad_key", "reasoning_key"):
+        key: str | None = getattr(agent, name, None)
+        if key is not None:
+            found.extend(await ctx.store.get(key, default=None) or ())
+    return found
+
+
+async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: BaseMemory) -> None:
+    """Move a turn into the memory; calls without a result get one, as vendors refuse a conversation otherwise.
+
+    Args:
+        ctx: The context of the earlier run.
+        agent: Whose turn it is.
+        left: What ``left_over`` found.
+        memory: The conversation as the agent knows it.
+    """
+    said = [message for message in left if isinstance(message, ChatMessage)]
+    answered = {message.additional_kwargs.get("tool_call_id") for message in said}
+    cut_off = [
+        ToolCallResult(
+            tool_name=call.tool_name,
+            tool_kwargs=call.tool_kwargs,
+            tool_id=call.tool_id,
+            tool_output=ToolOutput(tool_name=call.tool_name, content=CALL_CUT_OFF, is_error=True),
+            return_direct=False,
+        )
+        for message in said
+        for call in tool_selections(message)
+        if call.tool_id not in answered
+    ]
+    if cut_off:
+        await agent.handle_tool_call_results(ctx, cut_off, memory)
+    nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+    await agent.finalize(ctx, nothing, memory)
