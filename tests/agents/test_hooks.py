@@ -18,7 +18,7 @@ from batonflow.agents import (
 from batonflow.agents.hooks import Block, Deny, Replace
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.tools import ToolOutput, tool
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, HumanResponseEvent, InputRequiredEvent
 
 SENT: list[str] = []
 
@@ -125,6 +125,18 @@ class TestBeforeATool:
         )
         await handler
         assert await handler.ctx.store.get("calls") == 2
+
+    async def test_a_hook_may_ask_a_person(self) -> None:
+        async def ask(ctx: Context, call: Any) -> Deny | None:
+            said = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="May I?"))
+            return None if said.response == "yes" else Deny("not today")
+
+        handler = agent(tool_call("send", to="Bob"), "Done.", before_tool=[ask]).run("Send it.")
+        async for event in handler.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                handler.ctx.send_event(HumanResponseEvent(response="yes"))
+        await handler
+        assert SENT == ["Bob"]
 
     async def test_a_handoff_is_a_call_too(self) -> None:
         handoff = tool_call("handoff", to_agent="other", reason="it knows")

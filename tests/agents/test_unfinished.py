@@ -1,0 +1,97 @@
+"""A conversation goes on after a run that failed: what was done comes before what is said then."""
+
+import json
+from typing import Any
+
+import pytest
+
+from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, CodeActAgent, FunctionAgent, ReActAgent
+from batonflow.agents.memory import ChatMemoryBuffer
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.workflow_core import Context
+
+
+def search(topic: str) -> str:
+    """Look something up."""
+    return f"all about {topic}"
+
+
+def find(*topics: str) -> list[Any]:
+    return [tool_call("search", topic=topic) for topic in topics]
+
+
+async def fail(made: Any, ctx: Context[Any], question: str = "One?", **options: Any) -> None:
+    with pytest.raises((OSError, BudgetExceededError)):
+        await made.run(question, ctx=ctx, **options)
+
+
+def shown(llm: ScriptedLLM) -> list[tuple[str, str]]:
+    return [(message.role.value, message.content or "") for message in llm.requests[-1].messages]
+
+
+class TestTheTurn:
+    @pytest.mark.parametrize("restored", [False, True])
+    async def test_comes_before_the_next_question(self, restored: bool) -> None:
+        llm = ScriptedLLM([find("tides"), OSError("no line"), "Done."])
+        made = FunctionAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx)
+        if restored:
+            ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        assert shown(llm) == [("user", "One?"), ("assistant", ""), ("tool", "all about tides"), ("user", "Two?")]
+
+    async def test_has_a_result_for_every_call(self) -> None:
+        llm = ScriptedLLM([find("a", "b"), "Done."])
+        made = FunctionAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx, budget=Budget(max_tool_calls=1))
+        await made.run("Two?", ctx=ctx)
+        assert [role for role, _ in shown(llm)] == ["user", "assistant", "tool", "tool", "user"]
+        assert shown(llm)[2][1] == "The run ended before this call had a result. Whether it took effect is not known."
+
+    async def test_is_not_told_where_another_memory_begins(self) -> None:
+        llm = ScriptedLLM([find("tides"), OSError("no line"), "Done."])
+        made = FunctionAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx)
+        await made.run("Two?", ctx=ctx, memory=ChatMemoryBuffer.from_defaults())
+        assert shown(llm) == [("user", "Two?")]
+
+    async def test_of_a_team_is_that_of_who_acted_last(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="it knows")
+        llm = ScriptedLLM([find("tides"), OSError("no line"), "Done."])
+        first = FunctionAgent(name="first", description="First.", llm=ScriptedLLM([handoff]))
+        second = FunctionAgent(name="second", description="Second.", llm=llm, tools=[search])
+        team = AgentWorkflow(agents=[first, second], root_agent="first")
+        ctx: Context[Any] = Context(team)
+        await fail(team, ctx)
+        output = await team.run("Two?", ctx=ctx)
+        assert (str(output), output.current_agent_name) == ("Done.", "second")
+        assert [role for role, _ in shown(llm)] == ["user", "assistant", "tool", "assistant", "tool", "user"]
+
+    async def test_of_an_agent_that_reasons_in_text(self) -> None:
+        turns = [
+            'Thought: Look.\nAction: search\nAction Input: {"topic": "tides"}',
+            OSError("no line"),
+            "Thought: So.\nAnswer: Done.",
+        ]
+        llm = ScriptedLLM(turns)
+        made = ReActAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx)
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        texts = [text for _, text in shown(llm)]
+        assert texts[-1] == "Two?"
+        assert any("all about tides" in text for text in texts[:-1])
+
+    async def test_of_an_agent_that_writes_code(self) -> None:
+        code = "<execute>\nprint(await search(topic='tides'))\n</execute>"
+        llm = ScriptedLLM([code, OSError("no line"), "Done."])
+        made = CodeActAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx)
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        texts = [text for _, text in shown(llm)]
+        assert texts[-1] == "Two?"
+        assert any("all about tides" in text for text in texts[:-1])
