@@ -13,6 +13,7 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from batonflow.agents.asking import streamed
 from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
@@ -264,10 +265,12 @@ class CodeActAgent(BaseWorkflowAgent):
         async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
             return await self._call(ctx, self, tool, call, call.tool_id)
 
+        options = call_options.get({})
         return await run_snippet(
             ctx,
             code,
             agent=self.name,
+            place=f"{options.get('idempotency_key')} {options.get('call_id')}",
             executor=self._executor,
             limits=self.limits,
             tools=tools,

@@ -1,8 +1,13 @@
 """Snippets of an agent's code in the sandbox: one interpreter for each agent of a run, closed with the run.
 
-What has to survive a restart is kept in two places. Between snippets the interpreter's snapshot lies in the state
-store. Within a snippet every finished call lies with the step's delivery (``ctx.once``): when the step begins again,
-the snippet runs again from its beginning, and what was called before is answered with what it gave then.
+What has to survive a restart lies in three places. Between snippets the interpreter's snapshot lies in the state store.
+Within a snippet every finished call lies with the step's delivery (``ctx.once``), written before the code learns of it.
+And where a snippet stands still for calls, the snapshot of that moment lies in the state store too, if the executor can
+write it: the snippet goes on from there. Otherwise it runs again from its beginning; either way, what was called before
+is answered with what it gave then.
+
+A step that goes on in the middle does less than one that began, so that everything it writes or streams is inside calls
+of ``ctx.once``, which have numbers of their own.
 """
 
 import asyncio
@@ -11,6 +16,7 @@ import builtins
 import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +35,7 @@ from batonflow.tools.code import (
     Limits,
     Session,
     SnapshotError,
+    Turn,
     Waiting,
 )
 from batonflow.tools.code.history import error_outcome
@@ -42,6 +49,17 @@ __all__ = ["Interpreter", "drop", "interpreter", "run_snippet"]
 
 STORED = "code_session"
 """Where in the state store the snapshots lie, by agent."""
+
+SUSPENDED = "code_suspended"
+"""Where in the state store the snapshots of snippets that wait for calls lie, by agent."""
+
+# A snapshot of more bytes takes time to write: it is written where the snippet stands still for long.
+_LARGE = 64 * 1024
+# A snapshot of more bytes is too much for every place where a snippet stands still: it runs again from an earlier one.
+_TOO_LARGE = 4 * 1024 * 1024
+# Seconds after which a call counts as a long one; more where writing takes more, by this factor.
+_LONG = 0.05
+_SHARE = 10
 
 CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[ToolOutput]]
 """Checks the arguments, asks a person where one must be asked, and runs the tool."""
@@ -101,12 +119,29 @@ async def _close_with(run: "Run", opened: dict[str, Interpreter]) -> None:
 
 async def drop(ctx: Context[Any], agent: str) -> None:
     """Close the interpreter of an agent that has answered, and forget its variables."""
-    stored: Any = await ctx.store.get(STORED, default=None)
-    if isinstance(stored, dict) and agent in stored:
-        await ctx.store.set(STORED, {name: one for name, one in stored.items() if name != agent})  # pyright: ignore[reportUnknownVariableType]
+    if any([await _kept(ctx, path, agent) for path in (STORED, SUSPENDED)]):
+        await ctx.once(f"code of {agent} dropped", _keep, ctx, agent, {STORED: None, SUSPENDED: None})
     run = ctx.run
     if run is not None and run in _open and agent in _open[run]:
         await _open[run][agent].aclose()
+
+
+async def _kept(ctx: Context[Any], path: str, agent: str) -> dict[str, Any]:
+    """What the state store holds of an agent in this run; empty when there is nothing, or only of an earlier run."""
+    records: Any = await ctx.store.get(path, default={})
+    record: dict[str, Any] = records.get(agent, {})
+    return record if record.get("run_id") == ctx.run_id else {}
+
+
+async def _keep(ctx: Context[Any], agent: str, records: dict[str, dict[str, Any] | None]) -> None:
+    """Put what there is of an agent into the state store, by place; None takes it away."""
+    for path, record in records.items():
+        stored: dict[str, dict[str, Any]] = await ctx.store.get(path, default={})
+        others = {name: one for name, one in stored.items() if name != agent}
+        if record is not None:
+            await ctx.store.set(path, {**others, agent: {"run_id": ctx.run_id, **record}})
+        elif agent in stored:
+            await ctx.store.set(path, others)
 
 
 async def run_snippet(
@@ -114,6 +149,7 @@ async def run_snippet(
     code: str,
     *,
     agent: str,
+    place: str,
     executor: Executor,
     limits: Limits,
     tools: Sequence[AsyncBaseTool],
@@ -125,6 +161,7 @@ async def run_snippet(
         ctx: The run's context, inside a step.
         code: The snippet.
         agent: Whose it is.
+        place: Names the snippet within the run; the same after a restore.
         executor: Where it runs.
         limits: What it may use.
         tools: What it may call.
@@ -134,69 +171,94 @@ async def run_snippet(
         What the model is told.
     """
     turn: int = await ctx.store.get("num_iterations", default=0)
-    key = f"{turn} {hashlib.sha256(code.encode()).hexdigest()}"
+    key = f"{turn} {place} {hashlib.sha256(code.encode()).hexdigest()}"
     kept = interpreter(ctx, agent)
     async with kept.lock:
-        stored: dict[str, dict[str, Any]] = await ctx.store.get(STORED, default={})
-        record = stored.get(agent, {})
-        if record.get("run_id") != ctx.run_id:
-            record = {}
-        if record.get("key") == key and kept.session is None:
+        record = await _kept(ctx, STORED, agent)
+        if record.get("key") == key:
             # It had ended, only its result had not been delivered.
             return _output(code, record["told"], is_error=record["is_error"])
-        gone = await _opened(ctx, kept, record, executor, limits, tools, agent)
+        suspended = await _kept(ctx, SUSPENDED, agent)
+        if suspended.get("key") != key:
+            suspended = {}
+        elif kept.session is not None:
+            await kept.aclose()  # stopped somewhere by an attempt that failed
+        opening = _Opening(executor, tools, limits, f"{ctx.run_id}/{agent}")
+        inside, gone = await opening.done(kept, code, record, suspended)
         assert kept.session is not None
+        keeper = _Keeper(ctx, kept.session, agent, key, suspended.get("number", 0)) if executor.durable else None
+        snippet = _Snippet(ctx, kept.session, turn, tools, call_tool, keeper)
         try:
-            output = await _ran(ctx, kept.session, code, turn, tools, call_tool)
+            output = await _ran(kept.session, code, snippet, inside=inside)
         except ExecutorError:
             await kept.aclose()  # of no use any more; the next snippet opens another
             raise
         if gone:
             output.content = f"{CODE_VARIABLES_GONE}\n{output.content}"
         snapshot = await kept.session.snapshot()
-        written = {
-            "run_id": ctx.run_id,
+        ended = {
             "key": key,
             "told": output.content,
             "is_error": output.is_error,
-            "snapshot": None if snapshot is None else base64.b64encode(snapshot).decode(),
+            "snapshot": _as_text(snapshot),
         }
-        await ctx.store.set(STORED, {**stored, agent: written})
+        await ctx.once(f"code-{turn} ended", _keep, ctx, agent, {STORED: ended, SUSPENDED: None})
         return output
 
 
-async def _opened(
-    ctx: Context[Any],
-    kept: Interpreter,
-    record: dict[str, Any],
-    executor: Executor,
-    limits: Limits,
-    tools: Sequence[AsyncBaseTool],
-    agent: str,
-) -> bool:
-    """Open the session if it is not; whether variables of earlier snippets are gone."""
-    if kept.session is not None:
-        return False
-    run_id = f"{ctx.run_id}/{agent}"
-    if record.get("snapshot") is not None:
+def _as_text(snapshot: bytes | None) -> str | None:
+    return None if snapshot is None else base64.b64encode(snapshot).decode()
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How sessions of an agent are opened."""
+
+    executor: Executor
+    tools: Sequence[AsyncBaseTool]
+    limits: Limits
+    run_id: str
+
+    async def done(
+        self, kept: Interpreter, code: str, record: dict[str, Any], suspended: dict[str, Any]
+    ) -> tuple[bool, bool]:
+        """Open the session if it is not: in the middle of ``code``, or else behind the snippets before it.
+
+        Returns:
+            Whether it is in the middle, and whether variables of earlier snippets are gone.
+        """
+        if kept.session is not None:
+            return False, False
+        kept.session = await self._restored(suspended)
+        if kept.session is not None:
+            # The signature tells of which run it is, and this of which snippet.
+            if kept.session.pending and kept.session.code == code:
+                return True, False
+            await kept.aclose()
+        kept.session = await self._restored(record)
+        if kept.session is not None:
+            return False, False
+        kept.session = await self.executor.open(self.tools, self.limits, run_id=self.run_id)
+        return False, bool(record)
+
+    async def _restored(self, record: dict[str, Any]) -> Session | None:
+        if record.get("snapshot") is None:
+            return None
         try:
-            restore = base64.b64decode(record["snapshot"])
-            kept.session = await executor.open(tools, limits, restore, run_id=run_id)
+            snapshot = base64.b64decode(record["snapshot"])
+            return await self.executor.open(self.tools, self.limits, snapshot, run_id=self.run_id)
         except SnapshotError:
-            kept.session = None
-    if kept.session is not None:
-        return False
-    kept.session = await executor.open(tools, limits, run_id=run_id)
-    return bool(record)
+            return None
 
 
-async def _ran(
-    ctx: Context[Any], session: Session, code: str, turn: int, tools: Sequence[AsyncBaseTool], call_tool: CallTool
-) -> ToolOutput:
-    problems = await session.check(code)
-    if problems:
-        return _output(code, CODE_NOT_RUN.format(problems="\n".join(map(str, problems))), is_error=True)
-    ended = await _Snippet(ctx, session, turn, tools, call_tool).run(code)
+async def _ran(session: Session, code: str, snippet: "_Snippet", *, inside: bool) -> ToolOutput:
+    if inside:
+        ended = await snippet.run()
+    else:
+        problems = await session.check(code)
+        if problems:
+            return _output(code, CODE_NOT_RUN.format(problems="\n".join(map(str, problems))), is_error=True)
+        ended = await snippet.run(code)
     told = [ended.output.rstrip("\n")] if ended.output.strip() else []
     if isinstance(ended, Failed):
         told.append(ended.text)
@@ -209,37 +271,126 @@ def _output(code: str, told: str, *, is_error: bool) -> ToolOutput:
     return ToolOutput(tool_name="execute", content=told, raw_input={"code": code}, raw_output=told, is_error=is_error)
 
 
+class _Keeper:
+    """Writes a snippet down where it stands still, so that another process can go on from there.
+
+    Args:
+        ctx: The run's context, inside a step.
+        session: Runs the snippet.
+        agent: Whose it is.
+        key: Names the snippet.
+        number: Of the place that was written last, counting from 1.
+    """
+
+    def __init__(self, ctx: Context[Any], session: Session, agent: str, key: str, number: int) -> None:
+        self._ctx = ctx
+        self._session = session
+        self._agent = agent
+        self._key = key
+        self._number = number
+        self._is_new = False
+        self._is_large = False
+        self.patience = _LONG
+
+    async def stands_still(self) -> None:
+        """The code has come to stand still: written at once, unless that took time before."""
+        self._number += 1
+        self._is_new = True
+        if not self._is_large:
+            await self._write(release=False)
+
+    async def waits_for_long(self) -> None:
+        """The calls take longer than ``patience`` seconds: what takes time can be done, and others get the worker."""
+        await self._write(release=True)
+
+    async def _write(self, *, release: bool) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        snapshot = await self._session.snapshot(release=release)
+        if snapshot is not None and self._is_new:
+            self._is_large = len(snapshot) > _LARGE
+            if len(snapshot) <= _TOO_LARGE:
+                written = {"key": self._key, "number": self._number, "snapshot": _as_text(snapshot)}
+                await self._ctx.once(
+                    f"code stood still {self._number}", _keep, self._ctx, self._agent, {SUSPENDED: written}
+                )
+        self._is_new = False
+        self.patience = max(_LONG, _SHARE * (loop.time() - began))
+
+
 class _Snippet:
     """A snippet that runs, and the calls it waits for."""
 
     def __init__(
-        self, ctx: Context[Any], session: Session, turn: int, tools: Sequence[AsyncBaseTool], call_tool: CallTool
+        self,
+        ctx: Context[Any],
+        session: Session,
+        turn: int,
+        tools: Sequence[AsyncBaseTool],
+        call_tool: CallTool,
+        keeper: _Keeper | None,
     ) -> None:
         self._ctx = ctx
         self._session = session
         self._turn = turn
         self._tools = {tool.metadata.get_name(): tool for tool in tools}
         self._call_tool = call_tool
+        self._keeper = keeper
+        self._names: dict[str, str] = {}
         self._seen = Counter[str]()
         self._running: dict[str, asyncio.Task[Any]] = {}
 
-    async def run(self, code: str) -> Done | Failed:
-        """Go from turn to turn. Calls run at the same time, and each is answered as soon as it is done."""
+    async def run(self, code: str | None = None) -> Done | Failed:
+        """Go from turn to turn. Calls run at the same time, and each is answered as soon as it is done.
+
+        Args:
+            code: The snippet; None for the one in whose middle the session stands.
+        """
+        written = code is None
         try:
-            turn = await self._session.start(code)
+            if code is None:
+                self._name(self._session.made)
+                turn: Turn = Calls(self._session.pending)
+            else:
+                turn = await self._session.start(code)
             while isinstance(turn, Calls | Waiting):
                 if isinstance(turn, Calls):
+                    self._name(turn.calls)
                     for call in turn.calls:
                         self._running[call.id] = asyncio.create_task(self._answer(call))
-                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+                if self._keeper is not None and not written:
+                    await self._keeper.stands_still()
+                await self._wait()
+                written = False
                 turn = await self._session.answer(self._answers())
-            return turn
         finally:
             self._session.interrupt()  # where it was left in the middle; at its end that does nothing
-            left = list(self._running.values())
-            for task in left:
+            for task in self._running.values():
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+        for call in self._session.made:
+            if call.id in self._running and self._running[call.id].cancelled():
+                await self._ctx.once(f"{self._names[call.id]} over", self._over, call)
+        return turn
+
+    async def _wait(self) -> None:
+        """Until a call has ended."""
+        running = self._running.values()
+        if self._keeper is not None:
+            patience = self._keeper.patience
+            done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
+            await self._keeper.waits_for_long()
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+
+    def _name(self, calls: Sequence[HostCall]) -> None:
+        """Name calls by what is called and not by when: run again, the snippet may get its answers in another order."""
+        for call in calls:
+            if call.id not in self._names:
+                digest = digest_of(call.tool, call.arguments)[:16]
+                self._seen[digest] += 1
+                self._names[call.id] = f"code-{self._turn}-{digest}-{self._seen[digest]}"
 
     def _answers(self) -> dict[str, Any]:
         done = [one for one, task in self._running.items() if task.done()]
@@ -250,29 +401,21 @@ class _Snippet:
             for one, task in tasks.items()
         }
 
+    def _request(self, call: HostCall) -> ToolCall:
+        return ToolCall(tool_name=call.tool, tool_kwargs=call.arguments, tool_id=self._names[call.id])
+
     async def _answer(self, call: HostCall) -> Any:
         """What the code gets: the tool's value, or an exception that is raised there."""
-        # Named by what is called and not by when: run again, the snippet may get its answers in another order.
-        digest = digest_of(call.tool, call.arguments)[:16]
-        self._seen[digest] += 1
-        name = f"code-{self._turn}-{digest}-{self._seen[digest]}"
-        request = ToolCall(tool_name=call.tool, tool_kwargs=call.arguments, tool_id=name)
-        self._ctx.write_event_to_stream(request)
-        tool = self._tools[call.tool]
-        try:
-            # Written down before the code sees it.
-            record: dict[str, Any] = await self._ctx.once(name, self._called, tool, request)
-        except asyncio.CancelledError:
-            over = ToolOutput(tool_name=call.tool, content=CODE_OVER, raw_input=call.arguments, is_error=True)
-            self._show(request, over)
-            raise
-        self._show(request, ToolOutput.model_validate(record["output"]))
+        # Written down before the code sees it.
+        record: dict[str, Any] = await self._ctx.once(self._names[call.id], self._called, call)
         if record["error"] is None:
             return record["value"]
         kind, message = record["error"]
         return getattr(builtins, kind)(message)
 
-    async def _called(self, tool: AsyncBaseTool, request: ToolCall) -> dict[str, Any]:
+    async def _called(self, call: HostCall) -> dict[str, Any]:
+        request, tool = self._request(call), self._tools[call.tool]
+        self._ctx.write_event_to_stream(request)
         output = await self._call_tool(tool, request)
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
@@ -284,7 +427,14 @@ class _Snippet:
             raw_output=value,
             is_error=output.is_error,
         )
-        return {"output": shown, "value": value, "error": _error(tool, output)}
+        self._show(request, shown)
+        return {"value": value, "error": _error(tool, output)}
+
+    def _over(self, call: HostCall) -> None:
+        """A call that the code did not wait for has a result all the same."""
+        request = self._request(call)
+        told = ToolOutput(tool_name=call.tool, content=CODE_OVER, raw_input=call.arguments, is_error=True)
+        self._show(request, told)
 
     def _show(self, request: ToolCall, output: ToolOutput) -> None:
         self._ctx.write_event_to_stream(
