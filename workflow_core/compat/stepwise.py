@@ -54,6 +54,9 @@ class StepwiseRun(Run):
             self._step_done.set()
         return None
 
+    def _deliver_next(self) -> WorkItem | None:
+        return None  # a step's task ends with it
+
     async def take_step(self) -> list[Event] | None:
         """Run the next held step to its end."""
         await asyncio.sleep(0)  # what the caller has just sent is delivered first

@@ -75,7 +75,7 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_inbox", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted", "broker", "cell",
+        "__weakref__", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted", "broker", "cell",
         "ending", "family", "handler_context", "idle", "loop", "now", "observer", "path", "recorder", "source",
         "state", "stream", "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
@@ -105,6 +105,7 @@ class Run:
         self._pumping = True  # what is sent before the run begins waits for it
         self.idle = self._resumed = False
         self._unstarted = 0
+        self._pump_held = False
         self.variables: ContextVars = copy_context()
 
     # --- the life of a run --------------------------------------------------------------------------------------------
@@ -252,14 +253,15 @@ class Run:
         task = asyncio.current_task()
         assert task is not None
         self._unstarted -= 1
-        hops = 0
+        hops, delivered = 0, False
         stopwatch = self.source.stopwatch
         turn_ends = stopwatch() + SECONDS_PER_TURN
         try:
             while True:
                 variables = self._enter(item, task)
                 try:
-                    if hops >= HOPS_PER_TURN or stopwatch() > turn_ends:
+                    # Not where an event was delivered: the next one must find its step at the first pause.
+                    if not delivered and (hops >= HOPS_PER_TURN or stopwatch() > turn_ends):
                         hops, turn_ends = 0, stopwatch() + SECONDS_PER_TURN
                         await asyncio.sleep(0)
                     result = await call_step(self, item)
@@ -272,10 +274,14 @@ class Run:
                         return
                     tick = failure
                 successor = self.leave(item, tick)
+                delivered = successor is None and hops < HOPS_PER_TURN and stopwatch() < turn_ends
+                if delivered:
+                    successor = self._deliver_next()
                 if successor is None:
                     return
                 if task.cancelling() or _changed(variables):
                     self.spawn(successor)
+                    self._pump_held = True
                     return
                 hops += 1
                 item = successor
@@ -360,8 +366,32 @@ class Run:
 
     # --- deciding and acting ------------------------------------------------------------------------------------------
 
+    def _deliver_next(self) -> WorkItem | None:
+        """Deliver from the inbox until something starts, for a task that has nothing else to go on with.
+
+        That saves a task for each event that a step sends. The pump is on its way in any case; it waits for those that
+        are started besides, as every started step comes to its first pause before the next event is delivered.
+        """
+        while self._inbox and not self._unstarted and not self.ending.over:
+            tick, sender = self._inbox.popleft()
+            if sender is not None:
+                sender.undelivered -= 1
+            started = self._decide(tick)
+            if self._resumed or len(started) > 1:
+                self._resumed, self._pump_held = False, True
+                for other in started[1:]:
+                    self.spawn(other)
+                return started[0] if started else None
+            if started:
+                return started[0]
+        return None
+
     def _pump(self) -> None:
         """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
+        if self._pump_held:
+            self._pump_held = False
+            self.loop.call_soon(self._pump)
+            return
         self._pumping = False
         try:
             while self._inbox and not self.ending.over:
