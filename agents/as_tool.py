@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from batonflow.agents.budget import run_inside
 from batonflow.agents.calling import LEDGER, spent_earlier
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.prompts import AGENT_AS_TOOL
@@ -51,11 +52,13 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
         args: As for ``run``.
         options: As for ``run``.
     """
-    handler = agent.run(*args, **options)
-    store = handler.ctx.store
-    # Empty but for a run that goes on after an interruption: nobody has counted that here.
-    spent_earlier(await store.get("usage", default=None) or {}, await store.get(LEDGER, default=None) or {})
-    return await handler
+    with run_inside() as charge:
+        handler = agent.run(*args, **options)
+        store = handler.ctx.store
+        # Empty but for a run that goes on after an interruption: nobody has counted that here.
+        spent_earlier(await store.get("usage", default=None) or {})
+        charge(await store.get(LEDGER, default=None) or {})
+        return await handler
 
 
 class AgentTool(FunctionTool):

@@ -23,7 +23,7 @@ from batonflow.workflow_core.errors import BatonflowError
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying"]
+__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
 
 _RUN = ""
 """Whose account it is that everything in a run is charged to; others are named like agents."""
@@ -95,6 +95,21 @@ class _Spent:
     reserved_calls: int = 0
 
 
+@dataclass
+class _Inside:
+    """What a run inside a step of an agent has been charged; until it ends, its own ledger is the one that is kept."""
+
+    agent: str
+    tokens: int = 0
+    cost: float = 0.0
+    calls: int = 0
+
+    def add(self, tokens: int, cost: float, calls: int) -> None:
+        self.tokens += tokens
+        self.cost += cost
+        self.calls += calls
+
+
 class Ledger:
     """What the run of an agent or team has spent, by account; shared by all of its steps that run at a time.
 
@@ -109,11 +124,29 @@ class Ledger:
         self._asked = 0
         self._spent: dict[str, _Spent] = {name: _Spent(*values) for name, values in kept.get("spent", {}).items()}
         self._watchers: set[Callable[[], None]] = set()
+        self._inside: list[_Inside] = []
 
     def dump(self) -> dict[str, Any]:
         """What was spent, as data of JSON; what is under way is charged when it is done."""
-        spent = {name: [one.tokens, one.cost, one.calls] for name, one in self._spent.items()}
+        spent: dict[str, list[float]] = {}
+        for name, one in self._spent.items():
+            under_way = [run for run in self._inside if name in (_RUN, run.agent)]
+            spent[name] = [
+                one.tokens - sum(run.tokens for run in under_way),
+                one.cost - sum(run.cost for run in under_way),
+                one.calls - sum(run.calls for run in under_way),
+            ]
         return {"seconds": self.seconds(), "spent": spent}
+
+    @contextmanager
+    def holding(self, agent: str) -> Generator[_Inside, None, None]:
+        """A run inside a step of ``agent`` goes on inside the block."""
+        run = _Inside(agent)
+        self._inside.append(run)
+        try:
+            yield run
+        finally:
+            self._inside.remove(run)
 
     def account(self, name: str | None) -> _Spent:
         """What was charged to an agent; for None, to the run."""
@@ -187,6 +220,35 @@ class _Limit:
 _paying: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
 
 
+# The runs that the one which acts here is inside of, as the ledgers around know them.
+_inside: ContextVar[tuple[_Inside, ...]] = ContextVar("batonflow_inside", default=())
+
+
+@contextmanager
+def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
+    """A run begins inside a step, or goes on there, and ends with the block.
+
+    Yields:
+        Takes the dump of its ledger, for what it had spent before it was interrupted.
+    """
+    if not paying():
+        yield lambda _: None
+        return
+    payer = paying()[-1]
+    with payer.ledger.holding(payer.agent) as run:
+        token = _inside.set((*_inside.get(), run))
+
+        def charge(kept: Mapping[str, Any]) -> None:
+            earlier = kept.get("spent", {}).get(_RUN, (0, 0.0, 0))
+            payer.charge(*earlier)
+            run.add(*earlier)
+
+        try:
+            yield charge
+        finally:
+            _inside.reset(token)
+
+
 def paying() -> tuple["Limits", ...]:
     """Who pays for what is done here: one for each run, the outermost first."""
     return _paying.get()
@@ -204,6 +266,8 @@ class Limits:
 
     def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, own: Budget | None) -> None:
         self.ledger = ledger
+        self.agent = agent
+        self._runs = _inside.get()
         self._own = [_Limit(budget, None, ledger) for budget in run_budgets]
         if own is not None:
             self._own.append(_Limit(own, agent, ledger))
@@ -309,21 +373,18 @@ class Limits:
         def settle(counts: bool) -> None:
             for account in self._accounts:
                 account.reserved_calls -= 1
-                account.calls += counts
+            self.charge(0, 0.0, int(counts))
 
         return settle
 
-    def charge_earlier(self, kept: Mapping[str, Any]) -> None:
-        """Charge what a run inside this one had spent before it was interrupted.
-
-        Args:
-            kept: The dump of its ledger.
-        """
-        tokens, cost, calls = kept.get("spent", {}).get(_RUN, (0, 0.0, 0))
+    def charge(self, tokens: int, cost: float, calls: int) -> None:
+        """Charge what was spent, here and in the runs around."""
         for account in self._accounts:
             account.tokens += tokens
             account.cost += cost
             account.calls += calls
+        for run in self._runs:
+            run.add(tokens, cost, calls)
 
     def admit(self, llm: Any, request: ChatRequest) -> Settle:
         """A gate (see ``batonflow.llms.gates``): sets aside what a request may take, then charges what it took.
@@ -356,18 +417,13 @@ class Limits:
             for account in self._accounts:
                 account.reserved_tokens -= read + may_write
                 account.reserved_cost -= dollars or 0.0
-            self._charge(tokens, cost)
+            self.charge(tokens, cost, 0)
 
         return settle
 
     def _note_asked(self) -> None:
         for one in (*self._around, self):
             one._asked = True
-
-    def _charge(self, tokens: int, cost: float) -> None:
-        for account in self._accounts:
-            account.tokens += tokens
-            account.cost += cost
 
     def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
         """See whether there is enough left to read a conversation, for models that stand behind no gate.
@@ -387,7 +443,7 @@ class Limits:
             return
         self._note_asked()
         usage = Usage(input_tokens=count_tokens(list(shown)), output_tokens=count_tokens(said))
-        self._charge(usage.total_tokens, _price(self._limits, llm, usage) or 0.0)
+        self.charge(usage.total_tokens, _price(self._limits, llm, usage) or 0.0, 0)
 
 
 def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
-from batonflow.agents.budget import BudgetExceededError, Limits, paying
+from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
@@ -63,6 +63,7 @@ class _Account:
 
     run: "Run | None"
     totals: UsageTotals
+    around: "_Account | None"
 
 
 _account: ContextVar[_Account | None] = ContextVar("batonflow_account", default=None)
@@ -85,7 +86,7 @@ async def spending(
     instead = outer.totals if outer is not None and outer.run is run and run is not None else None
     held = nullcontext() if limits is None else limits.only_around() if only_around else limits.hold()
     with track_usage(agent, instead_of=instead) as totals, held:
-        token = _account.set(_Account(run, totals))
+        token = _account.set(_Account(run, totals, outer))
         try:
             yield totals
         finally:
@@ -104,19 +105,19 @@ async def _add_usage(ctx: Context[Any], agent: str, spent: UsageTotals) -> None:
         await ctx.store.set("usage", totals)
 
 
-def spent_earlier(usage: Mapping[str, Usage], ledger: Mapping[str, Any]) -> None:
+def spent_earlier(usage: Mapping[str, Usage]) -> None:
     """Count what a run inside this step's had taken before it was interrupted.
 
     Args:
         usage: By agent.
-        ledger: The dump of its ledger.
     """
-    account = _account.get()
-    if account is not None:
-        for name, taken in usage.items():
-            account.totals.add(taken, "", name)
-    if paying():
-        paying()[-1].charge_earlier(ledger)
+    account, counted = _account.get(), None
+    while account is not None:
+        # Calls inside a call are of one run, which counts where the innermost is.
+        if counted is None or account.run is not counted:
+            for name, taken in usage.items():
+                account.totals.add(taken, "", name)
+        counted, account = account.run, account.around
 
 
 class Caller(Protocol):

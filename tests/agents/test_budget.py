@@ -8,14 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, FunctionAgent
-from batonflow.agents.memory import ChatSummaryMemoryBuffer
 from batonflow.llms import (
     ChatMessage,
     MockFunctionCallingLLM,
     ScriptedLLM,
     Usage,
     tool_call,
-    track_usage,
 )
 from batonflow.llms import usage as usage_module
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
@@ -447,43 +445,6 @@ class TestOverAnInterruption:
         assert str(await made.run(ctx=Context.from_dict(made, saved))) == "Done."
         assert RAN == ["a", "slow"]
 
-    async def test_so_does_what_an_agent_behind_a_tool_had_spent(self) -> None:
-        press = agent(find("a"), tool_call("publish", title="x"), "Out.", name="press")
-        made = agent(tool_call("press", input="Publish."), "Done.", tools=[press.as_tool()])
-        saved = await waiting_at(made, budget=Budget(max_tool_calls=9))
-        handler = await resumed(made, saved)
-        output = await handler
-        ledger = await handler.ctx.store.get("ledger")
-        assert ledger["spent"][""][2] == 3  # the agent, and its two tools
-        assert set(output.usage_by_agent) == {"writer", "press"}
-        assert ledger["spent"][""][0] == output.usage.total_tokens == reported(made, press).total_tokens
-
-
-def reported(*agents: FunctionAgent) -> Usage:
-    """What the models of agents took in all, as their reports go."""
-    return sum((taken(llm_of(one)) for one in agents), Usage())
-
-
-def taken(llm: ScriptedLLM) -> Usage:
-    """The same of one model, from its requests: ScriptedLLM counts words in, and pieces out."""
-    read = sum(len((message.content or "").split()) for request in llm.requests for message in request.messages)
-    return Usage(input_tokens=read, output_tokens=WRITTEN.get(id(llm), 0))
-
-
-WRITTEN: dict[int, int] = {}
-
-
-@pytest.fixture(autouse=True)
-def _count_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    WRITTEN.clear()
-    finish = ScriptedLLM._finish  # pyright: ignore[reportPrivateUsage]
-
-    def counting(self: ScriptedLLM, request: ChatRequest, events: Any) -> Finish:
-        WRITTEN[id(self)] = WRITTEN.get(id(self), 0) + len(events)
-        return finish(self, request, events)
-
-    monkeypatch.setattr(ScriptedLLM, "_finish", counting)
-
 
 class TestAgentsBehindTools:
     async def test_spend_from_the_callers_budget(self) -> None:
@@ -562,48 +523,3 @@ class TestAgentsBehindTools:
         with pytest.raises(BudgetExceededError, match="max_tool_calls=1"):
             await outer.run("Go.")
         assert RAN == ["a"]
-
-
-class TestWhoIsCharged:
-    async def test_the_sum_is_what_the_models_reported(self) -> None:
-        fact = agent(find("a"), "A fact.", name="fact")
-        editor = agent(tool_call("fact", input="?"), tool_call("fact", input="?"), "Edited.", name="editor")
-        editor.tools.append(fact.as_tool())
-        llm_of(fact)._turns.extend([find("b"), "Another."])  # pyright: ignore[reportPrivateUsage]
-        editor = agent(llm=editor.llm, name="editor", tools=[fact.as_tool()])
-        writer = agent(tool_call("handoff", to_agent="editor", reason="r"), name="writer")
-        team = AgentWorkflow(agents=[writer, editor], root_agent="writer", handoff_carries="summary")
-        llm_of(writer)._turns.append("The summary.")  # pyright: ignore[reportPrivateUsage]
-        with track_usage() as totals:
-            output = await team.run("Go.")
-        assert set(output.usage_by_agent) == {"writer", "editor", "fact"}
-        for one in (writer, editor, fact):
-            assert output.usage_by_agent[one.name] == reported(one)
-        assert output.usage == reported(writer, editor, fact) == totals.usage
-
-    async def test_a_model_that_a_tool_asks_is_charged_to_the_agent_that_called(self) -> None:
-        other = ScriptedLLM(["Said the other."])
-
-        async def ask() -> str:
-            """Ask."""
-            return str(await other.achat([ChatMessage("What?")]))
-
-        made = agent(tool_call("ask"), "Done.", tools=[ask])
-        output = await made.run("Go.")
-        assert output.usage_by_agent["writer"] == reported(made) + taken(other)
-
-    async def test_summaries_that_a_memory_makes_are_charged_to_the_agent_that_is_shown_them(self) -> None:
-        notes = ScriptedLLM(["In short: tides."] * 5)
-        memory = ChatSummaryMemoryBuffer.from_defaults(llm=notes, token_limit=20)
-        made = agent("word " * 30, "Done.", tools=[])
-        ctx: Context[Any] = Context(made)
-        first = await made.run("Tell me all about the tides of the sea, please.", memory=memory, ctx=ctx)
-        second = await made.run("And now?", ctx=ctx)
-        assert notes.requests
-        assert first.usage + second.usage == reported(made) + taken(notes)
-
-    async def test_agents_of_one_name_are_charged_together(self) -> None:
-        twin = agent("Yes.", name="writer")
-        made = agent(tool_call("twin", input="?"), "Done.", tools=[twin.as_tool(name="twin")])
-        output = await made.run("Go.")
-        assert output.usage_by_agent == {"writer": reported(made, twin)}
