@@ -7,6 +7,7 @@ from batonflow.agents.events import (
     AgentStream,
     AgentStreamStructuredOutput,
     AgentWorkflowStartEvent,
+    PydanticConversionWarning,
     ToolCall,
     ToolCallResult,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "AgentStream",
     "AgentStreamStructuredOutput",
     "AgentWorkflowStartEvent",
+    "PydanticConversionWarning",
     "ToolCall",
     "ToolCallResult",
 ]
