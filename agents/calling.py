@@ -4,8 +4,9 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -57,7 +58,7 @@ _running: ContextVar["Run | None"] = ContextVar("batonflow_running_tool", defaul
 """The run of whose calls one is under way here."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Account:
     """Where what is spent in a step is counted."""
 
@@ -69,10 +70,7 @@ class _Account:
 _account: ContextVar[_Account | None] = ContextVar("batonflow_account", default=None)
 
 
-@asynccontextmanager
-async def spending(
-    ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False
-) -> AsyncGenerator[UsageTotals, None]:
+class spending:  # noqa: N801 - used like a function
     """Count what models take inside the block in the name of an agent, within the budgets that hold.
 
     Args:
@@ -81,18 +79,39 @@ async def spending(
         limits: The budgets.
         only_around: Leave those of this run out.
     """
-    outer, run = _account.get(), ctx.run
-    # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
-    instead = outer.totals if outer is not None and outer.run is run and run is not None else None
-    held = nullcontext() if limits is None else limits.only_around() if only_around else limits.hold()
-    with track_usage(agent, instead_of=instead) as totals, held:
-        token = _account.set(_Account(run, totals, outer))
-        try:
-            yield totals
-        finally:
-            _account.reset(token)
-    if totals.requests:
-        await _add_usage(ctx, agent, totals)
+
+    __slots__ = ("_agent", "_ctx", "_held", "_token", "_totals", "_tracking")
+
+    _token: Token[_Account | None]
+    _totals: UsageTotals
+
+    def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
+        self._ctx, self._agent = ctx, agent
+        self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
+        outer = _account.get()
+        # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
+        inside = outer is not None and outer.run is ctx.run is not None
+        self._tracking = track_usage(agent, instead_of=outer.totals if outer is not None and inside else None)
+
+    # Written out: every step of an agent does this, and an asynchronous generator would cost five times as much.
+
+    async def __aenter__(self) -> UsageTotals:
+        outer = _account.get()
+        totals = self._totals = self._tracking.__enter__()
+        if self._held is not None:
+            self._held.__enter__()
+        self._token = _account.set(_Account(self._ctx.run, totals, outer))
+        return totals
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _account.reset(self._token)
+        if self._held is not None:
+            self._held.__exit__(kind, error, traceback)
+        self._tracking.__exit__(kind, error, traceback)
+        if error is None and self._totals.requests:
+            await _add_usage(self._ctx, self._agent, self._totals)
 
 
 async def _add_usage(ctx: Context[Any], agent: str, spent: UsageTotals) -> None:
