@@ -1,6 +1,7 @@
 """What all sessions do alike: number calls, keep within limits, keep the history, write and read snapshots."""
 
 import asyncio
+import hashlib
 import json
 import secrets
 import time
@@ -524,7 +525,8 @@ class BaseExecutor(ABC):
             limits=limits or Limits(),
             run_id=run_id or secrets.token_hex(8),
             key=chosen,
-            seed=secrets.token_hex(16),
+            # The same again when the first snippet of a run is: of that one there is no snapshot to tell it.
+            seed=secrets.token_hex(16) if run_id is None else hashlib.sha256(run_id.encode()).hexdigest()[:32],
         )
         header: dict[str, Any] | None = None
         blobs: list[bytes] = []
