@@ -405,8 +405,8 @@ class AgentLoop(Workflow):
             reason = await blocked(agent.output_guards, ctx, output.response)
             if reason is not None:
                 await agent.take_back(ctx)
-                await agent.finalize(ctx, output, memory)
-                return await self._ended(ctx, _blocked_output(agent, reason, "output"))
+                instead = await agent.finalize(ctx, _blocked_output(agent, reason, "output"), memory)
+                return await self._ended(ctx, instead)
         output = await agent.finalize(ctx, output, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
         asker = self._team()
@@ -542,7 +542,8 @@ class AgentLoop(Workflow):
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
-            output = await agent.finalize(ctx, _direct_output(agent.name, direct, so_far), memory)
+            made = results if direct.tool_name == HANDOFF else so_far
+            output = await agent.finalize(ctx, _direct_output(agent.name, direct, made), memory)
             if direct.tool_name != HANDOFF:
                 return await self._ended(ctx, output)
             agent = self._member(await self._hand_over(ctx, agent))
