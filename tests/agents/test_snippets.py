@@ -274,6 +274,43 @@ class TestGoingOn:
         assert await taken_up(agent(desk), snapshot) == ["so\nValue of the last expression: [True, 20]"]
         assert len(desk.bodies) == 2
 
+    async def test_it_can_be_interrupted_again_and_again(self) -> None:
+        desk = Desk()
+        read = "later = int(time.time() * 1000000) * 3 + 1"
+        text = f"import time\nawait ask(1)\n{read}\nx = await ask(later)\nx == 10 * later"
+        snapshot = await self.interrupted(desk, text, 1)
+        desk.all_go = False
+        desk.waiting.clear()
+        made = agent(desk)
+        handler = made.run(ctx=Context.from_dict(made, snapshot))
+        await desk.called(1)
+        await desk.let_go(1)
+        await _until(lambda: len(desk.waiting) == 2)
+        snapshot = handler.ctx.to_dict()
+        await handler.cancel_run()
+        desk.all_go = True
+        assert await taken_up(agent(desk), snapshot) == ["Value of the last expression: True"]
+        assert desk.bodies == list(desk.waiting)
+
+    async def test_two_calls_that_are_alike_are_two(self) -> None:
+        drawn: list[int] = []
+        waits = asyncio.Event()
+
+        async def draw() -> int:
+            """Draw a number; the second one takes time."""
+            if drawn:
+                await waits.wait()
+            drawn.append(len(drawn) + 7)
+            return drawn[-1]
+
+        desk = Desk()
+        handler = agent(desk, code("[await draw(), await draw()]"), tools=[draw]).run("Go.")
+        await _until(lambda: stored(handler.ctx.to_dict(), SUSPENDED).get("code_act_agent", {}).get("number") == 2)
+        snapshot = handler.ctx.to_dict()
+        await handler.cancel_run()
+        waits.set()
+        assert await taken_up(agent(desk, tools=[draw]), snapshot) == ["Value of the last expression: [7, 8]"]
+
     async def test_another_version_runs_it_again_with_the_recorded_clock_and_results(self) -> None:
         desk = Desk()
         snapshot = await self.clock_interrupted(desk)
@@ -496,18 +533,30 @@ async def _played(
     desk = Desk()
     made = agent(desk, code(text), executor=executor)
     handler = made.run("Go.")
+    results: list[Any] = []
+    readers = [asyncio.create_task(_read_results(handler, results))]
     left = [(group, number) for group in groups for number in group]
     for position, (group, number) in enumerate(left):
         await desk.called(*(one for one in group if one not in desk.bodies))
+        # What has run and is not written down may run again; that is not what is looked at here.
+        await _until(lambda: len(results) == position)  # noqa: B023 - used at once
         if position == end_at:
             snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
             await handler.cancel_run()
             made, desk.waiting = agent(desk, executor=executor), {}
             handler = made.run(ctx=Context.from_dict(made, snapshot))
+            readers.append(asyncio.create_task(_read_results(handler, results)))
             await desk.called(*(one for one in group if one not in desk.bodies))
         await desk.let_go(number)
     await handler
+    await asyncio.gather(*readers, return_exceptions=True)
     return told(made.llm), desk.bodies
+
+
+async def _read_results(handler: Any, results: list[Any]) -> None:
+    async for event in handler.stream_events():
+        if isinstance(event, ToolCallResult) and event.tool_name == "ask":
+            results.append(event)  # noqa: PERF401 - looked at meanwhile
 
 
 class TestAnyProgram:
