@@ -39,7 +39,7 @@ class StepwiseRun(Run):
         else:
             self._produced.append(event)
 
-    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> WorkItem | None:
+    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
         """Keep what a step returns for the caller, except the end of the run."""
         if isinstance(tick, StepReturned) and not isinstance(tick.result, StopEvent):
             result = tick.result
@@ -47,15 +47,14 @@ class StepwiseRun(Run):
             if all(isinstance(event, Event) for event in produced):  # pyright: ignore[reportUnnecessaryIsInstance]
                 self._produced.extend(produced)
                 tick = StepReturned(item, None, tick.now)
-        following = super().leave(item, tick)
-        if following is not None:
+        for following in super().leave(item, tick):
             self.spawn(following)
         if self._step_done is not None:
             self._step_done.set()
-        return None
+        return []
 
-    def _deliver_next(self) -> WorkItem | None:
-        return None  # a step's task ends with it
+    def _deliver_next(self) -> list[WorkItem]:
+        return []  # a step's task ends with it
 
     async def take_step(self) -> list[Event] | None:
         """Run the next held step to its end."""

@@ -13,7 +13,7 @@ commands, and goes on with one of the steps that it started. Three rules keep th
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
@@ -248,22 +248,24 @@ class Run:
         self._unstarted += 1
         item.task = self.loop.create_task(self._drive(item), context=self.variables.copy())
 
+    def _spawn_all(self, items: Sequence[WorkItem]) -> None:
+        """Give steps tasks of their own; each comes to its first pause before the next event is delivered."""
+        for item in items:
+            self.spawn(item)
+            self._pump_held = self._pumping
+
     async def _drive(self, item: WorkItem) -> None:
-        """Run a step, then go on with one of the steps that its result starts, and so on."""
+        """Run a step, then go on with the first of the steps that its result starts, and so on, for a while."""
         task = asyncio.current_task()
         assert task is not None
         self._unstarted -= 1
-        hops, delivered = 0, False
+        hops = 0
         stopwatch = self.source.stopwatch
         turn_ends = stopwatch() + SECONDS_PER_TURN
         try:
             while True:
                 variables = self._enter(item, task)
                 try:
-                    # Not where an event was delivered: the next one must find its step at the first pause.
-                    if not delivered and (hops >= HOPS_PER_TURN or stopwatch() > turn_ends):
-                        hops, turn_ends = 0, stopwatch() + SECONDS_PER_TURN
-                        await asyncio.sleep(0)
                     result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
                     if self._unstarted and isinstance(result, StopEvent):
@@ -273,18 +275,17 @@ class Run:
                     if failure is None:
                         return
                     tick = failure
-                successor = self.leave(item, tick)
-                delivered = successor is None and hops < HOPS_PER_TURN and stopwatch() < turn_ends
-                if delivered:
-                    successor = self._deliver_next()
-                if successor is None:
-                    return
-                if task.cancelling() or _changed(variables):
-                    self.spawn(successor)
-                    self._pump_held = True
+                started = self.leave(item, tick) or self._deliver_next()
+                if not started:
                     return
                 hops += 1
-                item = successor
+                over = hops > HOPS_PER_TURN or stopwatch() > turn_ends
+                if over or task.cancelling() or _changed(variables):
+                    self._spawn_all(started)
+                    return
+                if len(started) > 1:
+                    self._spawn_all(started[1:])
+                item = started[0]
         except Exception as error:  # noqa: BLE001 - a fault of the engine itself must not leave the run hanging
             self.ending.fail(item.spec.name, error)
 
@@ -327,14 +328,14 @@ class Run:
         self.root.questions.attempt_failed(self, item)
         return StepFailed(item, error, self.now())
 
-    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> WorkItem | None:
-        """Close an attempt and give its outcome to the broker; returns a started step to go on with."""
+    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
+        """Close an attempt and give its outcome to the broker; returns the steps to start."""
         item.run = None
         item.context = None
         # The task's variables hold the item: without this the two would keep one another until the collector comes.
         item.task = None
         if self.ending.over:
-            return None
+            return []
         returned = isinstance(tick, StepReturned)
         if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
@@ -351,14 +352,11 @@ class Run:
             self.observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
             self._post(tick, None)
-            return None
+            return []
         started = self._decide(tick)
         if not started:
             self.settle()
-            return None
-        for other in started[1:]:
-            self.spawn(other)
-        return started[0]
+        return started
 
     def note_stopped(self, item: WorkItem, now: float, returned: type | None) -> None:
         """Say that a step gave its worker back."""
@@ -366,25 +364,22 @@ class Run:
 
     # --- deciding and acting ------------------------------------------------------------------------------------------
 
-    def _deliver_next(self) -> WorkItem | None:
+    def _deliver_next(self) -> list[WorkItem]:
         """Deliver from the inbox until something starts, for a task that has nothing else to go on with.
 
-        That saves a task for each event that a step sends. The pump is on its way in any case; it waits for those that
-        are started besides, as every started step comes to its first pause before the next event is delivered.
+        That saves a task for each event that a step sends; the pump is on its way in any case.
         """
         while self._inbox and not self._unstarted and not self.ending.over:
             tick, sender = self._inbox.popleft()
             if sender is not None:
                 sender.undelivered -= 1
             started = self._decide(tick)
-            if self._resumed or len(started) > 1:
+            if self._resumed:
                 self._resumed, self._pump_held = False, True
-                for other in started[1:]:
-                    self.spawn(other)
-                return started[0] if started else None
+                return started
             if started:
-                return started[0]
-        return None
+                return started
+        return []
 
     def _pump(self) -> None:
         """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
