@@ -75,9 +75,9 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted", "broker", "cell",
-        "ending", "family", "handler_context", "idle", "loop", "now", "observer", "path", "recorder", "source",
-        "state", "stream", "thread_id", "variables", "waiting", "workflow",
+        "__weakref__", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted",
+        "broker", "cell", "ending", "family", "handler_context", "idle", "loop", "now", "observer", "path",
+        "recorder", "source", "state", "stream", "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
