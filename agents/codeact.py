@@ -12,13 +12,13 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from batonflow.agents.asking import streamed
-from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
+from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
@@ -39,7 +39,7 @@ _LAST_BLOCK = re.compile(r"<execute>(.*?)(?:</execute>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 
-class CodeActAgent(BaseWorkflowAgent):
+class CodeActAgent(ScratchpadAgent):
     """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
 
     Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
@@ -69,7 +69,6 @@ class CodeActAgent(BaseWorkflowAgent):
     executor: Any = Field(default=None, exclude=True)
     limits: Limits = Field(default_factory=Limits)
     code_act_system_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
-    scratchpad_key: str = "scratchpad"
 
     _executor: Executor = PrivateAttr()
 
@@ -85,7 +84,7 @@ class CodeActAgent(BaseWorkflowAgent):
         executor = options.get("executor")
         if executor is not None and not isinstance(executor, Executor):
             raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
-        super().__init__(code_execute_fn=code_execute_fn, **options)
+        super().__init__(**{"code_execute_fn": code_execute_fn, **options})
         if code_execute_fn is None:
             self._executor = executor or default_executor()
             execute = FunctionTool.from_defaults(async_fn=self._execute, name=EXECUTE, description="Run Python code.")
@@ -127,7 +126,7 @@ class CodeActAgent(BaseWorkflowAgent):
             ValueError: There is somebody to hand over to and the model cannot call tools; or, with
                 ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
         """
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        scratchpad = await self._scratchpad(ctx)
         shown = self._with_prompt([*llm_input, *as_shown(scratchpad)], tools)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
@@ -157,7 +156,7 @@ class CodeActAgent(BaseWorkflowAgent):
             ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
                 memory has the turn then, without the native calls of this answer.
         """
-        scratchpad: list[ChatMessage] = list(await ctx.store.get(self.scratchpad_key, default=[]))
+        scratchpad = await self._scratchpad(ctx)
         native = {
             block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
         }
@@ -167,13 +166,7 @@ class CodeActAgent(BaseWorkflowAgent):
             if result.tool_name == EXECUTE and result.tool_id not in native:
                 observations.append(observation(CODE_RESULT.format(content=result.tool_output.content)))
                 continue
-            answers.append(
-                ChatMessage(
-                    result.tool_output.blocks,
-                    role=MessageRole.TOOL,
-                    additional_kwargs={"tool_call_id": result.tool_id},
-                )
-            )
+            answers.append(tool_message(result))
         names = [result.tool_name for result in results]
         stray = next((name for name in names if name not in (EXECUTE, HANDOFF)), None)
         if stray is not None and self.code_execute_fn is not None:
@@ -187,21 +180,10 @@ class CodeActAgent(BaseWorkflowAgent):
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
-        await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
-        await ctx.store.set(self.scratchpad_key, [])
+        output = await super().finalize(ctx, output, memory)
         if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
             await drop(ctx, self.name)
         return output
-
-    async def take_back(self, ctx: Context[Any]) -> None:
-        """Forget the last answer."""
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        await ctx.store.set(self.scratchpad_key, scratchpad[:-1])
-
-    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
-        """Show ``words`` to the model after its last answer."""
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, observation(words)])
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from batonflow.agents.asking import streamed
-from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
-from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
+from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.llms.structured import Form
 from batonflow.tools import AsyncBaseTool, ToolSelection
@@ -19,7 +18,7 @@ __all__ = ["FunctionAgent"]
 _MOST_PAUSES = 20
 
 
-class FunctionAgent(BaseWorkflowAgent):
+class FunctionAgent(ScratchpadAgent):
     """Shows the model its tools and calls those that it asks for, until it answers.
 
     Args:
@@ -32,7 +31,6 @@ class FunctionAgent(BaseWorkflowAgent):
         >>> print(agent.run_sync("What is 2 + 40?"))
     """
 
-    scratchpad_key: str = "scratchpad"
     initial_tool_choice: str | None = None
     allow_parallel_tool_calls: bool = True
 
@@ -53,7 +51,7 @@ class FunctionAgent(BaseWorkflowAgent):
         """
         if not self.the_llm().metadata.is_function_calling_model:
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        scratchpad = await self._scratchpad(ctx)
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
@@ -115,31 +113,8 @@ class FunctionAgent(BaseWorkflowAgent):
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> None:
         """Keep one tool message for each call; the output of a direct tool is also the answer."""
-        scratchpad: list[ChatMessage] = list(await ctx.store.get(self.scratchpad_key, default=[]))
-        for result in results:
-            message = ChatMessage(
-                result.tool_output.blocks,
-                role=MessageRole.TOOL,
-                additional_kwargs={"tool_call_id": result.tool_id},
-            )
-            scratchpad.append(message)
+        scratchpad = [*await self._scratchpad(ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
         if direct is not None and direct.tool_name != "handoff":
             scratchpad.append(ChatMessage(direct.tool_output.content, role=MessageRole.ASSISTANT))
         await ctx.store.set(self.scratchpad_key, scratchpad)
-
-    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
-        """Move the messages of this turn into the memory."""
-        await memory.aput_messages(await ctx.store.get(self.scratchpad_key, default=[]))
-        await ctx.store.set(self.scratchpad_key, [])
-        return output
-
-    async def take_back(self, ctx: Context[Any]) -> None:
-        """Forget the last answer."""
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        await ctx.store.set(self.scratchpad_key, scratchpad[:-1])
-
-    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
-        """Show ``words`` to the model after its last answer."""
-        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, observation(words)])

@@ -1,0 +1,46 @@
+"""Agents that keep the messages of a turn apart from the memory until there is an answer."""
+
+from typing import Any
+
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.events import AgentOutput, ToolCallResult
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import observation
+from batonflow.llms import ChatMessage, MessageRole
+from batonflow.workflow_core import Context
+
+__all__ = ["ScratchpadAgent", "tool_message"]
+
+
+def tool_message(result: ToolCallResult) -> ChatMessage:
+    """The message that answers a native call."""
+    return ChatMessage(
+        result.tool_output.blocks, role=MessageRole.TOOL, additional_kwargs={"tool_call_id": result.tool_id}
+    )
+
+
+class ScratchpadAgent(BaseWorkflowAgent):
+    """Keeps what is said in a turn in the run's state, and moves it into the memory with the answer.
+
+    Args:
+        scratchpad_key: Where the messages of the current turn are kept.
+    """
+
+    scratchpad_key: str = "scratchpad"
+
+    async def _scratchpad(self, ctx: Context[Any]) -> list[ChatMessage]:
+        return list(await ctx.store.get(self.scratchpad_key, default=[]))
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Move the messages of this turn into the memory."""
+        await memory.aput_messages(await self._scratchpad(ctx))
+        await ctx.store.set(self.scratchpad_key, [])
+        return output
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last answer."""
+        await ctx.store.set(self.scratchpad_key, (await self._scratchpad(ctx))[:-1])
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model after its last answer."""
+        await ctx.store.set(self.scratchpad_key, [*await self._scratchpad(ctx), observation(words)])
