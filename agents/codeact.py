@@ -84,7 +84,8 @@ class CodeActAgent(ScratchpadAgent):
         executor = options.get("executor")
         if executor is not None and not isinstance(executor, Executor):
             raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
-        super().__init__(**{"code_execute_fn": code_execute_fn, **options})
+        options["code_execute_fn"] = code_execute_fn
+        super().__init__(**options)
         if code_execute_fn is None:
             self._executor = executor or default_executor()
             execute = FunctionTool.from_defaults(async_fn=self._execute, name=EXECUTE, description="Run Python code.")
