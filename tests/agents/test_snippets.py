@@ -523,13 +523,13 @@ def programs(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
             lines.append(f"xs = await asyncio.gather({', '.join(f'safe({one})' for one in numbers)})\nprint(xs)")
         if numbers:
             groups.append(draw(st.permutations(numbers)))
-    return "\n".join([*lines, "[seen, len(chance), chance[-1] > 0]"]), groups
+    return "\n".join([*lines, "[len(seen), len(chance), chance[-1] > 0]"]), groups
 
 
 async def _played(
     text: str, groups: list[list[int]], executor: Executor, end_at: int | None
-) -> tuple[list[str], list[int]]:
-    """What the model is shown, and the bodies that ran, when the run is interrupted before one of the answers."""
+) -> tuple[list[list[str]], list[int]]:
+    """The lines that the model is shown, and the bodies that ran, when the run is interrupted before one of the answers."""
     desk = Desk()
     made = agent(desk, code(text), executor=executor)
     handler = made.run("Go.")
@@ -550,7 +550,8 @@ async def _played(
         await desk.let_go(number)
     await handler
     await asyncio.gather(*readers, return_exceptions=True)
-    return told(made.llm), desk.bodies
+    # Answers that come together reach the code in any order.
+    return [sorted(line for text in told(made.llm) for line in text.splitlines())], desk.bodies
 
 
 async def _read_results(handler: Any, results: list[Any]) -> None:
@@ -570,14 +571,14 @@ class TestAnyProgram:
             assert await _played(text, groups, executor, end_at) == whole
 
     @given(programs(), st.data())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=15, deadline=None)
     async def test_it_ends_as_if_it_had_not_been_interrupted(
         self, program: tuple[str, list[list[int]]], data: st.DataObject
     ) -> None:
         await self._check(MontyExecutor(key=KEY), program, data)
 
     @given(programs(), st.data())
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=5, deadline=None)
     async def test_also_when_it_runs_again_under_another_version(
         self, program: tuple[str, list[list[int]]], data: st.DataObject
     ) -> None:
