@@ -69,7 +69,7 @@ def judge(stage: Stage) -> Iterator[str]:
         answered += found
         yield from (f"{place}: {one}" for one in _events(run, found, resumed=interrupted > 0))
         yield from (f"{place}: {one}" for one in _handoffs(stage, run, found))
-        yield from (f"{place}: {one}" for one in _error(run))
+        yield from (f"{place}: {one}" for one in _error(run, stage.runs[number - 2] if interrupted else None))
         if run.output is not None and not interrupted:
             yield from (f"{place}: {one}" for one in _final(run, found))
         yield from (f"{place}: {one}" for one in _shown_next(run, found, before))
@@ -171,9 +171,10 @@ def _handoffs(stage: Stage, run: Played, found: Sequence[_Answered]) -> Iterator
             yield f"after answer {number} {goes_on} goes on, not {to or agent.name}"
 
 
-def _error(run: Played) -> Iterator[str]:
-    """Nothing but what the script says ends a run."""
-    error, last = run.error, run.asked[-1] if run.asked else None
+def _error(run: Played, interrupted: Played | None) -> Iterator[str]:
+    """Nothing but what the script says ends a run; one that goes on may end at the last answer of the one before."""
+    asked = run.asked or (interrupted.asked if interrupted is not None else [])
+    error, last = run.error, asked[-1] if asked else None
     if error is None or run.cancelled:
         return
     expected = False
