@@ -87,11 +87,16 @@ class LazyFields(BaseModel):
         make = self.source
         if make is None:
             return
-        left = self._rest(make, self.__dict__.get("_mark"))
-        found: Mapping[str, Any] = {**self.__dict__, **left}
+        # Looked at once: another thread may be doing the same, and what it puts there has no mark.
+        now: Mapping[str, Any] = self.__dict__
+        fields = type(self).model_fields
+        if now.keys() >= fields.keys():
+            return
+        left = self._rest(make, now.get("_mark"))
+        found = {**now, **left}
         # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
         # looks at the same moment would find nothing.
-        _put(self, "__dict__", {name: found[name] for name in type(self).model_fields if name in found})
+        _put(self, "__dict__", {name: found[name] for name in fields if name in found})
         _put(self, "__pydantic_fields_set__", (self.__pydantic_fields_set__ | left.keys()) - {"_mark"})
         _put(self, "__pydantic_private__", None)
 
@@ -103,11 +108,10 @@ class LazyFields(BaseModel):
 
         def __getattr__(self, name: str) -> Any:
             # Also for what is no field: private attributes are looked for next.
-            if self.is_partial:
-                self.settle()
-                if name in self.__dict__:
-                    return self.__dict__[name]
-            return super().__getattr__(name)
+            self.settle()
+            # Another thread may have made it since it was missed.
+            now = self.__dict__
+            return now[name] if name in now else super().__getattr__(name)
 
         @override
         def __setattr__(self, name: str, value: Any) -> None:

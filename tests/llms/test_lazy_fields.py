@@ -2,7 +2,10 @@
 
 import copy
 import pickle
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -82,3 +85,29 @@ def test_a_response_is_what_the_constructor_makes() -> None:
     piece = ChatResponse.piece(lambda _: {"message": message}, "c", None, {})
     assert piece == ChatResponse(message=message, delta="c")
     assert ChatResponse.model_validate_json(piece.model_dump_json()) == piece
+
+
+@pytest.fixture
+def threads_take_turns_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_take_turns_often")
+def test_several_threads_may_read_one_at_the_same_time() -> None:
+    def rest(mark: int) -> dict[str, Any]:
+        return {"text": "a" * mark, "length": mark}
+
+    pieces = [Piece.partial(rest, {"delta": "c", "_mark": number}) for number in range(5_000)]
+    together = Barrier(2)
+
+    def read(field: str) -> list[Any]:
+        together.wait()
+        return [getattr(piece, field) for piece in pieces]
+
+    with ThreadPoolExecutor(2) as pool:
+        texts, lengths = pool.map(read, ["text", "length"])
+    assert lengths == [*range(5_000)]
+    assert texts == ["a" * number for number in range(5_000)]
