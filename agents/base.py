@@ -140,6 +140,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
             if made.metadata.name == "handoff":
                 raise ValueError("The tool name 'handoff' is reserved for teams of agents: rename the tool")
+            if any(one.metadata.name == made.metadata.name for one in found):
+                raise ValueError(
+                    f"Two tools are called {made.metadata.name!r}, and a model could not tell them apart: rename one; "
+                    "agents take as_tool(name=...)"
+                )
             found.append(made)
         return found
 

@@ -95,7 +95,7 @@ class _Spent:
     reserved_calls: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Inside:
     """What a run inside a step of an agent has been charged; until it ends, its own ledger is the one that is kept."""
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage
 from batonflow.tools import ToolOutput
+from batonflow.tools.call import error_output
 from batonflow.workflow_core import Context
 
 __all__ = ["AfterTool", "BeforeTool", "Block", "Deny", "Guard", "Replace", "after_tool", "before_tool", "blocked"]
@@ -66,7 +67,7 @@ def _name(hook: Callable[..., Any]) -> str:
 
 
 def _failed(hook: Callable[..., Any], error: Exception) -> str:
-    return f"the check {_name(hook)} failed: {type(error).__name__}: {error}"
+    return f"the check {_name(hook)} failed: {error_output('', {}, error, f'{type(error).__name__}: ').content}"
 
 
 async def before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: ToolCall) -> dict[str, Any] | Deny:
@@ -80,12 +81,12 @@ async def before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Tool
     for hook in hooks:
         try:
             said = await _said(hook, (Deny, Replace), ctx, call)
+            if isinstance(said, Replace):
+                call = ToolCall(tool_name=call.tool_name, tool_kwargs=said.arguments, tool_id=call.tool_id)
         except Exception as err:  # noqa: BLE001 - a check of the user's may raise anything, and then has not agreed
             return Deny(_failed(hook, err))
         if isinstance(said, Deny):
             return said
-        if isinstance(said, Replace):
-            call = ToolCall(tool_name=call.tool_name, tool_kwargs=said.arguments, tool_id=call.tool_id)
     return call.tool_kwargs
 
 

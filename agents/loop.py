@@ -41,8 +41,10 @@ from batonflow.agents.events import (
 )
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
-from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team
+from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.memory.turns import is_observation
+from batonflow.agents.outcomes import blocked_output, direct_output, nothing_said, result_of
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
@@ -167,11 +169,15 @@ class AgentLoop(Workflow):
             budget: What this run may spend, beside what agents and team say.
             kwargs: ``run_id``, and further values for the start event.
 
+        Raises:
+            ValueError: ``max_iterations``, ``early_stopping_method`` or ``budget`` is not what it may be.
+
         Example:
             >>> handler = agent.run("What is 2 + 40?")
             >>> print(await handler)
         """
         attach_agents(self, self._all_tools())  # some are put there after construction
+        check_options(max_iterations, early_stopping_method, budget)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
@@ -200,13 +206,13 @@ class AgentLoop(Workflow):
             user_msg = ChatMessage(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
-        asked = [user_msg] if user_msg is not None else [one for one in history if one.role == MessageRole.USER]
+        asked = [user_msg] if user_msg is not None else [one for one in history if _is_question(one)]
         current = self._member(await ctx.store.get("current_agent_name", default=None))
         await ctx.store.set("current_agent_name", current.name)
         if current.input_guards and asked:
             reason = await blocked(current.input_guards, ctx, asked[-1])
             if reason is not None:
-                return await self._ended(ctx, _blocked_output(current, reason, "input"))
+                return await self._ended(ctx, blocked_output(current, reason, "input"))
         memory, shared = await self._memory(ctx, current), await ctx.store.get("memory")
         for one in (memory,) if memory is shared else (memory, shared):
             if history:
@@ -257,10 +263,30 @@ class AgentLoop(Workflow):
         if prompt:
             shown = [ChatMessage(prompt, role=MessageRole.SYSTEM), *shown]
         state = await ctx.store.get("state", default=None)
-        if state and shown and not await ctx.store.get("formatted_input_with_state", default=False):
-            shown = [*shown[:-1], _with_state(shown[-1], state, self._state_template())]
-            await ctx.store.set("formatted_input_with_state", True)
+        if state and shown:
+            shown = await self._with_state(ctx, shown, state, ev.current_agent_name)
         return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
+
+    async def _with_state(
+        self, ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str
+    ) -> list[ChatMessage]:
+        """The messages with the state around what the user asked.
+
+        The state is that of the moment in which the agent took over: while it goes on its requests begin alike, and the
+        vendor's cache finds them.
+        """
+        kept: list[str] | None = await ctx.store.get("shown_state", default=None)
+        first = not await ctx.store.get("formatted_input_with_state", default=False)
+        if first or not isinstance(kept, list) or kept[0] != agent:
+            kept = [agent, str(state)]
+            await ctx.store.set("shown_state", kept)
+            await ctx.store.set("formatted_input_with_state", True)
+        asked = await ctx.store.get("user_msg_str", default="")
+        found = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and _text(one) == asked]
+        place = found[-1] if found else len(shown) - 1 if first else None
+        if place is None:
+            return shown
+        return [*shown[:place], _with_state(shown[place], kept[1], self._state_template()), *shown[place + 1 :]]
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
@@ -320,7 +346,7 @@ class AgentLoop(Workflow):
         memory: BaseMemory,
     ) -> AgentOutput:
         """A step of thinking that a budget may end; what the step leaves undone is told by an event of its own."""
-        nothing = _nothing_said(agent)
+        nothing = nothing_said(agent)
         nothing[_OVER_BUDGET] = True
         if await ctx.store.get(BUDGET_ANSWER, default=None):
             return nothing
@@ -355,7 +381,7 @@ class AgentLoop(Workflow):
         if iterations >= limit:
             await self._leave_undone(ctx, agent, ev.tool_calls, memory)
             if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
-                await agent.finalize(ctx, _nothing_said(agent), memory)
+                await agent.finalize(ctx, nothing_said(agent), memory)
                 raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
             return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
         if ev.retry_messages:
@@ -375,7 +401,7 @@ class AgentLoop(Workflow):
         results: list[ToolCallResult] = []
         for request in self._requests(agent, calls):
             ctx.write_event_to_stream(request)
-            results.append(_result(request, refusal_output(request, NO_STEPS_LEFT), return_direct=False))
+            results.append(result_of(request, refusal_output(request, NO_STEPS_LEFT), return_direct=False))
             ctx.write_event_to_stream(results[-1])
         so_far: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
         await ctx.store.set("current_tool_calls", [*so_far, *results])
@@ -401,13 +427,9 @@ class AgentLoop(Workflow):
     async def _answer(self, ctx: Context[Any], agent: Member, ev: AgentOutput, memory: BaseMemory) -> StopEvent:
         # A copy: who reads the stream holds the other one.
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
-        if agent.output_guards:
-            reason = await blocked(agent.output_guards, ctx, output.response)
-            if reason is not None:
-                await agent.take_back(ctx)
-                instead = await agent.finalize(ctx, _blocked_output(agent, reason, "output"), memory)
-                return await self._ended(ctx, instead)
-        output = await agent.finalize(ctx, output, memory)
+        output = await self._let_out(ctx, agent, output, memory)
+        if "blocked" in output:
+            return await self._ended(ctx, output)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
         asker = self._team()
         if asker.output_cls is None and asker.structured_output_fn is None:
@@ -417,6 +439,14 @@ class AgentLoop(Workflow):
         if cls is not None or function is not None:
             await self._add_structure(ctx, agent, output, memory, cls, function)
         return await self._ended(ctx, output)
+
+    async def _let_out(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Finish with an answer, unless a guard is against it."""
+        reason = await blocked(agent.output_guards, ctx, output.response)
+        if reason is not None:
+            await agent.take_back(ctx)
+            output = blocked_output(agent, reason, "output")
+        return await agent.finalize(ctx, output, memory)
 
     async def _add_structure(
         self,
@@ -438,21 +468,20 @@ class AgentLoop(Workflow):
 
     async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
-        await agent.finalize(ctx, _nothing_said(agent), memory)
+        await agent.finalize(ctx, nothing_said(agent), memory)
         shown = await self._shown(ctx, agent, memory)
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
-        limits = await self._limits(ctx, agent)
-        async with spending(ctx, agent.name, limits, only_around=True):
+        async with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True):
             response = await agent.answer_now(ctx, shown)
-        await memory.aput(response.message)
-        output = AgentOutput(
-            response=response.message,
-            tool_calls=await ctx.store.get("current_tool_calls", default=[]),
-            raw=response.raw,
-            current_agent_name=agent.name,
-        )
+        reason = await blocked(agent.output_guards, ctx, response.message)
+        if reason is not None:
+            output = blocked_output(agent, reason, "output")
+        else:
+            output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
+        output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
+        await memory.aput(output.response)
         ended = await self._ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
@@ -485,9 +514,10 @@ class AgentLoop(Workflow):
             output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev["invalid_arguments"])
         else:
             turn = await ctx.store.get("num_iterations", default=0)
-            output = await self._call(ctx, agent, tool, ev, f"{turn}/{ev.get('position', 0)}")
+            # Calls that a program sends itself have no position.
+            output = await self._call(ctx, agent, tool, ev, f"{turn}/{ev.get('position', ev.tool_id)}")
         direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
-        result = _result(ev, output, return_direct=direct)
+        result = result_of(ev, output, return_direct=direct)
         ctx.write_event_to_stream(result)
         return result
 
@@ -542,21 +572,25 @@ class AgentLoop(Workflow):
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
-            made = results if direct.tool_name == HANDOFF else so_far
-            output = await agent.finalize(ctx, _direct_output(agent.name, direct, made), memory)
             if direct.tool_name != HANDOFF:
+                output = await self._let_out(ctx, agent, direct_output(agent.name, direct, so_far), memory)
                 return await self._ended(ctx, output)
+            await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
             agent = self._member(await self._hand_over(ctx, agent))
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
         return AgentInput.made(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
 
 
+def _is_question(message: ChatMessage) -> bool:
+    return message.role == MessageRole.USER and not is_observation(message)
+
+
 def _text(message: ChatMessage) -> str:
     return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
 
 
-def _with_state(message: ChatMessage, state: dict[str, Any], prompt: str) -> ChatMessage:
+def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
     blocks = list(message.blocks)
     for index in range(len(blocks) - 1, -1, -1):
         block = blocks[index]
@@ -564,35 +598,3 @@ def _with_state(message: ChatMessage, state: dict[str, Any], prompt: str) -> Cha
             blocks[index] = TextBlock(text=fill(prompt, {"state": state, "msg": block.text}))
             break
     return ChatMessage(blocks, role=message.role, additional_kwargs=message.additional_kwargs)
-
-
-def _direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
-    """The output of a tool as the answer."""
-    calls: list[ToolSelection | ToolCallResult] = [
-        ToolSelection(tool_id=call.tool_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs) for call in so_far
-    ]
-    message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
-    return AgentOutput(response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=name)
-
-
-def _result(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
-    result = ToolCallResult(
-        tool_name=call.tool_name,
-        tool_kwargs=call.tool_kwargs,
-        tool_id=call.tool_id,
-        tool_output=output,
-        return_direct=return_direct,
-    )
-    result["position"] = call.get("position", 0)
-    return result
-
-
-def _nothing_said(agent: Member) -> AgentOutput:
-    return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
-
-
-def _blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
-    """The reason as the answer; ``output.get("blocked")`` says what was blocked, ``"input"`` or ``"output"``."""
-    output = AgentOutput(response=ChatMessage(reason, role=MessageRole.ASSISTANT), current_agent_name=agent.name)
-    output["blocked"] = what
-    return output

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
 
@@ -15,7 +15,7 @@ from batonflow.llms import LLM, ChatMessage, ChatResponse
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 
-__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team"]
+__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team", "check_options"]
 
 HANDOFF = "handoff"
 """The name of the tool with which an agent hands over."""
@@ -62,7 +62,6 @@ class Team:
         early_stopping_method: What happens after the last allowed step.
         output_cls: A model of the structured answer.
         structured_output_fn: Makes the structured answer from the messages.
-        budget: What a run may spend.
         stored: What else lies in the state store at the beginning.
     """
 
@@ -72,5 +71,19 @@ class Team:
     early_stopping_method: EarlyStopping
     output_cls: type[BaseModel] | None = None
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None
-    budget: Budget | None = None
     stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def check_options(max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None) -> None:
+    """Refuse what a run or a team cannot be given; None is what is left out.
+
+    Raises:
+        ValueError: A value is not what it may be.
+    """
+    whole = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
+    if max_iterations is not None and not (whole and max_iterations >= 1):
+        raise ValueError(f"max_iterations is a whole number from 1 on, not {max_iterations!r}")
+    if early_stopping_method is not None and early_stopping_method not in get_args(EarlyStopping):
+        raise ValueError(f"early_stopping_method is 'force' or 'generate', not {early_stopping_method!r}")
+    if budget is not None and not isinstance(budget, Budget):
+        raise ValueError(f"budget is a Budget(...), for example Budget(max_tokens=50_000), not {budget!r}")

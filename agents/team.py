@@ -8,13 +8,14 @@ from pydantic import BaseModel
 from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.budget import Budget
-from batonflow.agents.events import AgentOutput, ToolCallResult
+from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
-from batonflow.agents.members import EarlyStopping, Member, Team
+from batonflow.agents.members import EarlyStopping, Member, Team, check_options
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import (
     HANDOFF,
     HANDOFF_CARRIED,
@@ -57,13 +58,19 @@ class TeamMember(BaseWorkflowAgent):
 
     async def take_step(
         self,
-        ctx: Context[Any],  # noqa: ARG002 - part of the contract
+        ctx: Context[Any],
         llm_input: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
         """The team's answer to the conversation."""
         shown = [message for message in llm_input if message.role != MessageRole.SYSTEM]
+        asked = await ctx.store.get("user_msg_str", default="")
+        asking = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and asked in (one.content or "")]
+        for number in range(asking[-1] + 1 if asking else 0, len(shown)):
+            # What stands behind the question under the user's name is no question: it tells what came of something.
+            if shown[number].role == MessageRole.USER and asking:
+                shown[number] = observation(shown[number].content or "")
         output = await run_within(self.team, chat_history=shown)
         return AgentOutput(response=output.response, raw=output.raw, current_agent_name=self.name)
 
@@ -130,6 +137,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         **options: Any,
     ) -> None:
         super().__init__(timeout=timeout, **options)
+        check_options(None, early_stopping_method, budget)
         if handoff_carries not in get_args(Carried):
             raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
         self.name, self.description = name, description
@@ -237,6 +245,8 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return kept[1]
 
     def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
+        if set(arguments) != {"to_agent", "reason"} or not isinstance(arguments["reason"], str):
+            return False  # the tool will say what is wrong
         return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
 
     async def _forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
@@ -273,6 +283,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 summary=await self._told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
             )
         return task
+
+    async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
+        await super()._init_context(ctx, ev)
+        if self.handoff_carries != "full" and (ev.get("memory") or ev.get("chat_history")):
+            # Another conversation than the one that the members remember.
+            await ctx.store.set("memories", {})
 
     async def _memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
         shared: BaseMemory = await ctx.store.get("memory")

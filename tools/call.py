@@ -42,7 +42,10 @@ _SUMMARY = 200
 def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:
     """The output that tells a model of ``error``."""
     # Some exceptions have no text; a model can do nothing with an empty answer.
-    text = str(error) or type(error).__name__
+    try:
+        text = str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - an exception of the user's may not be able to say what it is
+        text = type(error).__name__
     return ToolOutput(
         content=prefix + text,
         tool_name=tool_name,
@@ -85,7 +88,11 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
         required = required(arguments)
         if inspect.isawaitable(required):
             required = await required
-    return bool(required)
+    if not isinstance(required, bool):
+        raise TypeError(
+            f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False: it is not run"
+        )
+    return required
 
 
 def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:

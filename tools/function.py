@@ -381,6 +381,9 @@ class FunctionTool(AsyncBaseTool):
         arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
         value = await self._async_fn(*front, **rest)
+        if inspect.iscoroutine(value):
+            # Of an asynchronous function in a decorator that is not.
+            value = await value
         if isinstance(value, GENERATORS):
             value = await settled(value, report)
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from batonflow.agents import AgentOutput, AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
+from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import ChatMessage, MockLLM, ScriptedLLM, tool_call
 from batonflow.llms.prompts import PromptTemplate
 from batonflow.tools import tool
@@ -48,7 +49,7 @@ class TestHandoff:
         assert (str(output), output.current_agent_name) == ("Twice a day.", "second")
         (seen,) = requests(second)
         said = [(message.role.value, message.content) for message in seen.messages]
-        assert said[0] == ("user", "How often?")
+        assert said[0] == ("user", STATE_PROMPT.format(state={"notes": ["tides"]}, msg="How often?"))
         assert ("tool", "noted tides") in said
         assert said[-1][0] == "tool"
         assert "second is in charge" in (said[-1][1] or "")

@@ -1,6 +1,7 @@
 """Calling tools for a model: nothing it sends and nothing a tool does breaks the caller."""
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -293,3 +294,34 @@ async def test_a_call_is_a_span_with_start_and_end() -> None:
     assert heard[0].model_dump()["tool_kwargs"] == {"a": 2}
     assert heard[1].model_dump()["output"] == "3"
     assert [span.id_.split("-")[0] for span in spans.completed_spans] == ["add.call"]
+
+
+class TestApprovalsThatSayNothing:
+    @pytest.mark.parametrize("said", [None, "", 1])
+    async def test_a_predicate_that_says_neither_yes_nor_no_keeps_the_tool_from_running(self, said: Any) -> None:
+        ran: list[int] = []
+
+        @tool(requires_approval=lambda _: said)
+        def act() -> None:
+            """Do something."""
+            ran.append(1)
+
+        output = await run_tool(act, {})
+        assert output.is_error
+        assert "requires_approval of tool 'act' returned" in output.content
+        assert not ran
+
+
+async def test_a_coroutine_that_a_plain_decorator_lets_through_is_awaited() -> None:
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return call
+
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    assert (await run_tool(FunctionTool.from_defaults(decorated(add)), {"a": 1, "b": 2})).content == "3"

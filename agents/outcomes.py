@@ -1,0 +1,44 @@
+"""Results and answers that the loop makes itself."""
+
+from collections.abc import Sequence
+
+from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
+from batonflow.agents.members import Member
+from batonflow.llms import ChatMessage, MessageRole
+from batonflow.tools import ToolOutput, ToolSelection
+
+__all__ = ["blocked_output", "direct_output", "nothing_said", "result_of"]
+
+
+def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
+    """The output of a tool as the answer."""
+    calls: list[ToolSelection | ToolCallResult] = [
+        ToolSelection(tool_id=call.tool_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs) for call in so_far
+    ]
+    message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
+    return AgentOutput(response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=name)
+
+
+def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
+    """The result of a call, which remembers where the call stood in the model's answer."""
+    result = ToolCallResult(
+        tool_name=call.tool_name,
+        tool_kwargs=call.tool_kwargs,
+        tool_id=call.tool_id,
+        tool_output=output,
+        return_direct=return_direct,
+    )
+    result["position"] = call.get("position", 0)
+    return result
+
+
+def nothing_said(agent: Member) -> AgentOutput:
+    """An empty answer."""
+    return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+
+
+def blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
+    """The reason as the answer; ``output.get("blocked")`` says what was blocked, ``"input"`` or ``"output"``."""
+    output = AgentOutput(response=ChatMessage(reason, role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+    output["blocked"] = what
+    return output

@@ -1,0 +1,232 @@
+"""The loop: guards on every way out, the state in every request, and options that mean nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from batonflow.agents import (
+    AgentInput,
+    AgentOutput,
+    AgentWorkflow,
+    Block,
+    Budget,
+    FunctionAgent,
+    ReActAgent,
+    Replace,
+    ToolCall,
+)
+from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.tools import FunctionTool, tool
+from batonflow.workflow_core import Context, StopEvent, step
+
+
+def secret() -> str:
+    """Tell the secret."""
+    return "the secret is 7"
+
+
+def no_secrets(ctx: Context[Any], message: ChatMessage) -> Block | None:
+    return Block("Not for you.") if "secret is" in (message.content or "") else None
+
+
+class TestOutputGuards:
+    async def test_the_output_of_a_direct_tool(self) -> None:
+        direct = FunctionTool.from_defaults(secret, return_direct=True)
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("secret")]), tools=[direct], output_guards=[no_secrets])
+        output = await agent.run("Tell me.")
+        assert (str(output), output.get("blocked")) == ("Not for you.", "output")
+
+    @pytest.mark.parametrize("budget", [None, Budget(max_tool_calls=1, on_exceeded="answer")])
+    async def test_the_answer_from_what_was_gathered(self, budget: Budget | None) -> None:
+        calls = [tool_call("secret"), tool_call("secret")] if budget else [tool_call("secret")]
+        agent = FunctionAgent(
+            llm=ScriptedLLM([*calls, "the secret is 8"]), tools=[secret], output_guards=[no_secrets], budget=budget
+        )
+        ctx = Context[Any](agent)
+        limits: dict[str, Any] = {} if budget else {"max_iterations": 1, "early_stopping_method": "generate"}
+        assert str(await agent.run("Tell me.", ctx=ctx, **limits)) == "Not for you."
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert kept[-1].content == "Not for you."
+
+
+class TestState:
+    @staticmethod
+    def seen(llm: ScriptedLLM) -> list[str]:
+        return [
+            next(message.content or "" for message in request.messages if message.role == "user")
+            for request in llm.requests
+        ]
+
+    async def test_every_request_of_an_agent_shows_the_state_it_took_over_with(self) -> None:
+        async def note(ctx: Context[Any]) -> str:
+            """Write a note."""
+            await ctx.store.set("state", {"notes": 1})
+            return "noted"
+
+        llm = ScriptedLLM([tool_call("note"), tool_call("note"), "done"])
+        agent = FunctionAgent(llm=llm, tools=[note], initial_state={"notes": 0})
+        ctx = Context[Any](agent)
+        await agent.run("go", ctx=ctx)
+        first, *others = self.seen(llm)
+        assert "{'notes': 0}" in first
+        assert others == [first, first]
+        assert [message.content for message in await (await ctx.store.get("memory")).aget_all()][0] == "go"
+
+    async def test_who_takes_over_is_shown_the_state_of_that_moment(self) -> None:
+        async def note(ctx: Context[Any]) -> str:
+            """Write a note."""
+            await ctx.store.set("state", {"notes": 1})
+            return "noted"
+
+        one = ScriptedLLM([tool_call("note"), tool_call("handoff", to_agent="two", reason="your turn")])
+        two = ScriptedLLM(["done"])
+        team = AgentWorkflow(
+            agents=[
+                FunctionAgent(name="one", description="Begins.", llm=one, tools=[note]),
+                ReActAgent(name="two", description="Ends.", llm=two),
+            ],
+            root_agent="one",
+            initial_state={"notes": 0},
+        )
+        await team.run("go")
+        assert all("{'notes': 0}" in text for text in self.seen(one))
+        assert "{'notes': 1}" in self.seen(two)[0]
+
+
+class TestTeamsInTeams:
+    async def test_the_question_is_the_users_whatever_was_observed_since(self) -> None:
+        asked: list[str | None] = []
+
+        def look(ctx: Context[Any], message: ChatMessage) -> None:
+            asked.append(message.content)
+
+        inner = AgentWorkflow(
+            agents=[FunctionAgent(name="in", description="In.", llm=ScriptedLLM(["done"]), input_guards=[look])],
+            name="inner",
+            description="The inner team.",
+        )
+        hand_over = 'Thought: theirs\nAction: handoff\nAction Input: {"to_agent": "inner", "reason": "r"}'
+        root = ReActAgent(name="root", description="Root.", llm=ScriptedLLM([hand_over]))
+        assert str(await AgentWorkflow(agents=[root, inner], root_agent="root").run("How high?")) == "done"
+        assert asked == ["How high?"]
+
+
+class TestHandoffs:
+    async def test_a_call_that_says_nothing_does_not_stand_in_the_way_of_the_next(self) -> None:
+        calls = [tool_call("handoff", to_agent="two"), tool_call("handoff", to_agent="two", reason="your turn")]
+        team = AgentWorkflow(
+            agents=[
+                FunctionAgent(name="one", description="Begins.", llm=ScriptedLLM([calls])),
+                FunctionAgent(name="two", description="Ends.", llm=ScriptedLLM(["done"])),
+            ],
+            root_agent="one",
+        )
+        output = await team.run("go")
+        assert (str(output), output.current_agent_name) == ("done", "two")
+
+    async def test_another_memory_is_another_conversation_for_every_member(self) -> None:
+        llm = ScriptedLLM(["one", "two"])
+        team = AgentWorkflow(agents=[FunctionAgent(llm=llm)], handoff_carries="own")
+        ctx = Context[Any](team)
+        await team.run("first secret question", ctx=ctx)
+        await team.run("second", ctx=ctx, memory=type(await ctx.store.get("memory")).from_defaults())
+        assert [message.content for message in llm.requests[1].messages] == ["second"]
+
+
+class TestCallsWithoutAPosition:
+    async def test_each_is_a_call_of_its_own(self) -> None:
+        ran: list[int] = []
+
+        @tool(requires_approval=True)
+        def act(k: int) -> str:
+            """Do something."""
+            ran.append(k)
+            return f"did {k}"
+
+        class Sending(FunctionAgent):
+            @step(replaces="parse_agent_output")
+            async def parse(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
+                if not ev.tool_calls:
+                    return StopEvent(result=ev)
+                await ctx.store.set("num_tool_calls", len(ev.tool_calls))
+                for call in ev.tool_calls:
+                    ctx.send_event(
+                        ToolCall(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
+                    )
+                return None
+
+        agent = Sending(llm=ScriptedLLM([[tool_call("act", k=1), tool_call("act", k=2)], "done"]), tools=[act])
+        handler = agent.run("go")
+        async for request in handler.approvals():
+            request.approve()
+        assert str(await handler) == "done"
+        assert sorted(ran) == [1, 2]
+
+
+class TestWhatMeansNothing:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"max_iterations": 0}, "max_iterations is a whole number from 1 on, not 0"),
+            ({"max_iterations": True}, "not True"),
+            ({"max_iterations": "x"}, "not 'x'"),
+            ({"early_stopping_method": "zz"}, "'force' or 'generate', not 'zz'"),
+            ({"budget": {"max_tool_calls": 1}}, "budget is a Budget"),
+        ],
+    )
+    def test_options_of_a_run(self, options: dict[str, Any], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            FunctionAgent(llm=ScriptedLLM([])).run("go", **options)
+
+    def test_a_budget_of_a_team(self) -> None:
+        wrong: Any = {"max_tool_calls": 1}
+        with pytest.raises(ValueError, match="budget is a Budget"):
+            AgentWorkflow(agents=[FunctionAgent(llm=ScriptedLLM([]))], budget=wrong)
+
+    def test_two_tools_of_one_name(self) -> None:
+        agents = [FunctionAgent(llm=ScriptedLLM([])) for _ in range(2)]
+        with pytest.raises(ValueError, match="Two tools are called 'Agent'"):
+            FunctionAgent(llm=ScriptedLLM([]), tools=[agent.as_tool() for agent in agents])
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_exception_without_words_is_told_by_its_name() -> None:
+    def fail() -> str:
+        """Fail."""
+        raise Mute
+
+    def hook(ctx: Context[Any], call: ToolCall) -> None:
+        raise Mute
+
+    for hooks in ([], [hook]):
+        llm = ScriptedLLM([tool_call("fail"), "done"])
+        output = await FunctionAgent(llm=llm, tools=[fail], before_tool=hooks).run("go")
+        assert "Mute" in output.tool_calls[0].tool_output.content
+
+
+async def test_a_hook_that_replaces_with_nonsense_denies() -> None:
+    nonsense: Any = "oops"
+
+    def hook(ctx: Context[Any], call: ToolCall) -> Replace:
+        return Replace(nonsense)
+
+    output = await FunctionAgent(
+        llm=ScriptedLLM([tool_call("secret"), "done"]), tools=[secret], before_tool=[hook]
+    ).run("go")
+    assert "was not run: the check" in output.tool_calls[0].tool_output.content
+
+
+async def test_helpers_that_have_spent_the_same_are_told_apart() -> None:
+    def helper(name: str, *turns: Any) -> FunctionTool:
+        return FunctionAgent(name=name, description=name, llm=ScriptedLLM(turns), tools=[secret]).as_tool()
+
+    both = [tool_call("a", input="x"), tool_call("b", input="x")]
+    tools: Sequence[Any] = [helper("a", "from a"), helper("b", "from b")]
+    agent = FunctionAgent(llm=ScriptedLLM([both, "done"]), tools=list(tools), budget=Budget(max_tool_calls=100))
+    output = await agent.run("go")
+    assert [call.tool_output.content for call in output.tool_calls] == ["from a", "from b"]
