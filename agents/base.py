@@ -21,6 +21,7 @@ from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.registry import llm_from
+from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import Context, Workflow, WorkflowRuntimeError
 
@@ -140,9 +141,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
             if made.metadata.name == "handoff":
                 raise ValueError("The tool name 'handoff' is reserved for teams of agents: rename the tool")
-            if any(one.metadata.name == made.metadata.name for one in found):
+            sent = wire_name(made.metadata.get_name())
+            if any(wire_name(one.metadata.get_name()) == sent for one in found):
                 raise ValueError(
-                    f"Two tools are called {made.metadata.name!r}, and a model could not tell them apart: rename one; "
+                    f"Two tools are called {sent!r}, and a model could not tell them apart: rename one; "
                     "agents take as_tool(name=...)"
                 )
             found.append(made)

@@ -58,6 +58,7 @@ from batonflow.agents.tracing import is_traced, traced
 from batonflow.agents.unfinished import close_turn, left_over
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
 from batonflow.llms.prompts.base import fill
+from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
@@ -67,7 +68,6 @@ from batonflow.workflow_core.instrumentation import genai
 __all__ = ["AgentLoop"]
 
 DEFAULT_MAX_ITERATIONS = 20
-
 _OVER_BUDGET = "over_budget"
 
 
@@ -543,7 +543,7 @@ class AgentLoop(Workflow):
         for text in (await ctx.store.get("user_msg_str", default=""), name):
             for tool in await self._tools_for(agent, text if isinstance(text, str) else name):
                 found = tool.metadata.get_name()
-                if found == name:
+                if found == name or wire_name(found) == name:
                     return tool
                 known[found] = None
             if agent.tool_retriever is None:

@@ -21,6 +21,7 @@ __all__ = [
     "tool_call_blocks",
     "tool_selections",
     "tool_specs",
+    "wire_name",
 ]
 
 
@@ -109,6 +110,11 @@ class ToolSelection(BaseModel):
         return dumped
 
 
+def wire_name(name: str) -> str:
+    """A tool's name as vendors take it: letters, digits, ``_`` and ``-``."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+
+
 def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
     """Specs of tools given as tools, specs or dicts of OpenAI's form.
 
@@ -135,7 +141,7 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
                 continue
             specs.append(
                 ToolSpec(
-                    name=re.sub(r"[^A-Za-z0-9_-]", "_", metadata.name),
+                    name=wire_name(metadata.name),
                     description=metadata.description or "",
                     parameters=metadata.get_parameters_dict(),
                 )

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
-from batonflow.llms.tool_protocol import ToolSpec
+from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
 
 __all__ = [
@@ -72,7 +71,7 @@ class ToolMetadata:
         """
         key = (type(self), self.name, self.description, self.fn_schema)
         if self._spec is None or self._spec[0] != key:
-            name = re.sub(r"[^A-Za-z0-9_-]", "_", self.get_name())
+            name = wire_name(self.get_name())
             made = ToolSpec(name=name, description=self.description or "", parameters=self.get_parameters_dict())
             self._spec = key, made
         return self._spec[1]
@@ -104,7 +103,7 @@ class ToolMetadata:
                 f"Tool description exceeds maximum length of {_LONGEST_DESCRIPTION} characters: shorten it, or move "
                 "parts of it to the prompt."
             )
-        name = None if self.name is None else re.sub(r"[^a-zA-Z0-9_-]", "_", self.name)
+        name = None if self.name is None else wire_name(self.name)
         function = {"name": name, "description": self.description, "parameters": self.get_parameters_dict()}
         return {"type": "function", "function": function}
 

@@ -71,7 +71,8 @@ class TestState:
         first, *others = self.seen(llm)
         assert "{'notes': 0}" in first
         assert others == [first, first]
-        assert [message.content for message in await (await ctx.store.get("memory")).aget_all()][0] == "go"
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert kept[0].content == "go"
 
     async def test_who_takes_over_is_shown_the_state_of_that_moment(self) -> None:
         async def note(ctx: Context[Any]) -> str:
@@ -188,6 +189,20 @@ class TestWhatMeansNothing:
         agents = [FunctionAgent(llm=ScriptedLLM([])) for _ in range(2)]
         with pytest.raises(ValueError, match="Two tools are called 'Agent'"):
             FunctionAgent(llm=ScriptedLLM([]), tools=[agent.as_tool() for agent in agents])
+
+
+class TestNames:
+    async def test_a_name_that_no_vendor_takes_is_known_under_the_one_that_was_sent(self) -> None:
+        llm = ScriptedLLM([tool_call("gr__e__"), "done"])
+        odd = FunctionTool.from_defaults(secret, name="größe ✓")
+        output = await FunctionAgent(llm=llm, tools=[odd]).run("go")
+        assert llm.requests[0].tools[0].name == "gr__e__"
+        assert output.tool_calls[0].tool_output.content == "the secret is 7"
+
+    def test_names_that_become_one_on_the_way_are_refused(self) -> None:
+        both = [FunctionTool.from_defaults(secret, name=name) for name in ("a b", "a_b")]
+        with pytest.raises(ValueError, match="Two tools are called 'a_b'"):
+            FunctionAgent(llm=ScriptedLLM([]), tools=both)
 
 
 class Mute(Exception):
