@@ -109,16 +109,17 @@ class OpenApprovals:
 
     async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
         """Every open request, once, those to come too, until ``ended``."""
-        news, seen, end = asyncio.Event(), set[str](), asyncio.ensure_future(ended)
+        # By object: what is asked later under an id that was used before is another request.
+        news, seen, end = asyncio.Event(), dict[str, ApprovalRequired](), asyncio.ensure_future(ended)
         self._readers.add(news)
         try:
             while not end.done():
-                for request in [one for one in self.requests.values() if one.id not in seen]:
-                    if request.id in self.requests:  # not answered while an earlier one was looked at
-                        seen.add(request.id)
+                for request in self._unseen(seen):
+                    if self.requests.get(request.id) is request:  # not answered while an earlier one was looked at
+                        seen[request.id] = request
                         yield request
                 news.clear()
-                if any(one not in seen for one in self.requests):
+                if self._unseen(seen):
                     continue
                 coming = asyncio.ensure_future(news.wait())
                 try:
@@ -128,6 +129,9 @@ class OpenApprovals:
         finally:
             self._readers.discard(news)
             end.cancel()
+
+    def _unseen(self, seen: Mapping[str, ApprovalRequired]) -> list[ApprovalRequired]:
+        return [one for one in self.requests.values() if seen.get(one.id) is not one]
 
 
 # By the id of the outermost run, for as long as a step asks or a reader listens.

@@ -249,11 +249,13 @@ class CodeActAgent(ScratchpadAgent):
             return await self._call(ctx, self, tool, call, call.tool_id)
 
         options = call_options.get({})
+        key: str = options.get("idempotency_key", "")
         return await run_snippet(
             ctx,
             code,
             agent=self.name,
-            place=f"{options.get('idempotency_key')} {options.get('call_id')}",
+            place=key.removeprefix(f"{ctx.run_id}/"),
+            call_id=options.get("call_id", ""),
             executor=self._executor,
             limits=self.limits,
             tools=tools,

@@ -150,6 +150,7 @@ async def run_snippet(
     *,
     agent: str,
     place: str,
+    call_id: str,
     executor: Executor,
     limits: Limits,
     tools: Sequence[AsyncBaseTool],
@@ -161,7 +162,8 @@ async def run_snippet(
         ctx: The run's context, inside a step.
         code: The snippet.
         agent: Whose it is.
-        place: Names the snippet within the run; the same after a restore.
+        place: Names the snippet within the run, and with it its calls; the same after a restore.
+        call_id: The model's id of the call that runs it.
         executor: Where it runs.
         limits: What it may use.
         tools: What it may call.
@@ -171,7 +173,7 @@ async def run_snippet(
         What the model is told.
     """
     turn: int = await ctx.store.get("num_iterations", default=0)
-    key = f"{turn} {place} {hashlib.sha256(code.encode()).hexdigest()}"
+    key = f"{turn} {place} {call_id} {hashlib.sha256(code.encode()).hexdigest()}"
     kept = interpreter(ctx, agent)
     async with kept.lock:
         record = await _kept(ctx, STORED, agent)
@@ -187,7 +189,7 @@ async def run_snippet(
         inside, gone = await opening.done(kept, code, record, suspended)
         assert kept.session is not None
         keeper = _Keeper(ctx, kept.session, agent, key, suspended.get("number", 0)) if executor.durable else None
-        snippet = _Snippet(ctx, kept.session, turn, tools, call_tool, keeper)
+        snippet = _Snippet(ctx, kept.session, place or str(turn), tools, call_tool, keeper)
         try:
             output = await _ran(kept.session, code, snippet, inside=inside)
         except ExecutorError:
@@ -325,14 +327,15 @@ class _Snippet:
         self,
         ctx: Context[Any],
         session: Session,
-        turn: int,
+        place: str,
         tools: Sequence[AsyncBaseTool],
         call_tool: CallTool,
         keeper: _Keeper | None,
     ) -> None:
         self._ctx = ctx
         self._session = session
-        self._turn = turn
+        # Several snippets of one answer may make the same call.
+        self._prefix = f"code-{place.replace('/', '-')}"
         self._tools = {tool.metadata.get_name(): tool for tool in tools}
         self._call_tool = call_tool
         self._keeper = keeper
@@ -390,7 +393,7 @@ class _Snippet:
             if call.id not in self._names:
                 digest = digest_of(call.tool, call.arguments)[:16]
                 self._seen[digest] += 1
-                self._names[call.id] = f"code-{self._turn}-{digest}-{self._seen[digest]}"
+                self._names[call.id] = f"{self._prefix}-{digest}-{self._seen[digest]}"
 
     def _answers(self) -> dict[str, Any]:
         done = [one for one, task in self._running.items() if task.done()]

@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from batonflow.agents.approvals import (
     ApprovalRequired,
     ApprovalResponse,
     ApprovalUsedError,
+    OpenApprovals,
     _open,  # pyright: ignore[reportPrivateUsage]
     digest_of,
 )
@@ -155,6 +157,22 @@ class TestOnce:
 
         assert sum(await asyncio.gather(reader(), reader(), reader())) == 1
         assert PUBLISHED == ["Tides 1"]
+
+    async def test_a_reader_sees_a_later_request_under_an_id_that_was_used_before(self) -> None:
+        async def over() -> None:
+            await asyncio.Event().wait()
+
+        first, second = (
+            ApprovalRequired(id="1", tool_name="publish", arguments={}, agent="writer", digest="") for _ in "ab"
+        )
+        waiting = OpenApprovals()
+        waiting.add(first)
+        reading = waiting.read(over())
+        async with asyncio.timeout(10), aclosing(reading):
+            assert await anext(reading) is first
+            waiting.take("1")
+            waiting.add(second)
+            assert await anext(reading) is second
 
     async def test_who_comes_late_sees_what_is_open(self) -> None:
         handler = start([tool_call("publish", title="a"), tool_call("publish", title="b")])

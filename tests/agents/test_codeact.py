@@ -340,6 +340,52 @@ class TestApproval:
         await handler
         assert observations(made) == ["Value of the last expression: ['published a', 'published b', 'published a']"]
 
+    @pytest.mark.parametrize("hurried", [True, False])
+    async def test_the_same_call_in_two_snippets_of_one_answer_is_asked_twice(self, hurried: bool) -> None:
+        made = agent([tool_call("execute", code="await publish('Tides')")] * 2)
+        handler = made.run("Go.")
+        ids: list[str] = []
+        async with asyncio.timeout(10):
+            async for request in handler.approvals():
+                ids.append(request.id)
+                request.approve()
+                if not hurried:
+                    await asyncio.sleep(0.01)
+            await handler
+        assert PUBLISHED == ["Tides", "Tides"]
+        assert len(set(ids)) == 2
+
+
+class TestSeveralSnippetsInOneAnswer:
+    """A model that calls ``execute`` as a tool may do so several times at once."""
+
+    async def test_the_same_call_has_a_key_of_its_own_in_each(self) -> None:
+        keys: list[str] = []
+
+        def order(item: str, idempotency_key: str) -> str:
+            """Order."""
+            keys.append(idempotency_key)
+            return item
+
+        made = agent([tool_call("execute", code="await order('rope')")] * 2, tools=[order])
+        await made.run("Go.", run_id="voyage")
+        assert len(set(keys)) == len(keys) == 2
+
+    async def test_a_limit_holds_for_all_of_them(self) -> None:
+        ran: list[str] = []
+
+        @tool(max_calls=1)
+        def order(item: str) -> str:
+            """Order."""
+            ran.append(item)
+            return item
+
+        made = agent([tool_call("execute", code="await order('rope')")] * 2, tools=[order])
+        output = await made.run("Go.")
+        assert ran == ["rope"]
+        told = [call.tool_output.content for call in output.tool_calls if isinstance(call, ToolCallResult)]
+        assert "may run 1 times" in told[1]
+
 
 class TestInATeam:
     async def test_code_and_handoff(self) -> None:
