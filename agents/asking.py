@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from batonflow.agents.events import AgentStream
+from batonflow.agents.events import AgentStream, TextSoFar
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context
@@ -28,13 +28,14 @@ async def streamed(
     last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
     show = ctx.write_event_to_stream
     pieces: list[str] = []
+    so_far = TextSoFar()
     try:
         async for last in chunks:
             # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
             # settles calls.
             if last.stop_reason is not None and pieces and not last.delta and not _has_calls(last.message):
                 continue
-            show(AgentStream.of(last, agent, calls))
+            show(AgentStream.of(last, agent, calls, so_far))
             pieces.append(last.delta or "")
     finally:
         # As closed_after would, which costs a generator of its own for every answer.

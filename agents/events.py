@@ -104,7 +104,12 @@ class AgentStream(LazyFields, Event):
 
     @classmethod
     def of(
-        cls, chunk: ChatResponse, agent: str, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None
+        cls,
+        chunk: ChatResponse,
+        agent: str,
+        calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None,
+        so_far: "TextSoFar | None" = None,
+        new: tuple[str, str | None] | None = None,
     ) -> Self:
         """The event for a piece of a model's answer.
 
@@ -112,6 +117,8 @@ class AgentStream(LazyFields, Event):
             chunk: The piece.
             agent: Whose answer it is.
             calls: Finds the tool calls that are whole so far; without, they are those of the message.
+            so_far: The text before, of this answer alone.
+            new: Text and thinking that are shown as new in place of the piece's own; goes with ``calls``.
         """
         piece = chunk.__dict__
         now: dict[str, Any] = {
@@ -124,12 +131,26 @@ class AgentStream(LazyFields, Event):
             now["_mark"] = piece["_mark"]
             return cls.partial(source, now, _OF_A_PIECE)
 
+        if new is not None:
+            now["delta"], now["thinking_delta"] = new
+
         def rest(_: Any = None) -> dict[str, Any]:
             found = tool_selections(chunk.message) if calls is None else calls(chunk)
             return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
+        if source is not None:
+            return cls.partial(rest, now, _OF_A_PIECE)
         # Other models may go on writing into the message they have handed out: what it is now must be taken now.
-        return cls(**now, **rest()) if source is None else cls.partial(rest, now, _OF_A_PIECE)
+        now.update(rest())
+        # What may be odd is left to the validation.
+        if so_far is None or now["tool_calls"] or not isinstance(now["thinking_delta"], str | None):
+            return cls(**now)
+        mark = so_far.mark(now["response"], piece["delta"] or "")
+        if mark is None:
+            return cls(**now)
+        del now["response"]
+        now["_mark"] = mark
+        return cls.partial(so_far.pieces, now, _OF_A_MESSAGE)
 
     @override
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
@@ -146,6 +167,53 @@ class AgentStream(LazyFields, Event):
 
 
 _OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}
+_OF_A_MESSAGE = {*_OF_A_PIECE, "tool_calls", "raw"}
+
+# Characters at either end of a text by which it is known again. Looking at all of it for every piece would take time
+# with the square of its length.
+_KNOWN_BY = 512
+
+
+class _Pieces(list[str]):
+    """Pieces of a text that make it, up to a number of them, when somebody asks."""
+
+    def __call__(self, mark: int) -> dict[str, Any]:
+        return {"response": "".join(self[:mark])}
+
+
+class TextSoFar:
+    """The text of an answer after each of its pieces, kept once for all events that tell of it.
+
+    Each event would otherwise keep a text of its own, nearly the same as the one before.
+
+    Attributes:
+        pieces: What makes the text from what :meth:`mark` gave last.
+    """
+
+    def __init__(self) -> None:
+        self.pieces = _Pieces()
+        self._length = 0
+        self._head = self._tail = ""
+
+    def mark(self, content: str, delta: str) -> int | None:
+        """What stands for ``content``, None when it is not the text before with ``delta`` at its end.
+
+        Args:
+            content: The text now.
+            delta: What is said to be new in it.
+        """
+        before, length = self._length, len(content)
+        known = content.startswith(self._head) and content.startswith(self._tail, before - len(self._tail))
+        if known and length == before:
+            return len(self.pieces)
+        grown = known and length == before + len(delta) and content.endswith(delta)
+        self._length, self._head, self._tail = length, content[:_KNOWN_BY], content[-_KNOWN_BY:]
+        if not grown:
+            # Another list, as events hold the one there was.
+            self.pieces = _Pieces([content])
+            return None
+        self.pieces.append(delta)
+        return len(self.pieces)
 
 
 class AgentStreamStructuredOutput(Event):

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from pydantic import Field, model_validator
 
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, ToolCallResult
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
@@ -143,26 +143,20 @@ class ReActAgent(BaseWorkflowAgent):
     async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
         chunks = await self.the_llm().astream_chat(current_llm_input)
         last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
-        splitter = _Splitter()
+        splitter, so_far = _Splitter(), TextSoFar()
+
+        def show(thought: str, text: str) -> None:
+            new = text, thought or None
+            ctx.write_event_to_stream(AgentStream.of(last, self.name, _no_calls, so_far, new))
+
         async with closed_after(chunks):
             async for last in chunks:
                 thought, text = splitter.feed(last.delta or "")
-                self._show(ctx, last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
+                show(thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
         thought, text = splitter.rest()
         if thought or text:
-            self._show(ctx, last, thought, text)
+            show(thought, text)
         return last
-
-    def _show(self, ctx: Context[Any], response: ChatResponse, thought: str, text: str) -> None:
-        ctx.write_event_to_stream(
-            AgentStream(
-                delta=text,
-                response=response.message.content or "",
-                raw=response.raw,
-                current_agent_name=self.name,
-                thinking_delta=thought or None,
-            )
-        )
 
     async def handle_tool_call_results(
         self,
@@ -216,6 +210,11 @@ class ReActAgent(BaseWorkflowAgent):
         """Show ``words`` to the model as what it observes next."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
+
+
+def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
+    """Of what is written in text none is whole before its end."""
+    return ()
 
 
 class _Splitter:

@@ -1,9 +1,7 @@
 """FunctionAgent: the loop, its events, its tools and what it remembers."""
 
 import asyncio
-import gc
 import json
-import tracemalloc
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -39,6 +37,7 @@ from batonflow.workflow_core import (
     StopEvent,
     WorkflowRuntimeError,
 )
+from tests.agents.unread import Cumulative, held_by_a_stream
 
 
 def add(a: int, b: int) -> int:
@@ -427,19 +426,30 @@ class TestPauses:
 class TestUnreadStreams:
     async def test_memory_grows_with_the_text_and_not_with_its_square(self) -> None:
         async def held(pieces: int) -> int:
-            text = "tide " * pieces
-            agent = FunctionAgent(llm=ScriptedLLM([text], chunk_size=5))
-            gc.collect()
-            tracemalloc.start()
-            try:
-                handler = agent.run("go")
-                await handler
-                taken = tracemalloc.get_traced_memory()[0]
-            finally:
-                tracemalloc.stop()
-            assert len([item async for item in handler.subscribe() if isinstance(item.event, AgentStream)]) >= pieces
-            return taken
+            return await held_by_a_stream(
+                FunctionAgent(llm=ScriptedLLM(["tide " * pieces], chunk_size=5)),
+                pieces,
+            )
 
         await held(100)
         few, many = await held(1_000), await held(8_000)
         assert many < 10 * few
+
+    async def test_of_a_model_that_makes_its_messages_itself(self) -> None:
+        async def held(pieces: int) -> int:
+            return await held_by_a_stream(FunctionAgent(llm=Cumulative(text="tide " * pieces)), pieces)
+
+        await held(100)
+        few, many = await held(1_000), await held(8_000)
+        assert many < 10 * few
+
+    @pytest.mark.parametrize("one_message", [False, True])
+    @pytest.mark.parametrize("prefix", ["", "Hm. "])
+    async def test_each_piece_tells_the_text_so_far_whatever_the_model_does(
+        self, one_message: bool, prefix: str
+    ) -> None:
+        text = "".join(f"{number:04} " for number in range(400))
+        agent = FunctionAgent(llm=Cumulative(text=text, one_message=one_message, prefix=prefix))
+        events, _ = await events_of(agent, "go")
+        told = [event.response for event in events if isinstance(event, AgentStream)]
+        assert told == [prefix * (number % 2) + text[: 5 * number + 5] for number in range(400)]

@@ -24,6 +24,7 @@ from batonflow.llms.prompts import PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import Context, WorkflowRuntimeError
+from tests.agents.unread import Cumulative, held_by_a_stream
 from tests.llms.rules import check_anthropic
 
 ADD = 'Thought: I need to add.\nAction: add\nAction Input: {"a": 2, "b": 40}'
@@ -202,3 +203,33 @@ def test_a_header_of_one_s_own_is_kept_beside_a_system_prompt() -> None:
     formatter = ReActChatFormatter.from_defaults(system_header="Mine. {tool_desc} {tool_names}", context="A port.")
     made = agent(formatter=formatter, system_prompt="Be brief.")
     assert (made.formatter.system_header, made.formatter.context) == (formatter.system_header, "A port.\nBe brief.")
+
+
+class TestUnreadStreams:
+    async def test_memory_grows_with_the_text_and_not_with_its_square(self) -> None:
+        async def grown(pieces: int) -> int:
+            made = ReActAgent(llm=ScriptedLLM(["Thought: So.\nAnswer: " + "tide " * pieces], chunk_size=5))
+            return await held_by_a_stream(made, pieces)
+
+        await grown(100)
+        few, many = await grown(1_000), await grown(8_000)
+        assert many < 10 * few
+
+    async def test_of_a_model_that_makes_its_messages_itself(self) -> None:
+        async def grown(pieces: int) -> int:
+            made = ReActAgent(llm=Cumulative(text="Thought: So.\nAnswer: " + "tide " * pieces))
+            return await held_by_a_stream(made, pieces)
+
+        await grown(100)
+        few, many = await grown(1_000), await grown(8_000)
+        assert many < 10 * few
+
+    async def test_each_piece_tells_the_text_so_far(self) -> None:
+        text = "Thought: So.\nAnswer: It is 42, all told."
+        for llm in (ScriptedLLM([text], chunk_size=5), Cumulative(text=text)):
+            events, _ = await events_of(ReActAgent(llm=llm), "go")
+            told = [event.response for event in events if isinstance(event, AgentStream)]
+            assert all(text.startswith(one) for one in told)
+            assert told == sorted(told, key=len)
+            assert (told[0], told[-1]) != (text, "")
+            assert told[-1] == text
