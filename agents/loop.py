@@ -12,6 +12,7 @@ What an agent thinks is the business of its three methods: ``take_step`` asks th
 takes note of results, ``finalize`` brings the memory up to date.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -43,12 +44,13 @@ from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
 from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
-from batonflow.agents.memory.turns import is_observation
+from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.outcomes import blocked_output, direct_output, nothing_said, result_of
 from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
     EARLY_STOPPING,
+    GOES_ON,
     MAX_ITERATIONS_REACHED,
     NO_STEPS_LEFT,
     ONE_HANDOFF,
@@ -66,6 +68,8 @@ from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.instrumentation import genai
 
 __all__ = ["AgentLoop"]
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_ITERATIONS = 20
 _OVER_BUDGET = "over_budget"
@@ -182,17 +186,20 @@ class AgentLoop(Workflow):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
-        if start_event is None and not (ctx is not None and ctx.is_resumable):
-            given = {
-                "user_msg": user_msg,
-                "chat_history": chat_history,
-                "memory": memory,
-                "max_iterations": max_iterations,
-                "early_stopping_method": early_stopping_method,
-                "budget": budget,
-            }
+        given = {
+            "user_msg": user_msg,
+            "chat_history": chat_history,
+            "memory": memory,
+            "max_iterations": max_iterations,
+            "early_stopping_method": early_stopping_method,
+            "budget": budget,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if ctx is not None and ctx.is_resumable:
+            if given:
+                logger.warning(GOES_ON.format(names=", ".join(given)))
+        elif start_event is None:
             options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
-            given = {name: value for name, value in given.items() if value is not None}
             start_event, kwargs = AgentWorkflowStartEvent(**given, **kwargs), options
         return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **kwargs))
 
@@ -206,7 +213,7 @@ class AgentLoop(Workflow):
             user_msg = ChatMessage(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
-        asked = [user_msg] if user_msg is not None else [one for one in history if _is_question(one)]
+        asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]
         current = self._member(await ctx.store.get("current_agent_name", default=None))
         await ctx.store.set("current_agent_name", current.name)
         if current.input_guards and asked:
@@ -219,7 +226,7 @@ class AgentLoop(Workflow):
                 await one.aset(history)
             if user_msg is not None:
                 await one.aput(user_msg)
-        await ctx.store.set("user_msg_str", _text(asked[-1]) if asked else "")
+        await ctx.store.set("user_msg_str", text_of(asked[-1]) if asked else "")
         return AgentInput.made(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
 
     async def _close_failed_turn(self, ctx: Context[Any]) -> None:
@@ -282,7 +289,7 @@ class AgentLoop(Workflow):
             await ctx.store.set("shown_state", kept)
             await ctx.store.set("formatted_input_with_state", True)
         asked = await ctx.store.get("user_msg_str", default="")
-        found = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and _text(one) == asked]
+        found = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and text_of(one) == asked]
         place = found[-1] if found else len(shown) - 1 if first else None
         if place is None:
             return shown
@@ -580,14 +587,6 @@ class AgentLoop(Workflow):
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
         return AgentInput.made(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
-
-
-def _is_question(message: ChatMessage) -> bool:
-    return message.role == MessageRole.USER and not is_observation(message)
-
-
-def _text(message: ChatMessage) -> str:
-    return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
 
 
 def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:

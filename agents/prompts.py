@@ -15,6 +15,7 @@ __all__ = [
     "CODE_RESULT",
     "CODE_VARIABLES_GONE",
     "EARLY_STOPPING",
+    "GOES_ON",
     "HANDOFF",
     "HANDOFF_CARRIED",
     "HANDOFF_CARRIED_SUMMARY",
@@ -156,4 +157,9 @@ HANDOFF_SUMMARY = (
 
 AGENT_AS_TOOL = (
     "{description}\nAn agent of its own that does not see this conversation: put all it has to know into the input."
+)
+
+GOES_ON = (
+    "The run of this context was interrupted and goes on where it was: {names} of this call to run() is not used. "
+    "Await the run first, or use another context."
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, cast
 
-from batonflow.llms import ChatMessage, MessageRole, ToolCallBlock
+from batonflow.llms import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 
 __all__ = [
     "PRELUDE",
@@ -15,9 +15,11 @@ __all__ = [
     "cuts",
     "first_shown",
     "is_observation",
+    "is_question",
     "next_start",
     "observation",
     "result_id",
+    "text_of",
     "without_orphans",
 ]
 
@@ -33,6 +35,16 @@ def observation(text: str, role: MessageRole = MessageRole.USER) -> ChatMessage:
     No turn begins with it. Memories keep the mark that says so and leave it out of what they show.
     """
     return ChatMessage(text, role=role, additional_kwargs={_OBSERVATION: True})
+
+
+def is_question(message: ChatMessage) -> bool:
+    """Whether the user says something in ``message``, and it is not told under the user's name what came of a call."""
+    return message.role == MessageRole.USER and not is_observation(message)
+
+
+def text_of(message: ChatMessage) -> str:
+    """The text blocks of a message, a line each."""
+    return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
 
 
 def is_observation(message: ChatMessage) -> bool:

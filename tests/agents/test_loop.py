@@ -191,6 +191,23 @@ class TestWhatMeansNothing:
             FunctionAgent(llm=ScriptedLLM([]), tools=[agent.as_tool() for agent in agents])
 
 
+async def test_a_run_that_goes_on_says_what_it_does_not_use(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(requires_approval=True)
+    def act() -> str:
+        """Do something."""
+        return "done"
+
+    agent = FunctionAgent(llm=ScriptedLLM([tool_call("act"), "It is done."]), tools=[act])
+    handler = agent.run("Do it.")
+    async for _ in handler.approvals():
+        await handler.cancel_run()
+    handler = agent.run("Stop!", ctx=handler.ctx, max_iterations=3)
+    assert "user_msg, max_iterations of this call to run() is not used" in caplog.text
+    async for request in handler.approvals():
+        request.approve()
+    assert str(await handler) == "It is done."
+
+
 class TestNames:
     async def test_a_name_that_no_vendor_takes_is_known_under_the_one_that_was_sent(self) -> None:
         llm = ScriptedLLM([tool_call("gr__e__"), "done"])
