@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from pydantic_core import to_jsonable_python
@@ -16,6 +16,10 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.inputs import open_requests
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = [
     "ApprovalRequest",
@@ -296,6 +300,15 @@ def answer(
         ApprovalUsedError: It is not open any more.
     """
     request = open_approvals(ctx.run_id).take(request_id)
+    run = ctx.run
+    # The same question is among the run's inputs, where it may have been answered.
+    if run is not None and not run.on_loop(lambda: _is_asked(run, request)):
+        raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     ctx.send_event(
         ApprovalResponse(id=request.id, digest=request.digest, approved=approved, arguments=arguments, reason=reason)
     )
+
+
+def _is_asked(run: "Run", request: ApprovalRequired) -> bool:
+    asked = (one.event for one in open_requests(run))
+    return any(isinstance(one, ApprovalRequired) and one.id == request.id for one in asked)

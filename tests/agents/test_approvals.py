@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 import subprocess
 import sys
 from contextlib import aclosing
@@ -140,6 +141,22 @@ class TestOnce:
                 handler.approve(request.id)
         with pytest.raises(ApprovalUsedError, match="'nonsense'"):
             handler.deny("nonsense")
+
+    @pytest.mark.parametrize("is_delivered", [False, True])
+    async def test_what_was_answered_as_an_input_of_the_run_is_used(self, is_delivered: bool) -> None:
+        handler = start([tool_call("publish", title="a"), tool_call("publish", title="b")])
+        requests = handler.approvals()
+        first, second = await anext(requests), await anext(requests)
+        inputs = {one.event.id: one for one in handler.open_inputs()}
+        inputs[first.id].respond(approved=False)
+        if is_delivered:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ApprovalUsedError, match=re.escape(repr(first.id))):
+            handler.approve(first.id)
+        second.approve()
+        await requests.aclose()
+        await handler
+        assert PUBLISHED == ["b 1"]
 
     async def test_each_of_several_readers_sees_it_and_one_of_them_answers(self) -> None:
         handler = start(tool_call("publish", title="Tides"))
