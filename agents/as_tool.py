@@ -1,5 +1,6 @@
 """Agents and teams as tools of other agents: a question goes in, the answer comes out."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,7 @@ from batonflow.agents.events import AgentOutput
 from batonflow.agents.prompts import AGENT_AS_TOOL
 from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput
 from batonflow.tools.base import DefaultToolFnSchema
-from batonflow.workflow_core import Workflow
+from batonflow.workflow_core import Context, Workflow
 
 if TYPE_CHECKING:
     from batonflow.agents.loop import AgentLoop
@@ -55,10 +56,24 @@ async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:
     with run_inside() as charge:
         handler = agent.run(*args, **options)
         store = handler.ctx.store
-        # Empty but for a run that goes on after an interruption: nobody has counted that here.
-        spent_earlier(await store.get("usage", default=None) or {})
-        charge(await store.get(LEDGER, default=None) or {})
-        return await handler
+        try:
+            # Empty but for a run that goes on after an interruption: nobody has counted that here.
+            spent_earlier(await store.get("usage", default=None) or {})
+            charge(await store.get(LEDGER, default=None) or {})
+            return await handler
+        except asyncio.CancelledError:
+            if not _is_over_around(handler.ctx):
+                # Only this call was given up: nobody wants the answer any more.
+                await handler.cancel_run()
+            raise
+
+
+def _is_over_around(ctx: Context[Any]) -> bool:
+    """Whether a run around that of ``ctx`` is over: then that is what ends this one, resumable perhaps."""
+    around = None if ctx.run is None or ctx.run.family is None else ctx.run.family.parent
+    while around is not None and not around.run.ending.over:
+        around = around.parent
+    return around is not None
 
 
 class AgentTool(FunctionTool):

@@ -201,6 +201,77 @@ class TestTheRunBehindIt:
         assert "gave no result within 0.01 seconds" in contents(output)[0]
         await asyncio.wait_for(over.wait(), 5)
 
+    async def test_does_nothing_more_when_its_call_was_given_up(self) -> None:
+        go, steps = asyncio.Event(), list[str]()
+
+        async def work() -> str:
+            """Work."""
+            await go.wait()
+            steps.append("done")
+            return "done"
+
+        async def meanwhile() -> None:
+            """Go on with something else."""
+            go.set()
+            await asyncio.sleep(0.05)
+
+        press = agent(tool_call("work"), "Out.", tools=[work])
+        helper = press.as_tool()
+        helper.policy = tool(timeout=0.01)(lambda: None).policy
+        output = await agent(
+            ask("Well?"), tool_call("meanwhile"), "Then not.", name="boss", tools=[helper, meanwhile]
+        ).run("Ask.")
+        assert "gave no result within 0.01 seconds" in contents(output)[0]
+        assert steps == []
+        assert len(requests(press)) == 1
+
+    async def test_is_cancelled_when_the_code_that_called_it_ends_without_waiting(self) -> None:
+        begun, ended = asyncio.Event(), list[str]()
+
+        async def forever() -> str:
+            """Take forever."""
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("forever")
+            return "never"
+
+        async def fail() -> str:
+            """Fail when the other one is at work."""
+            await begun.wait()
+            raise LookupError("no")
+
+        press = agent(tool_call("forever"), "Out.", tools=[forever])
+        code = "<execute>\nimport asyncio\nawait asyncio.gather(press('Well?'), fail())\n</execute>"
+        boss = CodeActAgent(llm=ScriptedLLM([code, lambda _: " ".join(ended)]), tools=[press.as_tool(), fail])
+        assert str(await boss.run("Ask.")) == "forever"
+
+    async def test_goes_on_where_it_was_when_the_callers_run_was_cancelled(self) -> None:
+        begun, go, ran = asyncio.Event(), asyncio.Event(), list[str]()
+
+        def first() -> str:
+            """Run."""
+            ran.append("first")
+            return "done"
+
+        async def second() -> str:
+            """Wait."""
+            begun.set()
+            await go.wait()
+            ran.append("second")
+            return "done"
+
+        press = agent(tool_call("first"), tool_call("second"), "Out.", tools=[first, second])
+        boss = agent(ask("Well?"), "Done.", name="boss", tools=[press.as_tool()])
+        handler = boss.run("Ask.")
+        await begun.wait()
+        await handler.cancel_run()
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        go.set()
+        output = await boss.run(ctx=Context.from_dict(boss, saved))
+        assert (str(output), contents(output), ran) == ("Done.", ["Out."], ["first", "second"])
+
 
 class TestApprovals:
     async def test_of_the_run_behind_are_answered_through_the_callers_handler(self) -> None:
