@@ -124,6 +124,8 @@ class ReActAgent(BaseWorkflowAgent):
         before: Any = await ctx.store.get(key, default=0)
         failures = before + 1 if isinstance(before, int) else 1
         if failures > self.max_parse_retries:
+            # The next run on this context counts anew.
+            await ctx.store.set(key, 0)
             raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=self.name, failures=failures, words=words))
         await ctx.store.set(key, failures)
         return AgentOutput(
@@ -158,6 +160,21 @@ class ReActAgent(BaseWorkflowAgent):
             show(thought, text)
         return last
 
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
+        """The model's last answer; of one in the form, only what follows its thought is in the message."""
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, messages)
+        text = response.message.content
+        try:
+            parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
+        except ValueError:
+            return response
+        if isinstance(parsed, ResponseReasoningStep):
+            message = ChatMessage(parsed.response, role=MessageRole.ASSISTANT)
+            message.additional_kwargs = response.message.additional_kwargs
+            response.message = message
+        return response
+
     async def handle_tool_call_results(
         self,
         ctx: Context[Any],
@@ -181,6 +198,7 @@ class ReActAgent(BaseWorkflowAgent):
         A turn with an answer is one message. One that goes on, with another agent or after the last allowed step, is
         kept as it was shown, for it has to end with what was observed: models answer what they are told.
         """
+        await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         if not reasoning:
             return output

@@ -11,6 +11,7 @@ from batonflow.agents import (
     AgentStream,
     AgentWorkflow,
     BaseWorkflowAgent,
+    Budget,
     FunctionAgent,
     ReActAgent,
     ToolCallResult,
@@ -113,6 +114,19 @@ class TestUnreadable:
         with pytest.raises(WorkflowRuntimeError, match=r"(?s)3 times in a row.*FAILURE"):
             await agent("", "", "", max_parse_retries=2).run("2 + 40?")
 
+    async def test_the_next_run_counts_anew(self) -> None:
+        made = agent("", "", "", ANSWER, max_parse_retries=1)
+        ctx: Context[Any] = Context(made)
+        with pytest.raises(WorkflowRuntimeError, match="2 times in a row"):
+            await made.run("2 + 40?", ctx=ctx)
+        assert str(await made.run("2 + 40?", ctx=ctx)) == "It is 42."
+
+    async def test_the_next_run_counts_anew_after_one_that_stopped_early(self) -> None:
+        made = agent("", "Forty-two.", "", ANSWER, max_parse_retries=1)
+        ctx: Context[Any] = Context(made)
+        await made.run("2 + 40?", ctx=ctx, max_iterations=1, early_stopping_method="generate")
+        assert str(await made.run("2 + 40?", ctx=ctx)) == "It is 42."
+
     async def test_a_readable_message_between_them_counts_anew(self) -> None:
         made = agent("", ADD, "", ANSWER, max_parse_retries=1)
         assert str(await made.run("2 + 40?")) == "It is 42."
@@ -137,6 +151,38 @@ class TestMemory:
         shown = requests(made)[2].messages
         assert any("Observation: 42" in (message.content or "") for message in shown)
         check_anthropic({"messages": anthropic_messages(shown)[1]})
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    @pytest.mark.parametrize(
+        "limit",
+        [
+            {"max_iterations": 2, "early_stopping_method": "generate"},
+            {"budget": Budget(max_tool_calls=1, on_exceeded="answer")},
+        ],
+        ids=["steps", "budget"],
+    )
+    async def test_of_a_last_answer_in_the_form_only_the_answer_is_kept(
+        self, limit: dict[str, Any], streaming: bool
+    ) -> None:
+        made = agent(ADD, ADD, ANSWER, streaming=streaming)
+        ctx: Context[Any] = Context(made)
+        events, output = await events_of(made, "2 + 40?", ctx=ctx, **limit)
+        assert str(output) == "It is 42."
+        memory = await ctx.store.get("memory")
+        assert (await memory.aget_all())[-1].content == "It is 42."
+        told = "".join(event.delta for event in events if isinstance(event, AgentStream))
+        assert told == ("It is 42." if streaming else "")
+
+    async def test_guards_of_a_last_answer_see_only_the_answer(self) -> None:
+        seen: list[str | None] = []
+        made = agent(ADD, ANSWER, output_guards=[lambda _ctx, message: seen.append(message.content)])
+        await made.run("2 + 40?", max_iterations=1, early_stopping_method="generate")
+        assert seen == ["It is 42."]
+
+    @pytest.mark.parametrize("written", ["Thought: I am not done.", "", ADD])
+    async def test_a_last_answer_that_is_none_stays_as_it_is(self, written: str) -> None:
+        made = agent(ADD, written)
+        assert str(await made.run("2 + 40?", max_iterations=1, early_stopping_method="generate")) == written
 
     async def test_a_turn_that_is_handed_over_ends_with_what_was_observed(self) -> None:
         hand_over = 'Thought: Ben knows.\nAction: handoff\nAction Input: {"to_agent": "ben", "reason": "sums"}'
