@@ -7,6 +7,7 @@ from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.llms import ChatMessage, MessageRole
+from batonflow.llms.tool_protocol import tool_selections
 from batonflow.workflow_core import Context
 
 __all__ = ["ScratchpadAgent", "tool_message"]
@@ -38,8 +39,11 @@ class ScratchpadAgent(BaseWorkflowAgent):
         return output
 
     async def take_back(self, ctx: Context[Any]) -> None:
-        """Forget the last answer."""
-        await ctx.store.set(self.scratchpad_key, (await self._scratchpad(ctx))[:-1])
+        """Forget the last answer, with what came of it before a pause."""
+        kept = (await self._scratchpad(ctx))[:-1]
+        while kept and kept[-1].role == MessageRole.ASSISTANT and not tool_selections(kept[-1]):
+            del kept[-1]
+        await ctx.store.set(self.scratchpad_key, kept)
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model after its last answer."""

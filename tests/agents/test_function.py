@@ -13,6 +13,7 @@ from batonflow.agents import (
     AgentOutput,
     AgentStream,
     AgentStreamStructuredOutput,
+    Block,
     FunctionAgent,
     ToolCall,
     ToolCallResult,
@@ -417,6 +418,13 @@ class TestPauses:
         assert [message.content for message in llm._seen[-1]] == ["Search for it.", "part 1", "part 2"]
         kept = await (await ctx.store.get("memory")).aget_all()
         assert [message.content for message in kept] == ["Search for it.", "part 1", "part 2", "part 3"]
+
+    async def test_nothing_is_kept_of_one_that_is_blocked(self) -> None:
+        agent = FunctionAgent(llm=Pausing(pauses=2), output_guards=[lambda _ctx, _message: Block("Not that.")])
+        ctx: Context[Any] = Context(agent)
+        assert str(await agent.run("Search for it.", ctx=ctx)) == "Not that."
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert [message.content for message in kept if "part" in str(message.content)] == []
 
     async def test_not_for_ever(self) -> None:
         with pytest.raises(WorkflowRuntimeError, match="Agent Agent: the model paused its answer 20 times"):
