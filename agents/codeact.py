@@ -18,6 +18,7 @@ from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
+from batonflow.agents.results import READ_RESULT, read_result
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
@@ -25,6 +26,7 @@ from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolSelection
 from batonflow.tools.code import Executor, Limits, declarations, default_executor
+from batonflow.tools.code.functions import code_functions
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.clock import current_source
 
@@ -244,6 +246,10 @@ class CodeActAgent(ScratchpadAgent):
     async def _execute(self, ctx: Context[Any], code: str) -> ToolOutput:
         asked: str = await ctx.store.get("user_msg_str", default="")
         tools = [tool for tool in await self.get_tools(asked) if tool.metadata.get_name() != EXECUTE]
+        # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
+        # one with other tools would be another session: so it is there from the beginning.
+        if READ_RESULT not in code_functions(tools):
+            tools.append(read_result(self.max_result_chars))
 
         async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
             return await self._call(ctx, self, tool, call, call.tool_id)

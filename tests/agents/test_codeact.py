@@ -298,6 +298,18 @@ class TestInTheSandbox:
         assert "async def add(a: int, b: int) -> int:" in prompt
         assert MontyExecutor().hints in prompt
 
+    @pytest.mark.parametrize("executor", [MontyExecutor, UnsafeLocalExecutor])
+    async def test_code_can_read_on_in_a_long_result_and_keeps_its_variables(self, executor: Any) -> None:
+        first, second = (
+            code("x = 'ab' * 100\nprint(x)"),
+            code("page = await read_result('1/0', 100)\npage[:100] == x[100:]"),
+        )
+        made = agent(first, second, max_result_chars=100, executor=executor())
+        await made.run("Go.")
+        told = observations(made)
+        assert "To read on call read_result with handle='1/0' and offset=100" in told[0]
+        assert told[1] == "Value of the last expression: True"
+
     def test_without_a_sandbox_there_is_no_agent(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pydantic_monty", None)
         with pytest.raises(SandboxUnavailableError, match="UnsafeLocalExecutor"):
