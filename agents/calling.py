@@ -227,6 +227,13 @@ async def _run(
         running = agent.call_one_tool(ctx, tool, arguments)
         output = await (running if limits is None else in_time(running, limits))
         counts = not isinstance(output.exception, ToolArgumentsError)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling() or (ctx.run is not None and ctx.run.ending.over):
+            raise
+        # Nobody cancels the step: something that the tool waited for was cancelled, and that is the tool's failure.
+        error = RuntimeError(f"Tool {tool.metadata.get_name()!r} gave no result: what it waited for was cancelled")
+        output = error_output(tool.metadata.get_name(), arguments, error)
     finally:
         call_options.reset(token)
         _running.reset(inside)

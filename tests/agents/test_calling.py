@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from batonflow import retry_policy
-from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, ToolCallResult, ToolProgress
+from batonflow.agents import AgentWorkflow, Budget, CodeActAgent, FunctionAgent, ToolCallResult, ToolProgress
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import tool
 from batonflow.workflow_core import Context, Event
+from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.retry_policy import stop_after_attempt, wait_none
 
 RAN: list[str] = []
@@ -156,6 +157,53 @@ class TestLimitedTools:
         output = await CodeActAgent(llm=ScriptedLLM([code, "Done."]), tools=[look_up]).run("Go.")
         assert RAN == ["a", "b"]
         assert USED_UP in contents(output)[0]
+
+
+class TestCancelled:
+    @pytest.mark.parametrize("seconds", [None, 60.0])
+    async def test_a_tool_that_waited_for_what_was_cancelled_has_failed(self, seconds: float | None) -> None:
+        async def wait() -> str:
+            """Wait for something that is cancelled."""
+            work = asyncio.create_task(asyncio.sleep(60))
+            work.cancel()
+            await work
+            return "done"
+
+        options = {} if seconds is None else {"budget": Budget(seconds=seconds)}
+        output = await agent(tool_call("wait"), "Then not.", tools=[wait], **options).run("Go.")
+        (call,) = output.tool_calls
+        assert str(output) == "Then not."
+        assert call.tool_output.is_error
+        assert call.tool_output.content == "Tool 'wait' gave no result: what it waited for was cancelled"
+
+    async def test_code_can_catch_that_and_the_call_has_a_result(self) -> None:
+        async def wait() -> str:
+            """Wait for something that is cancelled."""
+            raise asyncio.CancelledError
+
+        text = "try:\n    await wait()\nexcept RuntimeError as err:\n    print('caught', err)"
+        made = CodeActAgent(llm=ScriptedLLM([f"<execute>\n{text}\n</execute>", "Done."]), tools=[wait])
+        handler = made.run("Go.")
+        events = [event async for event in handler.stream_events()]
+        await handler
+        results = {event.tool_name: event.tool_output.content for event in events if isinstance(event, ToolCallResult)}
+        assert results["execute"].startswith("caught")
+        assert "what it waited for was cancelled" in results["wait"]
+
+    async def test_a_run_that_is_cancelled_ends(self) -> None:
+        begun = asyncio.Event()
+
+        async def wait() -> str:
+            """Wait."""
+            begun.set()
+            await asyncio.Event().wait()
+            return "done"
+
+        handler = agent(tool_call("wait"), "Done.", tools=[wait]).run("Go.")
+        await begun.wait()
+        await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
 
 
 class TestKeys:
