@@ -177,6 +177,14 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         """Show ``words`` to the model after its last answer, when the next step is taken."""
         await memory.aput(observation(words))
 
+    async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]:  # noqa: ARG002 - for subclasses
+        """What ``take_step`` and ``handle_tool_call_results`` have kept for ``finalize``: messages or thoughts.
+
+        A run that begins on the context of a failed one has ``finalize`` move it into the memory first; calls in it
+        that have no result get one before, by ``handle_tool_call_results``. Agents that keep nothing need not say so.
+        """
+        return ()
+
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {}
 

@@ -224,6 +224,10 @@ class ReActAgent(BaseWorkflowAgent):
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, reasoning[:-1])
 
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """The steps of this turn."""
+        return list(await ctx.store.get(self.reasoning_key, default=[]))
+
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model as what it observes next."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])

@@ -45,6 +45,10 @@ class ScratchpadAgent(BaseWorkflowAgent):
             del kept[-1]
         await ctx.store.set(self.scratchpad_key, kept)
 
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """The messages of this turn."""
+        return await self._scratchpad(ctx)
+
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model after its last answer."""
         await ctx.store.set(self.scratchpad_key, [*await self._scratchpad(ctx), observation(words)])

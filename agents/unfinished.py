@@ -21,12 +21,7 @@ async def left_over(ctx: Context[Any], agent: Member) -> list[Any]:
         ctx: The context of the earlier run.
         agent: Who acted last.
     """
-    found: list[Any] = []
-    for name in ("scratchpad_key", "reasoning_key"):
-        key: str | None = getattr(agent, name, None)
-        if key is not None:
-            found.extend(await ctx.store.get(key, default=None) or ())
-    return found
+    return list(await agent.unfinished(ctx))
 
 
 async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: BaseMemory) -> None:

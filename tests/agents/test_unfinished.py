@@ -1,13 +1,25 @@
 """A conversation goes on after a run that failed: what was done comes before what is said then."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, CodeActAgent, FunctionAgent, ReActAgent
-from batonflow.agents.memory import ChatMemoryBuffer
-from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.agents import (
+    AgentOutput,
+    AgentWorkflow,
+    BaseWorkflowAgent,
+    Budget,
+    BudgetExceededError,
+    CodeActAgent,
+    FunctionAgent,
+    ReActAgent,
+    ToolCallResult,
+)
+from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 
 
@@ -95,3 +107,36 @@ class TestTheTurn:
         texts = [text for _, text in shown(llm)]
         assert texts[-1] == "Two?"
         assert any("all about tides" in text for text in texts[:-1])
+
+    async def test_of_an_agent_of_one_s_own(self) -> None:
+        made = Notebook(llm=ScriptedLLM([OSError("no line"), "Done."]))
+        ctx: Context[Any] = Context(made)
+        await fail(made, ctx)
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert [message.content for message in kept] == ["One?", "I begin.", "Two?", "I begin.", "Done."]
+
+
+class Notebook(BaseWorkflowAgent):
+    """Keeps what it says in a turn under a name of its own, and moves it into the memory at the end."""
+
+    async def take_step(
+        self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
+    ) -> AgentOutput:
+        begun = ChatMessage("I begin.", role="assistant")
+        await ctx.store.set("notes", [begun])
+        said = (await self.the_llm().achat(llm_input)).message
+        await ctx.store.set("notes", [begun, said])
+        return AgentOutput(response=said, current_agent_name=self.name)
+
+    async def handle_tool_call_results(
+        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
+    ) -> None: ...
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        await memory.aput_messages(await self.unfinished(ctx))
+        await ctx.store.set("notes", [])
+        return output
+
+    async def unfinished(self, ctx: Context[Any]) -> list[ChatMessage]:
+        return await ctx.store.get("notes", default=[])
