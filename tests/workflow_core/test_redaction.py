@@ -1,5 +1,6 @@
 """Redaction: what looks like a secret does not come through, and what does not, does."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
-from batonflow.workflow_core.instrumentation.redaction import REDACTED, redacted
+from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, redacted
 
 
 class Login(BaseModel):
@@ -19,7 +20,8 @@ class Login(BaseModel):
 @pytest.mark.parametrize(
     "name",
     ["api_key", "apiKey", "X-Api-Key", "password", "PASSWORD", "secret", "client_secret", "access_token", "accessToken",
-     "Authorization", "cookie", "refresh_token", "private_key", "credentials", "token", "session_token"],
+     "Authorization", "cookie", "refresh_token", "private_key", "credentials", "token", "session_token", "secret_key",
+     "passphrase", "passphrases", "api_keys", "apiKeys", "private_keys", "SECRET_ACCESS_KEY", "secretKeys"],
 )  # fmt: skip
 def test_values_under_names_of_secrets(name: str) -> None:
     assert redacted({name: "hunter2", "user": "ann"}) == {name: REDACTED, "user": "ann"}
@@ -30,8 +32,17 @@ def test_other_names(name: str) -> None:
     assert redacted({name: "hunter2"}) == {name: "hunter2"}
 
 
-def test_a_number_of_tokens_is_no_secret() -> None:
-    assert redacted({"tokens": 17, "max_token": 100}) == {"tokens": 17, "max_token": 100}
+@pytest.mark.parametrize(
+    "secret", [["hunter2"], ("hunter2",), {"user": "ann", "word": "hunter2"}, {"hunter2"}, b"hunter2", [["hunter2"]]]
+)
+@pytest.mark.parametrize("name", ["passwords", "credentials", "api_keys"])
+def test_whatever_lies_under_names_of_secrets(name: str, secret: Any) -> None:
+    assert redacted({name: secret}) == {name: REDACTED}
+
+
+def test_numbers_and_what_is_not_there_are_no_secrets() -> None:
+    harmless = {"tokens": 17, "max_token": 100, "token": None, "password": True, "id_tokens": 0.5}
+    assert redacted(harmless) == harmless
 
 
 @pytest.mark.parametrize(
@@ -55,6 +66,41 @@ def test_texts_in_the_form_of_secrets(text: str, shown: str) -> None:
 def test_models_and_their_secrets() -> None:
     login = Login(user="ann", password="hunter2", pin=SecretStr("1234"))
     assert redacted([login]) == [{"user": "ann", "password": REDACTED, "pin": REDACTED}]
+
+
+@dataclass
+class Account:
+    user: str
+    password: str
+    others: list["Account"] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Opened:
+    token: str
+    at: int = field(init=False)
+
+
+def test_dataclasses_and_their_secrets() -> None:
+    account = Account("ann", "hunter2", [Account("ben", "hunter3")])
+    ben = {"user": "ben", "password": REDACTED, "others": []}
+    assert redacted({"account": account}) == {"account": {"user": "ann", "password": REDACTED, "others": [ben]}}
+    assert redacted([Opened("abc")]) == [{"token": REDACTED}]
+    assert redacted(Account) == repr(Account)
+
+
+def test_data_inside_of_itself() -> None:
+    node: dict[str, Any] = {"user": "ann", "password": "hunter2"}
+    node["self"] = [node]
+    assert redacted(node) == {"user": "ann", "password": REDACTED, "self": [CYCLE]}
+    ann = Account("ann", "hunter2")
+    ann.others.append(ann)
+    assert redacted(ann) == {"user": "ann", "password": REDACTED, "others": [CYCLE]}
+
+
+def test_the_same_data_in_two_places_is_shown_in_both() -> None:
+    tide = {"hour": 6}
+    assert redacted([tide, tide]) == [tide, tide]
 
 
 PLAIN = st.recursive(

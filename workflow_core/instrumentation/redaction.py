@@ -1,19 +1,26 @@
 """Keeping secrets out of what is shown and written down."""
 
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from numbers import Number
 from typing import Any, cast
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
-__all__ = ["REDACTED", "redacted"]
+__all__ = ["CYCLE", "REDACTED", "redacted"]
 
 REDACTED = "[redacted]"
+"""Stands for what looks like a secret."""
+
+CYCLE = "[cycle]"
+"""Stands for data inside of itself."""
 
 _NAMES = re.compile(
-    r"(?:^|[_\-.\s])(?:api[_-]?key|secrets?|passwords?|passwd|pwd|(?:access|auth|refresh|bearer|id|session)?[_-]?tokens?"
-    r"|authorization|cookies?|credentials?|private[_-]?key)$",
+    r"(?:^|[_\-.\s])(?:(?:api|private|secret|access|signing|encryption)[_-]?keys?|secrets?|pass(?:word|phrase|code)s?"
+    r"|passwds?|pwds?|(?:access|auth|refresh|bearer|id|session)?[_-]?tokens?|authorizations?|cookies?|credentials?)$",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -29,36 +36,55 @@ _VALUES = re.compile(
 def redacted(value: Any) -> Any:
     """``value`` as data of JSON, with what looks like a secret replaced.
 
-    That is: pydantic's secrets, values under names such as ``api_key``, ``password`` or ``access_token``, and texts in
-    the form of a key or token. It is a net with holes: nothing finds a secret that looks like any other text.
+    That is: pydantic's secrets, whatever is no number under names such as ``api_key``, ``passwords`` or
+    ``access_token``, and texts in the form of a key or token; also in the fields of models and dataclasses. It is a net
+    with holes: nothing finds a secret that looks like any other text.
 
     Args:
-        value: Anything; what has no form in JSON becomes its ``repr``.
+        value: Anything; what has no form in JSON becomes its ``repr``, and what contains itself ends with a mark.
 
     Example:
         >>> redacted({"user": "ann", "api_key": "sk-1234"})
         {'user': 'ann', 'api_key': '[redacted]'}
     """
+    return _redacted(value, frozenset())
+
+
+def _redacted(value: Any, around: frozenset[int]) -> Any:
+    """``value`` inside of what has the ids ``around``."""
     if isinstance(value, SecretStr | SecretBytes):
         return REDACTED
-    if isinstance(value, BaseModel):
-        names = (*type(value).model_fields, *(value.model_extra or {}))
-        return redacted({name: getattr(value, name) for name in names})
-    if isinstance(value, Mapping):
-        given = cast("Mapping[Any, Any]", value)
-        return {str(name): REDACTED if _is_secret(name, one) else redacted(one) for name, one in given.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [redacted(one) for one in cast("list[Any]", value)]
     if isinstance(value, str):
         return _VALUES.sub(REDACTED, value)
-    plain = to_jsonable_python(value, fallback=repr)
-    return _VALUES.sub(REDACTED, plain) if isinstance(plain, str) else plain
+    parts = _named_parts(value)
+    if parts is None and not isinstance(value, list | tuple | set | frozenset | deque):
+        plain = to_jsonable_python(value, fallback=repr)
+        return _VALUES.sub(REDACTED, plain) if isinstance(plain, str) else plain
+    here = id(cast("object", value))
+    if here in around:
+        return CYCLE
+    within = around | {here}
+    if parts is None:
+        return [_redacted(one, within) for one in cast("Iterable[Any]", value)]
+    return {str(name): REDACTED if _is_secret(name, one) else _redacted(one, within) for name, one in parts}
+
+
+def _named_parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
+    """The parts of what has parts with names, None of anything else."""
+    if isinstance(value, BaseModel):
+        names = (*type(value).model_fields, *(value.model_extra or {}))
+    elif is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in fields(value))
+    else:
+        return cast("Mapping[Any, Any]", value).items() if isinstance(value, Mapping) else None
+    # What was never set is left out.
+    return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
 def _is_secret(name: Any, value: Any) -> bool:
     # A number of tokens is none.
     return (
         isinstance(name, str)
-        and isinstance(value, str | bytes | SecretStr | SecretBytes)
+        and not isinstance(value, Number | None)
         and _NAMES.search(_CAMEL.sub("_", name)) is not None
     )
