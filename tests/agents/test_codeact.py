@@ -383,6 +383,24 @@ class TestSeveralSnippetsInOneAnswer:
         await made.run("Go.", run_id="voyage")
         assert len(set(keys)) == len(keys) == 2
 
+    async def test_and_keeps_it_over_an_interruption(self) -> None:
+        calls = [tool_call("execute", code="await publish('Tides')")] * 2
+        handler = agent(calls).run("Go.")
+        requests = handler.approvals()
+        (await anext(requests)).approve()
+        second = await anext(requests)
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await requests.aclose()
+        await handler.cancel_run()
+        made = agent()
+        handler = made.run(ctx=Context.from_dict(made, saved))
+        ids: list[str] = []
+        async for request in handler.approvals():
+            ids.append(request.id)
+            request.approve()
+        await handler
+        assert (ids, PUBLISHED) == ([second.id], ["Tides", "Tides"])
+
     async def test_a_limit_holds_for_all_of_them(self) -> None:
         ran: list[str] = []
 
