@@ -529,7 +529,7 @@ def programs(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
 async def _played(
     text: str, groups: list[list[int]], executor: Executor, end_at: int | None
 ) -> tuple[list[list[str]], list[int]]:
-    """The lines that the model is shown, and the bodies that ran, when the run is interrupted before one of the answers."""
+    """The lines that the model is shown, and the bodies that ran, with an interruption before one of the answers."""
     desk = Desk()
     made = agent(desk, code(text), executor=executor)
     handler = made.run("Go.")
