@@ -298,14 +298,23 @@ def answer(
 
     Raises:
         ApprovalUsedError: It is not open any more.
+        TypeError: ``arguments`` is no dict, or ``reason`` no text; the request stays open.
     """
+    given: Any = arguments
+    if given is not None and not isinstance(given, dict):
+        raise TypeError(f"arguments is a dict of the tool's arguments by name, not {given!r}")
+    because: Any = reason
+    if because is not None and not isinstance(because, str):
+        raise TypeError(f"reason is a text for the model, not {because!r}")
     request = open_approvals(ctx.run_id).take(request_id)
     run = ctx.run
     # The same question is among the run's inputs, where it may have been answered.
     if run is not None and not run.on_loop(lambda: _is_asked(run, request)):
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     ctx.send_event(
-        ApprovalResponse(id=request.id, digest=request.digest, approved=approved, arguments=arguments, reason=reason)
+        ApprovalResponse(
+            id=request.id, digest=request.digest, approved=approved, arguments=arguments, reason=because or ""
+        )
     )
 
 

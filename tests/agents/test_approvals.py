@@ -80,6 +80,19 @@ class TestTheAnswer:
         assert "denied it: too early" in told
         assert PUBLISHED == []
 
+    async def test_an_answer_of_the_wrong_kind_leaves_the_request_open(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        wrong: Any = [1]
+        async for request in handler.approvals():
+            with pytest.raises(TypeError, match="arguments is a dict"):
+                request.approve(arguments=wrong)
+            with pytest.raises(TypeError, match="reason is a text"):
+                request.deny(wrong)
+            nothing: Any = None
+            request.deny(nothing)
+        (told,) = await outputs(handler)
+        assert "a person denied it." in told
+
     async def test_other_arguments_than_those_that_were_shown(self) -> None:
         handler = start(tool_call("publish", title="Tides"))
         async for request in handler.approvals():
