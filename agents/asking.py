@@ -8,7 +8,7 @@ from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context
 
-__all__ = ["streamed"]
+__all__ = ["streamed", "whole"]
 
 
 async def streamed(
@@ -42,9 +42,18 @@ async def streamed(
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
+    return whole(last, pieces)
+
+
+def whole(last: ChatResponse, pieces: Sequence[str]) -> ChatResponse:
+    """The whole answer, also of models that give pieces only.
+
+    Args:
+        last: The last response of a stream; gets a message if it has an empty one.
+        pieces: The new text of each.
+    """
     message = last.message
     if not message.content and not _has_calls(message) and not message.additional_kwargs and any(pieces):
-        # Of models that give pieces only.
         last.message = ChatMessage("".join(pieces), role=MessageRole.ASSISTANT)
     return last
 

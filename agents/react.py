@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
+from batonflow.agents.asking import whole
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.members import HANDOFF
@@ -146,6 +147,7 @@ class ReActAgent(BaseWorkflowAgent):
         chunks = await self.the_llm().astream_chat(current_llm_input)
         last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
         splitter, so_far = _Splitter(), TextSoFar()
+        pieces: list[str] = []
 
         def show(thought: str, text: str) -> None:
             new = text, thought or None
@@ -153,12 +155,13 @@ class ReActAgent(BaseWorkflowAgent):
 
         async with closed_after(chunks):
             async for last in chunks:
-                thought, text = splitter.feed(last.delta or "")
+                pieces.append(last.delta or "")
+                thought, text = splitter.feed(pieces[-1])
                 show(thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
         thought, text = splitter.rest()
         if thought or text:
             show(thought, text)
-        return last
+        return whole(last, pieces)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """The model's last answer; of one in the form, only what follows its thought is in the message."""

@@ -219,6 +219,11 @@ class TestStream:
         assert "I need to add." in thought
         assert "Answer" not in thought
 
+    async def test_a_model_may_give_pieces_only(self) -> None:
+        events, output = await events_of(ReActAgent(llm=Cumulative(text=ANSWER, bare=True)), "2 + 40?")
+        pieces = [event.delta for event in events if isinstance(event, AgentStream)]
+        assert "".join(pieces) == str(output) == "It is 42."
+
     async def test_a_text_without_labels_is_an_answer_as_a_whole(self) -> None:
         events, output = await events_of(agent("It is simply 42, I think."), "2 + 40?")
         pieces = [event for event in events if isinstance(event, AgentStream)]

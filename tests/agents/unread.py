@@ -18,11 +18,13 @@ class Cumulative(MockFunctionCallingLLM):
     Args:
         text: The answer.
         one_message: Write on in the message that was handed out, in place of making another one.
+        bare: Leave the messages empty.
         prefix: Put before the text so far in every second message, as of a model that takes back what it said.
     """
 
     text: str = ""
     one_message: bool = False
+    bare: bool = False
     prefix: str = ""
 
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
@@ -31,7 +33,7 @@ class Cumulative(MockFunctionCallingLLM):
     async def _said(self) -> AsyncIterator[ChatResponse]:
         message = ChatMessage("", role="assistant")
         for number, end in enumerate(range(5, len(self.text) + 5, 5)):
-            content = self.prefix * (number % 2) + self.text[:end]
+            content = "" if self.bare else self.prefix * (number % 2) + self.text[:end]
             if self.one_message:
                 message.content = content
             else:
