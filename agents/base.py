@@ -170,6 +170,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     # --- what a subclass may say --------------------------------------------------------------------------------------
 
+    def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
+        """An answer without what the model has written around it, for guards."""
+        return said
+
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last answer, which ``take_step`` has kept for ``finalize``: it was blocked."""
 

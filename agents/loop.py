@@ -449,7 +449,7 @@ class AgentLoop(Workflow):
 
     async def _let_out(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Finish with an answer, unless a guard is against it."""
-        reason = await blocked(agent.output_guards, ctx, output.response)
+        reason = await blocked(agent.output_guards, ctx, agent.as_shown_to_users(output.response))
         if reason is not None:
             await agent.take_back(ctx)
             output = blocked_output(agent, reason, "output")

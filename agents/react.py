@@ -167,16 +167,19 @@ class ReActAgent(BaseWorkflowAgent):
         """The model's last answer; of one in the form, only what follows its thought is in the message."""
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, messages)
-        text = response.message.content
+        response.message = self.as_shown_to_users(response.message)
+        return response
+
+    def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
+        """What follows the thought; a text in another form as it is."""
+        text = said.content
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
         except ValueError:
-            return response
-        if isinstance(parsed, ResponseReasoningStep):
-            message = ChatMessage(parsed.response, role=MessageRole.ASSISTANT)
-            message.additional_kwargs = response.message.additional_kwargs
-            response.message = message
-        return response
+            return said
+        if not isinstance(parsed, ResponseReasoningStep):
+            return said
+        return ChatMessage(parsed.response, role=MessageRole.ASSISTANT, additional_kwargs=said.additional_kwargs)
 
     async def handle_tool_call_results(
         self,

@@ -49,6 +49,17 @@ class TestOutputGuards:
         kept = await (await ctx.store.get("memory")).aget_all()
         assert kept[-1].content == "Not for you."
 
+    async def test_an_answer_in_text_without_its_thoughts(self) -> None:
+        seen: list[str | None] = []
+
+        def look(ctx: Context[Any], message: ChatMessage) -> None:
+            seen.append(message.content)
+
+        llm = ScriptedLLM(["Thought: the secret is 7\nAnswer: I will not say."])
+        agent = ReActAgent(llm=llm, output_guards=[look])
+        assert str(await agent.run("Tell me.")) == "I will not say."
+        assert seen == ["I will not say."]
+
 
 class TestState:
     @staticmethod
