@@ -18,6 +18,7 @@ __all__ = [
     "ToolSpec",
     "arguments_text",
     "parse_arguments",
+    "sendable",
     "tool_call_blocks",
     "tool_selections",
     "tool_specs",
@@ -153,12 +154,34 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
     return specs
 
 
+def sendable(text: str) -> str:
+    """``text`` with ``?`` for what is no character: half a pair, as in file names that are not UTF-8.
+
+    Neither a request nor a snapshot could hold it.
+    """
+    if text.isascii():
+        return text
+    return text.encode(errors="replace").decode()
+
+
+def _sendable_data(value: Any) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, list):
+        return [_sendable_data(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {sendable(name): _sendable_data(one) for name, one in cast("dict[str, Any]", value).items()}
+    return value
+
+
 def parse_arguments(text: str) -> dict[str, Any] | None:
     """The JSON object that ``text`` holds, an empty one for empty text, None for anything else."""
     if not text.strip():
         return {}
     try:
         value = json.loads(text)
+        if "\\u" in text:
+            value = _sendable_data(value)
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
-from batonflow.llms.tool_protocol import ToolSpec, wire_name
+from batonflow.llms.tool_protocol import ToolSpec, sendable, wire_name
 from batonflow.tools.schema import parameters_text
 
 __all__ = [
@@ -143,7 +143,7 @@ class ToolOutput(BaseModel):
         if content and blocks:
             raise ValueError("Cannot provide both content and blocks.")
         if content:
-            blocks = [TextBlock(text=content)]
+            blocks = [TextBlock(text=sendable(content))]
         super().__init__(
             tool_name=tool_name,
             blocks=blocks or [],

@@ -13,6 +13,7 @@ from typing_extensions import is_typeddict
 
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.tool_protocol import sendable
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
@@ -91,14 +92,14 @@ _PLAIN_VALUES = (str, int, float, NoneType)
 def _blocks(value: Any) -> list[Any]:
     """What a function returned as content blocks."""
     if isinstance(value, _PLAIN_VALUES):
-        return [TextBlock(text=str(value))]
+        return [TextBlock(text=sendable(str(value)))]
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
     texts = [text_of(one) for one in items]
     if None not in texts:
-        return [TextBlock(text=cast("str", text)) for text in texts]
-    return [TextBlock(text=str(cast("object", value)))]
+        return [TextBlock(text=sendable(cast("str", text))) for text in texts]
+    return [TextBlock(text=sendable(str(cast("object", value))))]
 
 
 class FunctionTool(AsyncBaseTool):
@@ -331,7 +332,7 @@ class FunctionTool(AsyncBaseTool):
             blocks=_blocks(value),
             tool_name=self._metadata.get_name(),
             raw_input={"args": args, "kwargs": shown},
-            raw_output=value,
+            raw_output=sendable(value) if isinstance(value, str) else value,
         )
 
     def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:

@@ -16,7 +16,7 @@ from batonflow.agents import (
     Replace,
     ToolCall,
 )
-from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context, StopEvent, step
 
@@ -231,6 +231,20 @@ class TestNames:
         both = [FunctionTool.from_defaults(secret, name=name) for name in ("a b", "a_b")]
         with pytest.raises(ValueError, match="Two tools are called 'a_b'"):
             FunctionAgent(llm=ScriptedLLM([]), tools=both)
+
+
+async def test_what_is_no_character_is_replaced_where_it_comes_in() -> None:
+    def names(like: str) -> str:
+        """List names."""
+        return f"{like}: caf\udce9.txt"
+
+    call = ToolCallBlock(tool_call_id="1", tool_name="names", tool_kwargs='{"like": "\\ud800x"}')
+    llm = ScriptedLLM([ChatMessage([call], role="assistant"), "done"])
+    agent = FunctionAgent(llm=llm, tools=[names])
+    ctx = Context[Any](agent)
+    output = await agent.run("go", ctx=ctx)
+    assert output.tool_calls[0].tool_output.content == "?x: caf?.txt"
+    assert "memory" in ctx.to_dict()["state"]["state_data"]["_data"]
 
 
 class Mute(Exception):
