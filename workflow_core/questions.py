@@ -8,7 +8,7 @@ event is streamed.
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from batonflow.workflow_core.engine.state import Question, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["News", "Questions", "runs_inside"]
 
 _MISSING: Any = object()
+
+
+# Whether a type asks something: cheaper to look up than to find out.
+_ASKS: WeakKeyDictionary[type[Event], bool] = WeakKeyDictionary()
 
 
 class News:
@@ -47,15 +51,14 @@ class Questions:
         root: The run at the root.
     """
 
-    __slots__ = ("_asks", "_position", "_readers", "_root", "_sent")
+    __slots__ = ("_position", "_readers", "_root", "_sent")
 
     def __init__(self, root: "Run") -> None:
         self._root = root
         self._position = 0
-        # Whether a type asks something: cheaper to look up than to find out.
-        self._asks: dict[type[Event], bool] = {}
-        self._readers: WeakSet[News] = WeakSet()
-        self._sent: dict[int, Event] = {}
+        # Made when somebody needs them: thousands of runs may wait for a person at a time.
+        self._readers: WeakSet[News] | None = None
+        self._sent: dict[int, Event] | None = None
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -88,14 +91,15 @@ class Questions:
     def _read_stream(self, besides: Event | None = None) -> list[Question]:
         """The questions streamed since the last look, all but one that is known already."""
         found: list[Question] = []
-        log, asks = self._root.stream, self._asks
+        log = self._root.stream
         start, self._position = self._position, len(log.events)
         for position in range(start, self._position):
             event = log.events[position]
             cls = type(event)
-            if cls not in asks:
-                asks[cls] = issubclass(cls, InputRequiredEvent)
-            if asks[cls] and event is not besides:
+            asks = _ASKS.get(cls)
+            if asks is None:
+                asks = _ASKS[cls] = issubclass(cls, InputRequiredEvent)
+            if asks and event is not besides:
                 _, path, cause = log.origins[position]
                 state = self._root.state
                 state.question_seq += 1
@@ -107,7 +111,7 @@ class Questions:
     def person_answered(self, run: "Run", event: Event) -> None:
         """A step takes a person's answer that no wait wanted: the oldest question that it may belong to is closed."""
         self.look()
-        if self._sent.pop(id(event), None) is not None:
+        if self._sent is not None and self._sent.pop(id(event), None) is not None:
             return  # it was closed when it was answered
         for question in self._root.state.questions:
             taking = self.taking(question)
@@ -135,6 +139,8 @@ class Questions:
         if question in self._root.state.questions:
             self._root.state.questions.remove(question)
             if answer is not None:
+                if self._sent is None:
+                    self._sent = {}
                 self._sent[id(answer)] = answer
 
     # --- what is open -------------------------------------------------------------------------------------------------
@@ -149,6 +155,8 @@ class Questions:
                     waiter.question.run = inner
                     news.coming.append(waiter.question)
         news.coming.extend(self._root.state.questions)
+        if self._readers is None:
+            self._readers = WeakSet()
         self._readers.add(news)
         return news
 
@@ -203,7 +211,7 @@ class Questions:
     def _tell(self, question: Question) -> None:
         if question.waiter is None:
             self._tie_to_open_wait(question)
-        for reader in list(self._readers):
+        for reader in list(self._readers or ()):
             reader.add(question)
 
     def _tie_to_open_wait(self, question: Question) -> None:

@@ -12,6 +12,8 @@ __all__ = ["Waits"]
 
 K = TypeVar("K")
 
+_FEW = 8
+
 
 class Waits:
     """Open waits in the order in which they were opened.
@@ -20,45 +22,47 @@ class Waits:
     opening and closing a wait costs the same however many there are.
     """
 
-    __slots__ = ("_all", "_by_item", "_exact", "_wide")
+    __slots__ = ("_all", "_index")
 
     def __init__(self) -> None:
-        # The values of the first are places in the order of opening.
+        # The values are places in the order of opening.
         self._all: dict[Waiter, int] = {}
-        self._by_item: dict[int, dict[Waiter, None]] = {}
-        self._exact: dict[type[Event], dict[Waiter, None]] = {}
-        self._wide: dict[type[Event], dict[Waiter, None]] = {}
+        # Nearly every run has few open waits, and looking at each takes less room than finding them.
+        self._index: _Index | None = None
 
     def add(self, waiter: "Waiter") -> None:
         """Open a wait."""
         self._all[waiter] = next(reversed(self._all.values()), 0) + 1
-        self._by_item.setdefault(waiter.item.id, {})[waiter] = None
-        self._of_its_kind(waiter).setdefault(waiter.event_type, {})[waiter] = None
+        if self._index is not None:
+            self._index.add(waiter)
+        elif len(self._all) > _FEW:
+            self._index = _Index()
+            for one in self._all:
+                self._index.add(one)
 
     def remove(self, waiter: "Waiter") -> None:
         """Close a wait."""
         del self._all[waiter]
-        _take_out(self._by_item, waiter.item.id, waiter)
-        _take_out(self._of_its_kind(waiter), waiter.event_type, waiter)
-
-    def _of_its_kind(self, waiter: "Waiter") -> "dict[type[Event], dict[Waiter, None]]":
-        return self._wide if waiter.item.spec.wide else self._exact
+        if self._index is not None:
+            self._index.remove(waiter)
 
     def clear(self) -> None:
         """Close all."""
-        for index in (self._all, self._by_item, self._exact, self._wide):
-            index.clear()
+        self._all.clear()
+        self._index = None
 
     def of(self, item: "WorkItem") -> "list[Waiter]":
         """The open waits of a delivery."""
-        return list(self._by_item.get(item.id, ()))
+        if self._index is None:
+            return [waiter for waiter in self._all if waiter.item.id == item.id]
+        return list(self._index.by_item.get(item.id, ()))
 
     def wanting(self, event: Event) -> "Iterator[Waiter]":
         """The open waits that want an event."""
-        cls = type(event)
-        found = list(self._exact.get(cls, ()))
-        if self._wide:
-            found += [waiter for base in cls.__mro__ for waiter in self._wide.get(base, ())]
+        if self._index is None:
+            return (waiter for waiter in list(self._all) if waiter.wants(event))
+        found = self._index.of_type(type(event))
+        if self._index.wide:
             found.sort(key=self._all.__getitem__)
         return (waiter for waiter in found if waiter.wants(event))
 
@@ -70,6 +74,34 @@ class Waits:
 
     def __len__(self) -> int:
         return len(self._all)
+
+
+class _Index:
+    """Where the waits of a delivery and those for a type are."""
+
+    __slots__ = ("by_item", "exact", "wide")
+
+    def __init__(self) -> None:
+        self.by_item: dict[int, dict[Waiter, None]] = {}
+        self.exact: dict[type[Event], dict[Waiter, None]] = {}
+        self.wide: dict[type[Event], dict[Waiter, None]] = {}
+
+    def add(self, waiter: "Waiter") -> None:
+        self.by_item.setdefault(waiter.item.id, {})[waiter] = None
+        self._of_its_kind(waiter).setdefault(waiter.event_type, {})[waiter] = None
+
+    def remove(self, waiter: "Waiter") -> None:
+        _take_out(self.by_item, waiter.item.id, waiter)
+        _take_out(self._of_its_kind(waiter), waiter.event_type, waiter)
+
+    def of_type(self, cls: type[Event]) -> "list[Waiter]":
+        found = list(self.exact.get(cls, ()))
+        if self.wide:
+            found += [waiter for base in cls.__mro__ for waiter in self.wide.get(base, ())]
+        return found
+
+    def _of_its_kind(self, waiter: "Waiter") -> "dict[type[Event], dict[Waiter, None]]":
+        return self.wide if waiter.item.spec.wide else self.exact
 
 
 def _take_out(index: "dict[K, dict[Waiter, None]]", key: K, waiter: "Waiter") -> None:
