@@ -1,0 +1,411 @@
+"""RunStore: what a place that keeps runs must promise, so that they outlive the process.
+
+A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation that
+may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it safe
+that several processes use one store:
+
+- a run is driven by one *owner* at a time, under an *epoch* that grows with every claim, for as long as its lease lasts;
+- every write of the owner names owner, epoch and the number of the last commit, and is refused when one of them is not
+  true any more (*fencing*), so a process that was stopped and wakes up late can do no harm;
+- everybody else only appends to a run's *inbox*; what the owner has used of it is marked in the owner's own commits.
+
+Leases and timers are measured by the store's clocks: callers pass durations, or wall-clock times at which something is
+due, never what time it is now.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+__all__ = [
+    "Appended",
+    "Busy",
+    "Claimed",
+    "CommitVerdict",
+    "Created",
+    "Ended",
+    "Existing",
+    "InboxItem",
+    "Loaded",
+    "NewRun",
+    "NotDue",
+    "RunCommit",
+    "RunInfo",
+    "RunStatus",
+    "RunStore",
+    "StoredCommit",
+]
+
+RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
+"""``ready``: somebody should drive it; ``running``: somebody does; ``waiting``: nothing to do until its inbox or a
+timer says so; the others are ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run that is to be created.
+
+    Attributes:
+        run_id: At most 200 characters of ``A-Za-z0-9_.:-``.
+        workflow: Name of the workflow.
+        version: Version of its code, as the workflow says.
+        digest: Tells apart the inputs of runs: the same for the same start event.
+        shape: A digest of the workflow's steps, for the message when code and records do not fit any more.
+    """
+
+    run_id: str
+    workflow: str
+    digest: str
+    version: str | None = None
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a store says of a run without opening its records. Times are wall-clock seconds.
+
+    Attributes:
+        run_id: The run.
+        workflow: Name of the workflow.
+        version: Version of its code.
+        digest: Of its input.
+        shape: Of its steps.
+        status: Where it stands.
+        owner: Who drives it, None when nobody does.
+        owner_alive: Whether the owner's process lives, as far as the store can tell.
+        lease_left: Seconds until the lease runs out; 0 when there is none.
+        claimed_at: When the owner took it.
+        epoch: Number of the last claim.
+        seq: Number of the last commit.
+        stream_seq: Numbers of streamed events up to here may have been given out.
+        wake_at: When its earliest timer is due.
+        unread: How many inbox items are not used yet.
+        created_at: When it was created.
+        updated_at: When it changed last.
+        result: What the last commit gave as the end, None before.
+        forked_from: Run and commit that it branched off from.
+    """
+
+    run_id: str
+    workflow: str
+    version: str | None
+    digest: str
+    shape: str
+    status: RunStatus
+    owner: str | None
+    owner_alive: bool
+    lease_left: float
+    claimed_at: float | None
+    epoch: int
+    seq: int
+    stream_seq: int
+    wake_at: float | None
+    unread: int
+    created_at: float
+    updated_at: float
+    result: bytes | None
+    forked_from: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The run was created and belongs to its creator under this epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A run of this id was there before; nothing was changed."""
+
+    info: RunInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The run belongs to the claimer now.
+
+    Attributes:
+        run_id: The run.
+        epoch: To be named in every write.
+        seq: Number of the last commit.
+        stream_seq: Streamed events are numbered from here on.
+        workflow: Name of its workflow.
+    """
+
+    run_id: str
+    epoch: int
+    seq: int
+    stream_seq: int
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else drives the run: who, since when (wall-clock seconds), and for how many seconds at least."""
+
+    owner: str
+    since: float
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is over."""
+
+    info: RunInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NotDue:
+    """The run waits, and nothing that it waits for has come."""
+
+    wake_at: float | None
+
+
+@dataclass(slots=True)
+class RunCommit:
+    """What the owner of a run writes in one piece: all of it becomes durable, or nothing.
+
+    Attributes:
+        run_id: The run.
+        owner: Who writes.
+        epoch: Of the claim.
+        expected_seq: Number of the commit before these.
+        commits: Each is a commit of its own, numbered on from ``expected_seq``.
+        consumed: Positions of inbox items that these commits have used.
+        status: The end of the run with the last commit; None while it goes on.
+        result: What is kept as the end.
+        wake_at: When the earliest timer is due, in wall-clock seconds; None for no timer.
+        stream_seq: No streamed event has a number of this or more.
+        snapshot: The whole state after the last of these commits, so that loading need not begin at the first.
+        ttl: Seconds for which the lease is extended.
+    """
+
+    run_id: str
+    owner: str
+    epoch: int
+    expected_seq: int
+    commits: list[bytes]
+    consumed: list[int] = field(default_factory=list[int])
+    status: Literal["completed", "failed", "cancelled"] | None = None
+    result: bytes | None = None
+    wake_at: float | None = None
+    stream_seq: int = 0
+    snapshot: bytes | None = None
+    ttl: float = 15.0
+
+
+class CommitVerdict(NamedTuple):
+    """What became of a RunCommit.
+
+    Attributes:
+        outcome: ``"committed"``; ``"already"``: the same was asked before and is there; ``"fenced"``: the writer does
+            not own the run any more, and nothing was written.
+        unread: The run has inbox items beyond those consumed.
+    """
+
+    outcome: Literal["committed", "already", "fenced"]
+    unread: bool = False
+
+
+class InboxItem(NamedTuple):
+    """Something that came for a run from outside.
+
+    Attributes:
+        position: Its place in the run's inbox, from 1.
+        key: As appended.
+        kind: ``"event"``, or ``"cancel"`` with a reason as payload.
+        payload: As appended.
+        at: When it came, in wall-clock seconds.
+    """
+
+    position: int
+    key: str
+    kind: Literal["event", "cancel"]
+    payload: bytes
+    at: float
+
+
+class StoredCommit(NamedTuple):
+    """A commit as it is kept: its number, when it was written (wall-clock seconds), and its bytes."""
+
+    seq: int
+    at: float
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an inbox item is.
+
+    Attributes:
+        position: Its place.
+        new: Whether this call put it there; else one with the same key did before.
+    """
+
+    position: int
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A run as it can be gone on with.
+
+    Attributes:
+        info: About the run.
+        snapshot: The newest snapshot, with the number of the last commit in it.
+        commits: What was committed after the snapshot, in order.
+        inbox: What has not been used, in order.
+    """
+
+    info: RunInfo
+    snapshot: tuple[int, bytes] | None
+    commits: list[StoredCommit]
+    inbox: list[InboxItem]
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """Where runs are kept; see the module's docstring for the rules.
+
+    Every method raises ``StoreError`` when the store itself fails (a full disk, a broken file), with what to do.
+    """
+
+    owner: str
+    """Names this process to the store; new with every start."""
+
+    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+        """Create a run and claim it for ``owner``, with epoch 1."""
+        ...
+
+    async def claim(
+        self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
+    ) -> Claimed | Busy | Ended | NotDue | None:
+        """Become the owner of a run, under the next epoch.
+
+        Possible when nobody drives it, or when its owner is dead or its lease has run out; also when ``owner`` itself
+        has it already. A waiting run is claimed too, unless ``only_due`` asks for one with something to do.
+
+        Returns:
+            None when there is no such run.
+        """
+        ...
+
+    async def claim_due(
+        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+    ) -> list[Claimed]:
+        """Claim runs that somebody should drive: those left by dead owners first, then the longest ready or due.
+
+        Two callers never get the same run.
+        """
+        ...
+
+    async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
+        """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run."""
+        ...
+
+    async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
+        """Extend the leases of the runs that are really being driven, by id and epoch; returns those that are lost."""
+        ...
+
+    def hold(self, run_id: str, epoch: int) -> None:
+        """From now on renew the lease of this run without being asked, however busy the caller is."""
+        ...
+
+    def let_go(self, run_id: str) -> None:
+        """Stop renewing the lease of a run."""
+        ...
+
+    async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+        """Write commits of several runs; each entry stands or falls by itself, and is judged in the order given."""
+        ...
+
+    async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+        """Give up a run that waits; refused when it has unread inbox items, or is not the owner's any more."""
+        ...
+
+    async def release(self, run_id: str, owner: str, epoch: int) -> bool:
+        """Give up a run that could go on, so that another takes it at once; False when it is not the owner's."""
+        ...
+
+    async def append(
+        self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
+    ) -> Appended | Ended | None:
+        """Put something into a run's inbox; anybody may. The same ``key`` again gives the same place again.
+
+        Returns:
+            Ended when the run is over, None when there is no such run.
+        """
+        ...
+
+    async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
+        """For each run id, the unused inbox items behind a position; runs without any are left out."""
+        ...
+
+    async def changed(self, seen: int) -> int:
+        """Wait until something was appended, by whichever process, since this gave ``seen``; a hint that may be wrong.
+
+        Example:
+            >>> seen = await store.changed(-1)  # at once
+        """
+        ...
+
+    async def sweep(self, limit: int, grace: float) -> list[str]:
+        """Make runs ready whose owner died, whose lease ran out or whose timer is due; returns their ids.
+
+        ``grace``: runs that have been ready for more seconds than this are returned again, as their bell may be lost.
+        """
+        ...
+
+    async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
+        """Commits behind a number, in order."""
+        ...
+
+    def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[StoredCommit]:
+        """Commits behind a number, those to come too, until the run is over or gone."""
+        ...
+
+    async def info(self, run_id: str) -> RunInfo | None:
+        """What is known of a run."""
+        ...
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | Sequence[RunStatus] | None = None,
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[RunInfo]:
+        """Runs in the order of their creation, behind the run ``after``."""
+        ...
+
+    async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
+        """A new run that shares the commits up to ``at``; it is ready to be claimed, the source stays as it is.
+
+        Returns:
+            ``"exists"``: ``new_id`` is taken; ``"unknown"``: no such run or commit; ``"compacted"``: the commit is not
+            kept any more.
+        """
+        ...
+
+    async def delete(self, run_id: str, *, force: bool = False) -> bool:
+        """Delete a run; False when there is none. One that is being driven is refused unless ``force`` is set.
+
+        Raises:
+            StoreError: It is being driven.
+        """
+        ...
+
+    async def compact(self, run_id: str) -> int:
+        """Drop the commits that the newest snapshot makes unnecessary; returns how many."""
+        ...
+
+    async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
+        """Delete runs that ended longer ago than this; returns their ids."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give everything up: files, threads, and the name of this owner."""
+        ...
