@@ -19,10 +19,16 @@
     ├── InputClosedError (RuntimeError)    an answer to a question that is not open
     ├── InputResponseError (ValueError)    an answer that is not what the question asks for
     └── StoreError                         a run store refuses
-        └── RunInputMismatchError          the run id was started before with other input
+        ├── ReplayIncompatible             code and records of a run do not fit any more
+        ├── RunInputMismatchError          the run id was started before with other input
+        ├── RunInUseError (RuntimeError)   another live process drives the run
+        ├── RunLostError                   another process has taken the run over
+        └── StoreCorruptedError            what was stored is damaged
 
 ``except BatonflowError`` catches them all. Where a builtin type stands in parentheses, the error is one of those too.
 """
+
+from datetime import UTC, datetime
 
 __all__ = [
     "BatonflowError",
@@ -31,9 +37,13 @@ __all__ = [
     "InputClosedError",
     "InputResponseError",
     "NoRunningLoopError",
+    "ReplayIncompatible",
+    "RunInUseError",
     "RunInputMismatchError",
+    "RunLostError",
     "StepCancelledError",
     "StepTimeoutError",
+    "StoreCorruptedError",
     "StoreError",
     "WorkflowCancelledByUser",
     "WorkflowConfigurationError",
@@ -116,3 +126,34 @@ class StoreError(BatonflowError):
 
 class RunInputMismatchError(StoreError):
     """A run id was used before with a different start event."""
+
+
+class RunInUseError(StoreError, RuntimeError):
+    """Another live process drives the run.
+
+    Args:
+        run_id: The run.
+        owner: How the store names that process.
+        since: When it took the run, in wall-clock seconds.
+    """
+
+    def __init__(self, run_id: str, owner: str, since: float) -> None:
+        super().__init__(
+            f"Run {run_id!r} is driven by another process (owner {owner}) since "
+            f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read it from the "
+            "store"
+        )
+        self.owner = owner
+        self.since = since
+
+
+class RunLostError(StoreError):
+    """Another process has taken the run over, as this one gave no sign of life for longer than its lease."""
+
+
+class ReplayIncompatible(StoreError):  # noqa: N818 - the name that its users know
+    """The code of a workflow does not fit the records of a run any more; the message names the step or class."""
+
+
+class StoreCorruptedError(StoreError):
+    """What was stored does not come back as it was written; the message names the file, or the run and its commit."""

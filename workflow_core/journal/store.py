@@ -1,10 +1,10 @@
 """RunStore: what a place that keeps runs must promise, so that they outlive the process.
 
-A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation that
-may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it safe
-that several processes use one store:
+A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation
+that may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it
+safe that several processes use one store:
 
-- a run is driven by one *owner* at a time, under an *epoch* that grows with every claim, for as long as its lease lasts;
+- a run is driven by one *owner* at a time, under an *epoch* that grows with every claim, while its lease lasts;
 - every write of the owner names owner, epoch and the number of the last commit, and is refused when one of them is not
   true any more (*fencing*), so a process that was stopped and wakes up late can do no harm;
 - everybody else only appends to a run's *inbox*; what the owner has used of it is marked in the owner's own commits.
@@ -13,14 +13,15 @@ Leases and timers are measured by the store's clocks: callers pass durations, or
 due, never what time it is now.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 __all__ = [
     "Appended",
     "Busy",
     "Claimed",
+    "CommitDone",
     "CommitVerdict",
     "Created",
     "Ended",
@@ -46,7 +47,7 @@ class NewRun:
     """A run that is to be created.
 
     Attributes:
-        run_id: At most 200 characters of ``A-Za-z0-9_.:-``.
+        run_id: 1 to 200 characters of ``A-Za-z0-9_.:/-``.
         workflow: Name of the workflow.
         version: Version of its code, as the workflow says.
         digest: Tells apart the inputs of runs: the same for the same start event.
@@ -209,6 +210,10 @@ class CommitVerdict(NamedTuple):
     unread: bool = False
 
 
+CommitDone: TypeAlias = Callable[[list[CommitVerdict] | None, BaseException | None], None]
+"""Told what became of a batch: the verdicts, or the error because of which nothing of it was written."""
+
+
 class InboxItem(NamedTuple):
     """Something that came for a run from outside.
 
@@ -253,10 +258,10 @@ class Loaded:
     """A run as it can be gone on with.
 
     Attributes:
-        info: About the run.
-        snapshot: The newest snapshot, with the number of the last commit in it.
+        info: What holds now, also when an earlier commit was asked for.
+        snapshot: The newest snapshot up to there, with the number of the last commit in it.
         commits: What was committed after the snapshot, in order.
-        inbox: What has not been used, in order.
+        inbox: What had come and had not been used, in order.
     """
 
     info: RunInfo
@@ -272,11 +277,17 @@ class RunStore(Protocol):
     Every method raises ``StoreError`` when the store itself fails (a full disk, a broken file), with what to do.
     """
 
-    owner: str
-    """Names this process to the store; new with every start."""
+    @property
+    def owner(self) -> str:
+        """Names this store object to all others; a new one has another name, also in the same process."""
+        ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
-        """Create a run and claim it for ``owner``, with epoch 1."""
+        """Create a run and claim it for ``owner``, under an epoch that no deleted run of this id has had.
+
+        ``owner`` is mostly the store's own name. For any other one that is claimed with, here and below, the store
+        vouches in the same way: it counts as alive until this store is closed or its process ends.
+        """
         ...
 
     async def claim(
@@ -302,7 +313,12 @@ class RunStore(Protocol):
         ...
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
-        """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run."""
+        """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run.
+
+        Raises:
+            StoreError: There is no commit ``at``, or it is not kept any more.
+            StoreCorruptedError: What was stored is damaged; the message names run and commit.
+        """
         ...
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
@@ -310,7 +326,10 @@ class RunStore(Protocol):
         ...
 
     def hold(self, run_id: str, epoch: int) -> None:
-        """From now on renew the lease of this run without being asked, however busy the caller is."""
+        """From now on renew the lease of this run without being asked, however busy the caller is.
+
+        It is extended by the ttl last used for it, three times in each ttl.
+        """
         ...
 
     def let_go(self, run_id: str) -> None:
@@ -318,7 +337,20 @@ class RunStore(Protocol):
         ...
 
     async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
-        """Write commits of several runs; each entry stands or falls by itself, and is judged in the order given."""
+        """Write commits of several runs; each entry stands or falls by itself, and is judged in the order given.
+
+        A caller that is cancelled meanwhile does not know what became of them; asking the same again tells.
+        """
+        ...
+
+    def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
+        """Like ``commit``, from any thread and without waiting: only takes the batch, which must not change any more.
+
+        Args:
+            batch: What to write.
+            done: Called once with the outcome, on whichever thread it is known first, perhaps before this returns; it
+                must be quick and must not raise.
+        """
         ...
 
     async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
@@ -333,6 +365,8 @@ class RunStore(Protocol):
         self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
     ) -> Appended | Ended | None:
         """Put something into a run's inbox; anybody may. The same ``key`` again gives the same place again.
+
+        A run that waits becomes ready by it.
 
         Returns:
             Ended when the run is over, None when there is no such run.
@@ -359,7 +393,7 @@ class RunStore(Protocol):
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
-        """Commits behind a number, in order."""
+        """Commits behind a number, in order; none for an unknown run. Those dropped by ``compact`` are passed over."""
         ...
 
     def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[StoredCommit]:
@@ -378,7 +412,11 @@ class RunStore(Protocol):
         after: str | None = None,
         limit: int = 100,
     ) -> list[RunInfo]:
-        """Runs in the order of their creation, behind the run ``after``."""
+        """Runs in the order of their creation, behind the run ``after``.
+
+        Raises:
+            StoreError: ``after`` is not there any more.
+        """
         ...
 
     async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:

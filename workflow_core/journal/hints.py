@@ -1,0 +1,105 @@
+"""Waking those who wait for news of runs. Hints may be lost or wrong; whoever gets one looks for itself."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+
+__all__ = ["Bell", "Hints"]
+
+
+class Bell:
+    """Wakes one coroutine, from any thread. Belongs to the event loop that it is made on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        """Let ``wait`` return, now or when it is called next."""
+        with suppress(RuntimeError):  # its loop was closed: nobody is left to be woken
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Return when the bell was rung since the last call, or after some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Hints:
+    """Who waits for what.
+
+    Args:
+        begun: Called when somebody begins to wait; it may have to look out for what other processes do.
+    """
+
+    def __init__(self, begun: Callable[[], None] = lambda: None) -> None:
+        self.appends = 0
+        """Grows with everything that is appended, as far as it is heard of."""
+        self._begun = begun
+        self._lock = threading.Lock()
+        self._for_appends: set[Bell] = set()
+        self._for_runs: dict[str, set[Bell]] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._for_appends or self._for_runs)
+
+    def appended(self) -> None:
+        """Something was put into an inbox."""
+        with self._lock:
+            self.appends += 1
+            bells = list(self._for_appends)
+        for bell in bells:
+            bell.ring()
+
+    def committed(self, run_ids: Iterable[str]) -> None:
+        """Commits were added to these runs, or they are over or gone."""
+        if not self._for_runs:
+            return
+        with self._lock:
+            bells = [bell for run_id in run_ids for bell in self._for_runs.get(run_id, ())]
+        for bell in bells:
+            bell.ring()
+
+    def anything(self) -> None:
+        """Another process has committed something."""
+        with self._lock:
+            bells = [bell for listening in self._for_runs.values() for bell in listening]
+        for bell in bells:
+            bell.ring()
+
+    @contextmanager
+    def listening(self, run_id: str) -> Generator[Bell]:
+        """A bell for the commits of a run."""
+        bell = Bell()
+        with self._lock:
+            self._for_runs.setdefault(run_id, set()).add(bell)
+        self._begun()
+        try:
+            yield bell
+        finally:
+            with self._lock:
+                bells = self._for_runs[run_id]
+                bells.discard(bell)
+                if not bells:
+                    del self._for_runs[run_id]
+
+    async def changed(self, seen: int) -> int:
+        """Wait until ``appends`` is another number than ``seen``; returns it."""
+        if self.appends != seen:
+            return self.appends
+        bell = Bell()
+        with self._lock:
+            self._for_appends.add(bell)
+        self._begun()
+        try:
+            while self.appends == seen:
+                await bell.wait()
+        finally:
+            with self._lock:
+                self._for_appends.discard(bell)
+        return self.appends

@@ -1,0 +1,159 @@
+"""Writing commits into a SQLiteStore's file: the way that has to be fast."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from batonflow.workflow_core.journal.bounds import check_commit, check_run_id
+from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
+from batonflow.workflow_core.journal.store import CommitVerdict, RunCommit
+
+__all__ = ["write_commits"]
+
+_COMMITTED = CommitVerdict("committed")
+_FENCED = CommitVerdict("fenced")
+_ROWS = 64
+
+# The common case in one statement: it holds for nothing but the owner's next commit of a run with an empty inbox.
+_GO_ON = """
+UPDATE runs
+SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?
+WHERE id = ? AND run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
+"""
+_GO_ON_OR_END = """
+UPDATE runs
+SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?,
+    status = ?, owner = ?, unread = unread - ?
+WHERE id = ?
+"""
+
+
+def write_commits(desk: Desk, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+    """Write each entry of a batch, or find that it must not be.
+
+    Raises:
+        StoreError: An entry is too large. Nothing was written then.
+    """
+    for entry in batch:
+        check_commit(entry)
+    return [_write(desk, entry) for entry in batch]
+
+
+def _write(desk: Desk, entry: RunCommit) -> CommitVerdict:
+    known = desk.known.get(entry.run_id)
+    if known is None or entry.consumed or entry.status is not None:
+        return _write_with_care(desk, entry)
+    number, salt = known
+    now = desk.source.now()
+    done = desk.connection.execute(
+        _GO_ON,
+        (
+            entry.expected_seq + len(entry.commits),
+            entry.stream_seq,
+            entry.wake_at,
+            desk.source.monotonic() + entry.ttl,
+            entry.ttl,
+            now,
+            number,
+            entry.run_id,
+            entry.owner,
+            entry.epoch,
+            entry.expected_seq,
+        ),
+    )
+    if not done.rowcount:
+        return _write_with_care(desk, entry)
+    _insert(desk, number, salt, entry, now)
+    return _COMMITTED
+
+
+def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
+    row = find_run(desk, check_run_id(entry.run_id))
+    if row is None:
+        return _FENCED
+    if (row.status, row.owner, row.epoch, row.seq) != ("running", entry.owner, entry.epoch, entry.expected_seq):
+        return CommitVerdict("already", row.unread > 0) if _was_written(desk, row, entry) else _FENCED
+    desk.known[entry.run_id] = (row.id, row.salt)
+    now = desk.source.now()
+    over = entry.status is not None
+    used = _use(desk, row, entry)
+    desk.connection.execute(
+        _GO_ON_OR_END,
+        (
+            entry.expected_seq + len(entry.commits),
+            entry.stream_seq,
+            None if over else entry.wake_at,
+            None if over else desk.source.monotonic() + entry.ttl,
+            entry.ttl,
+            now,
+            entry.status or "running",
+            None if over else entry.owner,
+            used,
+            row.id,
+        ),
+    )
+    _insert(desk, row.id, row.salt, entry, now)
+    if over:
+        desk.known.pop(entry.run_id, None)
+        if entry.result is not None:
+            crc = checksum(row.salt, entry.expected_seq + len(entry.commits), entry.result)
+            desk.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, entry.result, crc))
+    return CommitVerdict("committed", row.unread > used)
+
+
+def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
+    """Mark what these commits have consumed; returns how much of it was not used before."""
+    used = 0
+    for position in entry.consumed:
+        used += desk.connection.execute(
+            "UPDATE inbox SET used = ? WHERE run = ? AND position = ? AND used IS NULL",
+            (entry.expected_seq + 1, row.id, position),
+        ).rowcount
+    return used
+
+
+def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> None:
+    seq = entry.expected_seq
+    base = run << PLACE_BITS
+    bodies = entry.commits
+    begin, left = 0, len(bodies)
+    while left:
+        # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
+        rows = min(_ROWS, 1 << (left.bit_length() - 1))
+        values: list[object] = []
+        for body in bodies[begin : begin + rows]:
+            seq += 1
+            values += (base + seq, now, body, checksum(salt, seq, body))
+        desk.connection.execute(_insert_statement(rows), values)
+        begin, left = begin + rows, left - rows
+    if entry.snapshot is not None:
+        desk.connection.execute(
+            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
+            (base + seq, entry.snapshot, checksum(salt, seq, entry.snapshot)),
+        )
+    desk.touched.append(entry.run_id)
+
+
+@lru_cache
+def _insert_statement(rows: int) -> str:
+    return "INSERT INTO commits VALUES (?, ?, ?, ?)" + ", (?, ?, ?, ?)" * (rows - 1)
+
+
+def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
+    """Whether the very same was asked before, and the answer was lost on its way.
+
+    In one epoch a run has one writer, so that what is there under these numbers is of the same owner; the bodies tell
+    whether it is also the same.
+    """
+    last = entry.expected_seq + len(entry.commits)
+    if row.epoch != entry.epoch or row.seq < last or (entry.status is not None and row.status != entry.status):
+        return False
+    if not entry.commits:
+        return entry.status is not None
+    base = row.id << PLACE_BITS
+    for seq, body in enumerate(entry.commits, entry.expected_seq + 1):
+        if seq <= row.compacted:
+            continue
+        found = desk.connection.execute("SELECT body FROM commits WHERE place = ?", (base + seq,)).fetchone()
+        if found is None or found[0] != body:
+            return False
+    return True

@@ -1,0 +1,277 @@
+"""The file of a SQLiteStore: its tables, its versions, and how connections to it are opened."""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "DatabaseFile"]
+
+APPLICATION_ID = 0x42464C57
+"""Marks the file as one of batonflow's, for SQLite and for ``file``."""
+
+_SYNCHRONOUS = {
+    "process": "PRAGMA synchronous = NORMAL",
+    "power": "PRAGMA synchronous = FULL",
+}
+
+# A commit's place is its run's number * 2^32 + its own: rows of one run lie side by side in one B-tree with integer
+# keys, and ids of runs, which may be long, are kept once. Results lie apart so that a look at many runs reads little.
+_VERSION_1 = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again, so a reader notices that a run was replaced
+        run_id TEXT NOT NULL UNIQUE,
+        workflow TEXT NOT NULL,
+        version TEXT,
+        digest TEXT NOT NULL,
+        shape TEXT NOT NULL,
+        status TEXT NOT NULL,
+        owner TEXT,
+        epoch INTEGER NOT NULL,
+        claimed_at REAL,
+        lease_boot INTEGER,
+        lease_until REAL,                      -- of the monotonic clock of that boot
+        lease_ttl REAL,
+        seq INTEGER NOT NULL,
+        compacted INTEGER NOT NULL DEFAULT 0,  -- commits up to here are only in the snapshot
+        stream_seq INTEGER NOT NULL DEFAULT 0,
+        wake_at REAL,
+        wake_no INTEGER NOT NULL DEFAULT 0,    -- how often it was made ready
+        rung_at REAL,                          -- when it was last said to be ready
+        inbox_head INTEGER NOT NULL DEFAULT 0,
+        unread INTEGER NOT NULL DEFAULT 0,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        forked_from TEXT,
+        forked_at INTEGER,
+        salt INTEGER NOT NULL                  -- goes into the checks of all its records, and of its forks'
+    )
+    """,
+    "CREATE INDEX runs_by_status ON runs (status, id)",
+    "CREATE INDEX runs_ready ON runs (rung_at) WHERE status = 'ready'",
+    "CREATE INDEX runs_timed ON runs (wake_at) WHERE status = 'waiting'",
+    "CREATE INDEX runs_ended ON runs (updated_at) WHERE status IN ('completed', 'failed', 'cancelled')",
+    """
+    CREATE TABLE commits (
+        place INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE snapshots (
+        place INTEGER PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE results (
+        run INTEGER PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE inbox (
+        run INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        at REAL NOT NULL,
+        came INTEGER NOT NULL,                 -- the run's last commit when it came
+        used INTEGER,                          -- the first of the commits that have used it
+        crc INTEGER NOT NULL,
+        PRIMARY KEY (run, position)
+    ) WITHOUT ROWID
+    """,
+    "CREATE UNIQUE INDEX inbox_keys ON inbox (run, key)",
+    "CREATE INDEX inbox_unused ON inbox (run, position) WHERE used IS NULL",
+    # appends: tells other processes that something was appended. epoch_floor: the last epoch of any deleted run.
+    "CREATE TABLE facts (one INTEGER PRIMARY KEY, appends INTEGER NOT NULL, epoch_floor INTEGER NOT NULL)",
+    "INSERT INTO facts VALUES (1, 0, 0)",
+    """
+    CREATE VIEW run_infos AS
+    SELECT runs.*, results.body AS result, results.crc AS result_crc
+    FROM runs LEFT JOIN results ON results.run = runs.id
+    """,
+)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_1:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create]
+"""The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
+
+
+class DatabaseFile:
+    """The file at a path, known by its identity once it was opened, so that another one in its place is noticed.
+
+    Args:
+        path: Where the file is, or is to be made.
+        durability: See ``SQLiteStore``.
+        max_bytes: How large the file may grow; None for no bound.
+        busy_seconds: How long a reader waits for others.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        durability: Literal["process", "power"],
+        max_bytes: int | None = None,
+        busy_seconds: float = 60.0,
+    ) -> None:
+        self.path = path
+        self.durability = durability
+        self.max_bytes = max_bytes
+        self._busy_seconds = busy_seconds
+        self._identity: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Refuse to go on with a file that was deleted or replaced.
+
+        Raises:
+            StoreError: Says which, and what to do.
+        """
+        try:
+            there = self.path.stat()
+        except OSError as error:
+            raise StoreError(
+                f"The database {self.path} is not there any more ({error.strerror}). Put the same file back, or close "
+                "this store and open another one"
+            ) from error
+        if self._identity not in (None, (there.st_dev, there.st_ino)):
+            raise StoreError(
+                f"Another file was put in the place of the database {self.path} while it was open. Put the first one "
+                "back, or close this store and open another one"
+            )
+
+    def open_writer(self) -> sqlite3.Connection:
+        """A connection that may write; the file and its tables are made when they are missing.
+
+        Raises:
+            StoreError: The file is not one that this version can use.
+            sqlite3.Error: Anything else.
+            OSError: The file or its directory cannot be made.
+        """
+        if self._identity is None:
+            _make_file(self.path, durable=self.durability == "power")
+        self.check()
+        connection = self._connect("rw", timeout=0.1)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        there = self.path.stat()
+        self._identity = (there.st_dev, there.st_ino)
+        return connection
+
+    def open_reader(self) -> sqlite3.Connection:
+        """A connection that cannot write, for the thread that calls this.
+
+        Raises:
+            StoreError: The file was deleted or replaced.
+            sqlite3.Error: Anything else.
+        """
+        self.check()
+        return self._connect("ro", timeout=self._busy_seconds)
+
+    def _connect(self, mode: str, timeout: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=timeout,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,
+        )
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self._refuse_foreign(connection)
+        if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreError(
+                f"The file system of {self.path} cannot hold a database that several processes use at once (no WAL): "
+                "keep it on a local disk"
+            )
+        connection.execute(_SYNCHRONOUS[self.durability])
+        connection.execute("PRAGMA cache_size = -16384")
+        connection.execute("PRAGMA journal_size_limit = 67108864")  # what a burst has taken is given back
+        if self.durability == "power":
+            connection.execute("PRAGMA fullfsync = ON")
+        if self.max_bytes is not None:
+            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+            # A pragma takes no bound values; this is a number by construction.
+            connection.execute(f"PRAGMA max_page_count = {max(1, self.max_bytes // int(page_size))}")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._migrate(connection)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application == APPLICATION_ID:
+            return
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application or tables:
+            raise StoreError(f"{self.path} is a database of another program: choose another path for the store")
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        self._refuse_foreign(connection)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        newest = len(MIGRATIONS)
+        if version > newest:
+            raise StoreError(
+                f"{self.path} has schema version {version}, and this version of batonflow knows those up to {newest}: "
+                "use a newer batonflow, or another path"
+            )
+        if version == newest:
+            return
+        for migrate in MIGRATIONS[version:]:
+            migrate(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {newest}")
+
+
+def _make_file(path: Path, *, durable: bool) -> None:
+    """An empty file that only its owner may read, and the directories to it."""
+    if path.exists():
+        if path.is_dir():
+            raise StoreError(f"{path} is a directory: give the path of a file for the store")
+        return
+    _make_folder(path.parent)
+    # Made under another name first: closing any descriptor of the database would free the locks that this process
+    # has on it, and a file made by SQLite itself could be read by others until its mode is changed.
+    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with suppress(FileExistsError):  # another process was faster
+            os.link(made, path)
+    finally:
+        made.unlink(missing_ok=True)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
