@@ -56,6 +56,8 @@ def check_new_run(run: NewRun) -> None:
         ("shape", run.shape),
     ):
         _check_text(f"The {name} of run {run.run_id!r}", text)
+    if run.first is not None:
+        _check_size(f"The beginning of run {run.run_id!r}", run.first)
 
 
 def check_payload(run_id: str, key: str, payload: bytes) -> None:

@@ -137,6 +137,8 @@ class MemoryStore:
             now = current_source().now()
             created = _Run(run, now, now, epoch=self._shared.epoch_floor)
             self._own(created, owner, ttl)
+            if run.first is not None:
+                created.bodies, created.times, created.seq = [run.first], [now], 1
             self._runs[run.run_id] = created
             return Created(created.epoch)
 

@@ -311,7 +311,7 @@ def _nothing(_desk: Desk) -> None:
 
 def _stop(writer: Writer, readers: Readers) -> None:
     readers.stop()
-    writer.stop()
+    readers.when_ended(writer.stop)  # only who can write, and closes last, can clear the log away
 
 
 _stores: "weakref.WeakSet[SQLiteStore]" = weakref.WeakSet()

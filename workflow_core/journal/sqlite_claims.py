@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from batonflow.workflow_core.journal.bounds import check_new_run, check_owner, check_payload, check_run_id
+from batonflow.workflow_core.journal.sqlite_commits import insert_bodies
 from batonflow.workflow_core.journal.sqlite_rows import ENDS, Desk, RunRow, checksum, find_run, info_of, salt_of
 from batonflow.workflow_core.journal.store import (
     Appended,
@@ -41,12 +42,14 @@ def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existin
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
                           lease_until, lease_ttl, seq, created_at, updated_at, salt)
-        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)
+        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
-        (*_names(run), owner, floor + 1, now, desk.boot, until, ttl, now, now, salt),
+        (*_names(run), owner, floor + 1, now, desk.boot, until, ttl, int(run.first is not None), now, now, salt),
     )
     assert inserted.lastrowid is not None
     desk.known[run.run_id] = (inserted.lastrowid, salt)
+    if run.first is not None:
+        insert_bodies(desk, inserted.lastrowid, salt, 0, [run.first], now)
     return Created(floor + 1)
 
 

@@ -7,7 +7,7 @@ from batonflow.workflow_core.journal.bounds import check_commit, check_run_id
 from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
 from batonflow.workflow_core.journal.store import CommitVerdict, RunCommit
 
-__all__ = ["write_commits"]
+__all__ = ["insert_bodies", "write_commits"]
 
 _COMMITTED = CommitVerdict("committed")
 _FENCED = CommitVerdict("fenced")
@@ -112,9 +112,18 @@ def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
 
 
 def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> None:
-    seq = entry.expected_seq
+    seq = insert_bodies(desk, run, salt, entry.expected_seq, entry.commits, now)
+    if entry.snapshot is not None:
+        desk.connection.execute(
+            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
+            ((run << PLACE_BITS) + seq, entry.snapshot, checksum(salt, seq, entry.snapshot)),
+        )
+    desk.touched.append(entry.run_id)
+
+
+def insert_bodies(desk: Desk, run: int, salt: int, seq: int, bodies: Sequence[bytes], now: float) -> int:
+    """Add commits behind number ``seq``; returns the number of the last."""
     base = run << PLACE_BITS
-    bodies = entry.commits
     begin, left = 0, len(bodies)
     while left:
         # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
@@ -125,12 +134,7 @@ def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> No
             values += (base + seq, now, body, checksum(salt, seq, body))
         desk.connection.execute(_insert_statement(rows), values)
         begin, left = begin + rows, left - rows
-    if entry.snapshot is not None:
-        desk.connection.execute(
-            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
-            (base + seq, entry.snapshot, checksum(salt, seq, entry.snapshot)),
-        )
-    desk.touched.append(entry.run_id)
+    return seq
 
 
 @lru_cache

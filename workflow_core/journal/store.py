@@ -52,6 +52,7 @@ class NewRun:
         version: Version of its code, as the workflow says.
         digest: Tells apart the inputs of runs: the same for the same start event.
         shape: A digest of the workflow's steps, for the message when code and records do not fit any more.
+        first: The commit with number 1, so that no run is created of which nobody knows how it begins.
     """
 
     run_id: str
@@ -59,6 +60,7 @@ class NewRun:
     digest: str
     version: str | None = None
     shape: str = ""
+    first: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
