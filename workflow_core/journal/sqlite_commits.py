@@ -7,11 +7,12 @@ from batonflow.workflow_core.journal.bounds import check_commit, check_run_id
 from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
 from batonflow.workflow_core.journal.store import CommitVerdict, RunCommit
 
-__all__ = ["insert_bodies", "write_commits"]
+__all__ = ["flush", "insert_bodies", "write_commits"]
 
 _COMMITTED = CommitVerdict("committed")
 _FENCED = CommitVerdict("fenced")
 _ROWS = 64
+_VALUES = 4 * _ROWS
 
 # The common case in one statement: it holds for nothing but the owner's next commit of a run with an empty inbox.
 _GO_ON = """
@@ -122,19 +123,35 @@ def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> No
 
 
 def insert_bodies(desk: Desk, run: int, salt: int, seq: int, bodies: Sequence[bytes], now: float) -> int:
-    """Add commits behind number ``seq``; returns the number of the last."""
+    """Add commits behind number ``seq``, before the transaction ends; returns the number of the last."""
     base = run << PLACE_BITS
-    begin, left = 0, len(bodies)
-    while left:
-        # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
-        rows = min(_ROWS, 1 << (left.bit_length() - 1))
-        values: list[object] = []
-        for body in bodies[begin : begin + rows]:
-            seq += 1
-            values += (base + seq, now, body, checksum(salt, seq, body))
-        desk.connection.execute(_insert_statement(rows), values)
-        begin, left = begin + rows, left - rows
+    rows = desk.rows
+    for body in bodies:
+        seq += 1
+        rows += (base + seq, now, body, checksum(salt, seq, body))
+    if len(rows) >= _VALUES:
+        _flush_full(desk)
     return seq
+
+
+def flush(desk: Desk) -> None:
+    """Write the commits that wait for more to come, before somebody looks at the table, or the end."""
+    if not desk.rows:
+        return
+    _flush_full(desk)
+    while desk.rows:
+        count = 1 << (len(desk.rows) // 4).bit_length() - 1
+        desk.connection.execute(_insert_statement(count), desk.rows[: 4 * count])
+        del desk.rows[: 4 * count]
+
+
+def _flush_full(desk: Desk) -> None:
+    # Few statements with many rows: Python's lock changes hands around each, which a busy event loop makes slow.
+    rows = desk.rows
+    full = len(rows) - len(rows) % _VALUES
+    for begin in range(0, full, _VALUES):
+        desk.connection.execute(_insert_statement(_ROWS), rows[begin : begin + _VALUES])
+    del rows[:full]
 
 
 @lru_cache
@@ -153,6 +170,7 @@ def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
         return False
     if not entry.commits:
         return entry.status is not None
+    flush(desk)
     base = row.id << PLACE_BITS
     for seq, body in enumerate(entry.commits, entry.expected_seq + 1):
         if seq <= row.compacted:

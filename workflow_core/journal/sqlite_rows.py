@@ -63,6 +63,7 @@ class Desk:
         boot: Which start of the machine this is.
         known: Number and salt of runs that this connection has driven, to save looking them up. Emptied when a
             transaction is undone, as numbers of runs made in it are given out again.
+        rows: Values of commits that are still to be inserted in this transaction, four for each.
         touched: Runs with new commits, or that are over or gone, in this transaction.
         appended: How many items were put into inboxes in this transaction.
     """
@@ -73,6 +74,7 @@ class Desk:
     source: Source
     boot: int = field(default_factory=boot_number)
     known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    rows: list[float | bytes] = field(default_factory=list[float | bytes])
     touched: list[str] = field(default_factory=list[str])
     appended: int = 0
 

@@ -17,6 +17,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.owners import Owners
 from batonflow.workflow_core.journal.sqlite_claims import renew_held
+from batonflow.workflow_core.journal.sqlite_commits import flush
 from batonflow.workflow_core.journal.sqlite_faults import concerns_all, is_busy, store_error
 from batonflow.workflow_core.journal.sqlite_rows import Desk
 from batonflow.workflow_core.journal.sqlite_schema import DatabaseFile
@@ -251,6 +252,7 @@ class Writer:
         self._file.check()
         desk.connection.execute("BEGIN IMMEDIATE")
         results = [job.operation(desk) for job in jobs]
+        flush(desk)
         desk.connection.execute("COMMIT")
         if desk.touched:
             self._hints.committed(desk.touched)
@@ -268,6 +270,7 @@ class Writer:
         if desk is None:
             return
         desk.known.clear()
+        desk.rows.clear()
         desk.touched.clear()
         desk.appended = 0
         try:

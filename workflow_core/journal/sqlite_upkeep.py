@@ -5,6 +5,7 @@ from typing import Literal
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import check_run_id
+from batonflow.workflow_core.journal.sqlite_commits import flush
 from batonflow.workflow_core.journal.sqlite_rows import ENDS, PLACE_BITS, Desk, RunRow, find_run
 
 __all__ = ["compact", "delete", "delete_ended", "fork", "to_retire"]
@@ -24,6 +25,7 @@ def fork(desk: Desk, run_id: str, at: int, new_id: str) -> Literal["forked", "ex
     ).fetchone()
     if at > 0 and (snapshot or first) < first + min(at, source.compacted):
         return "compacted"
+    flush(desk)
     now = desk.source.now()
     inserted = desk.connection.execute(
         """
@@ -62,6 +64,7 @@ def delete(desk: Desk, run_id: str, force: bool) -> bool:
 
 
 def _remove(desk: Desk, row: RunRow) -> None:
+    flush(desk)
     first, behind = row.id << PLACE_BITS, (row.id + 1) << PLACE_BITS
     connection = desk.connection
     connection.execute("DELETE FROM commits WHERE place >= ? AND place < ?", (first, behind))
@@ -86,6 +89,7 @@ def compact(desk: Desk, run_id: str) -> int:
     ).fetchone()
     if newest is None:
         return 0
+    flush(desk)
     dropped = desk.connection.execute("DELETE FROM commits WHERE place > ? AND place <= ?", (first, newest)).rowcount
     desk.connection.execute("DELETE FROM snapshots WHERE place >= ? AND place < ?", (first, newest))
     desk.connection.execute("UPDATE runs SET compacted = ? WHERE id = ?", (newest - first, row.id))
