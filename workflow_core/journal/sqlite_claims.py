@@ -22,7 +22,7 @@ __all__ = ["append", "claim", "claim_due", "create", "park", "release", "renew",
 
 _READY = """
 UPDATE runs
-SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, rung_at = ?, updated_at = ?
+SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = ?, updated_at = ?
 WHERE id = ?
 """
 
@@ -82,7 +82,7 @@ def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
         """
         UPDATE runs
         SET status = 'running', owner = ?, epoch = epoch + 1, claimed_at = ?, lease_boot = ?, lease_until = ?,
-            lease_ttl = ?, rung_at = NULL, updated_at = ?
+            lease_ttl = ?, due_at = NULL, updated_at = ?
         WHERE id = ?
         """,
         (owner, now, desk.boot, desk.source.monotonic() + ttl, ttl, now, row.id),
@@ -93,32 +93,53 @@ def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
 
 def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None) -> list[Claimed]:
     """See ``RunStore.claim_due``."""
-    wanted = None if workflows is None else json.dumps(list(workflows))
-    names = None if workflows is None else frozenset(workflows)
-    rows = [row for row in _left_behind(desk) if names is None or row.workflow in names][:limit]
-    if len(rows) < limit:
-        found = desk.connection.execute(
-            """
-            SELECT * FROM run_infos
-            WHERE (status = 'ready' OR (status = 'waiting' AND wake_at <= ?))
-                AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
-            ORDER BY coalesce(rung_at, wake_at), id
-            LIMIT ?
-            """,
-            (desk.source.now(), wanted, wanted, limit - len(rows)),
-        )
-        rows += [RunRow(*row) for row in found]
+    names = None if workflows is None else json.dumps(list(workflows))
+    now = desk.source.now()
+    rows = _left_behind(desk, names, limit)
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos
+        WHERE due_at <= ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY due_at, id LIMIT ?
+        """,
+        (now, names, names, limit - len(rows)),
+    )
+    # Ready since a time to come: the wall clock was put back.
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos
+        WHERE status = 'ready' AND due_at > ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY id LIMIT ?
+        """,
+        (now, names, names, limit - len(rows)),
+    )
     return [_take(desk, row, owner, ttl) for row in rows]
 
 
-def _left_behind(desk: Desk) -> list[RunRow]:
+def _runs(desk: Desk, statement: str, values: tuple[object, ...]) -> list[RunRow]:
+    return [RunRow(*row) for row in desk.connection.execute(statement, values).fetchall()]
+
+
+def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
     """Runs whose owner is dead or did not renew their lease, the longest first."""
-    rows = [
-        RunRow(*row)
-        for row in desk.connection.execute("SELECT * FROM run_infos WHERE status = 'running' ORDER BY updated_at")
-    ]
-    alive = {owner: desk.owners.alive(owner) for owner in {row.owner for row in rows} if owner is not None}
-    return [row for row in rows if desk.lease_left(row) <= 0 or row.owner is None or not alive[row.owner]]
+    owners = desk.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
+    dead = [owner for (owner,) in owners if owner is not None and not desk.owners.alive(owner)]
+    now = desk.source.monotonic()
+    return _runs(
+        desk,
+        # A lease that lasts longer than it ever did is from before the machine's last start, see Desk.lease_left.
+        """
+        SELECT * FROM run_infos
+        WHERE status = 'running'
+            AND (lease_boot <> ? OR lease_until <= ? OR lease_until > ? + lease_ttl + 1
+                 OR owner IN (SELECT value FROM json_each(?)))
+            AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY updated_at, id LIMIT ?
+        """,
+        (desk.boot, now, now, json.dumps(dead), workflows, workflows, limit),
+    )
 
 
 def renew(desk: Desk, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
@@ -157,10 +178,10 @@ def park(desk: Desk, run_id: str, owner: str, epoch: int, seq: int, wake_at: flo
     parked = desk.connection.execute(
         """
         UPDATE runs
-        SET status = 'waiting', owner = NULL, lease_until = NULL, wake_at = ?, rung_at = NULL, updated_at = ?
+        SET status = 'waiting', owner = NULL, lease_until = NULL, wake_at = ?, due_at = ?, updated_at = ?
         WHERE run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
         """,
-        (wake_at, desk.source.now(), check_run_id(run_id), owner, epoch, seq),
+        (wake_at, wake_at, desk.source.now(), check_run_id(run_id), owner, epoch, seq),
     )
     desk.known.pop(run_id, None)
     return bool(parked.rowcount)
@@ -213,19 +234,20 @@ def append(
 def sweep(desk: Desk, limit: int, grace: float) -> list[str]:
     """See ``RunStore.sweep``."""
     now = desk.source.now()
-    rows = _left_behind(desk)[:limit]
-    if len(rows) < limit:
-        # A bell rung in the future was rung before the wall clock was put back.
-        found = desk.connection.execute(
-            """
-            SELECT * FROM run_infos
-            WHERE (status = 'waiting' AND wake_at <= ?) OR (status = 'ready' AND (rung_at <= ? OR rung_at > ?))
-            ORDER BY coalesce(rung_at, wake_at), id
-            LIMIT ?
-            """,
-            (now, now - grace, now, limit - len(rows)),
-        )
-        rows += [RunRow(*row) for row in found]
+    rows = _left_behind(desk, None, limit)
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos WHERE due_at <= ? AND (status = 'waiting' OR due_at <= ?) ORDER BY due_at, id LIMIT ?
+        """,
+        (now, now - grace, limit - len(rows)),
+    )
+    # Ready since a time to come: the wall clock was put back.
+    rows += _runs(
+        desk,
+        "SELECT * FROM run_infos WHERE status = 'ready' AND due_at > ? ORDER BY id LIMIT ?",
+        (now, limit - len(rows)),
+    )
     for row in rows:
         _make_ready(desk, row)
     return [row.run_id for row in rows]

@@ -23,7 +23,7 @@ WHERE id = ? AND run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status =
 _GO_ON_OR_END = """
 UPDATE runs
 SET seq = ?, stream_seq = max(stream_seq, ?), wake_at = ?, lease_until = ?, lease_ttl = ?, updated_at = ?,
-    status = ?, owner = ?, unread = unread - ?
+    status = ?, ended_at = ?, owner = ?, unread = unread - ?
 WHERE id = ?
 """
 
@@ -87,6 +87,7 @@ def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
             entry.ttl,
             now,
             entry.status or "running",
+            now if over else None,
             None if over else entry.owner,
             used,
             row.id,

@@ -39,11 +39,12 @@ class RunRow(NamedTuple):
     stream_seq: int
     wake_at: float | None
     wake_no: int
-    rung_at: float | None
+    due_at: float | None
     inbox_head: int
     unread: int
     created_at: float
     updated_at: float
+    ended_at: float | None
     forked_from: str | None
     forked_at: int | None
     salt: int

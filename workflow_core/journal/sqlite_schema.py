@@ -43,20 +43,21 @@ _VERSION_1 = (
         stream_seq INTEGER NOT NULL DEFAULT 0,
         wake_at REAL,
         wake_no INTEGER NOT NULL DEFAULT 0,    -- how often it was made ready
-        rung_at REAL,                          -- when it was last said to be ready
+        due_at REAL,                           -- since when it is ready; while it waits, its timer; else nothing
         inbox_head INTEGER NOT NULL DEFAULT 0,
         unread INTEGER NOT NULL DEFAULT 0,
         created_at REAL NOT NULL,
         updated_at REAL NOT NULL,
+        ended_at REAL,
         forked_from TEXT,
         forked_at INTEGER,
         salt INTEGER NOT NULL                  -- goes into the checks of all its records, and of its forks'
     )
     """,
     "CREATE INDEX runs_by_status ON runs (status, id)",
-    "CREATE INDEX runs_ready ON runs (rung_at) WHERE status = 'ready'",
-    "CREATE INDEX runs_timed ON runs (wake_at) WHERE status = 'waiting'",
-    "CREATE INDEX runs_ended ON runs (updated_at) WHERE status IN ('completed', 'failed', 'cancelled')",
+    # Nothing that each commit changes is in an index.
+    "CREATE INDEX runs_due ON runs (due_at) WHERE due_at IS NOT NULL",
+    "CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL",
     """
     CREATE TABLE commits (
         place INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL

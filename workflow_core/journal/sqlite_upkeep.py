@@ -6,7 +6,7 @@ from typing import Literal
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.sqlite_commits import flush
-from batonflow.workflow_core.journal.sqlite_rows import ENDS, PLACE_BITS, Desk, RunRow, find_run
+from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, find_run
 
 __all__ = ["compact", "delete", "delete_ended", "fork", "to_retire"]
 
@@ -29,7 +29,7 @@ def fork(desk: Desk, run_id: str, at: int, new_id: str) -> Literal["forked", "ex
     now = desk.source.now()
     inserted = desk.connection.execute(
         """
-        INSERT INTO runs (run_id, workflow, version, digest, shape, status, epoch, seq, compacted, stream_seq, rung_at,
+        INSERT INTO runs (run_id, workflow, version, digest, shape, status, epoch, seq, compacted, stream_seq, due_at,
                           created_at, updated_at, forked_from, forked_at, salt)
         SELECT ?, workflow, version, digest, shape, 'ready', (SELECT epoch_floor FROM facts), ?, min(compacted, ?),
                stream_seq, ?, ?, ?, run_id, ?, salt
@@ -101,7 +101,7 @@ def to_retire(desk: Desk, seconds: float, limit: int) -> list[str]:
     found = desk.connection.execute(
         """
         SELECT run_id FROM runs
-        WHERE status IN ('completed', 'failed', 'cancelled') AND updated_at < ? ORDER BY updated_at LIMIT ?
+        WHERE ended_at < ? ORDER BY ended_at LIMIT ?
         """,
         (desk.source.now() - seconds, limit),
     )
@@ -114,7 +114,7 @@ def delete_ended(desk: Desk, run_ids: Sequence[str], seconds: float) -> list[str
     deleted: list[str] = []
     for run_id in run_ids:
         row = find_run(desk, run_id)
-        if row is not None and row.status in ENDS and row.updated_at < before:
+        if row is not None and row.ended_at is not None and row.ended_at < before:
             _remove(desk, row)
             deleted.append(run_id)
     return deleted
