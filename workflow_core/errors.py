@@ -21,6 +21,7 @@
     └── StoreError                         a run store refuses
         ├── ReplayIncompatible             code and records of a run do not fit any more
         ├── RunInputMismatchError          the run id was started before with other input
+        ├── RunInterruptedError            a run of a store stopped in this process and can be resumed
         ├── RunInUseError (RuntimeError)   another live process drives the run
         ├── RunLostError                   another process has taken the run over
         └── StoreCorruptedError            what was stored is damaged
@@ -40,6 +41,7 @@ __all__ = [
     "ReplayIncompatible",
     "RunInUseError",
     "RunInputMismatchError",
+    "RunInterruptedError",
     "RunLostError",
     "StepCancelledError",
     "StepTimeoutError",
@@ -140,18 +142,22 @@ class RunInUseError(StoreError, RuntimeError):
     def __init__(self, run_id: str, owner: str, since: float) -> None:
         super().__init__(
             f"Run {run_id!r} is driven by another process (owner {owner}) since "
-            f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read it from the "
-            "store"
+            f"{datetime.fromtimestamp(since, UTC).isoformat(timespec='seconds')}: wait for it there, or read it from "
+            "the store"
         )
         self.owner = owner
         self.since = since
+
+
+class RunInterruptedError(StoreError):
+    """A run that a store keeps stopped in this process before its end; it can be resumed."""
 
 
 class RunLostError(StoreError):
     """Another process has taken the run over, as this one gave no sign of life for longer than its lease."""
 
 
-class ReplayIncompatible(StoreError):  # noqa: N818 - the name that its users know
+class ReplayIncompatible(StoreError):
     """The code of a workflow does not fit the records of a run any more; the message names the step or class."""
 
 

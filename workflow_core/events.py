@@ -40,6 +40,7 @@ __all__ = [
     "StepState",
     "StepStateChanged",
     "StopEvent",
+    "StreamResetEvent",
     "UnhandledEvent",
     "UnreconstructedException",
     "WorkflowCancelledEvent",
@@ -328,6 +329,16 @@ class InternalEventsMissedEvent(InternalDispatchEvent):
     """A reader of internal events came too late for the first ``count`` of them."""
 
     count: int
+
+
+class StreamResetEvent(Event):
+    """A run goes on in another process: what was streamed from ``lost_from`` to ``lost_to`` and not stored is lost.
+
+    What belongs to steps that are repeated is streamed again.
+    """
+
+    lost_from: int
+    lost_to: int
 
 
 class UnhandledEvent(InternalDispatchEvent):

@@ -10,7 +10,7 @@ from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
-from batonflow.workflow_core.journal.segments import Causes
+from batonflow.workflow_core.journal.segments import Causes, origins_of
 from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data"]
+__all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data", "reaches"]
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +78,29 @@ class Family:
         """Under which name an instance is attached, if it is."""
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
+    def description_of(self, run: "Run") -> dict[str, Any] | None:
+        """How the journal names a child."""
+        child = next((child for child in self.children if child.run is run), None)
+        if child is None:
+            return None
+        about: dict[str, Any] = {"name": child.name, "call": None, "by_event": child.by_event}
+        if child.call is not None:
+            about["call"] = call_as_data(child.call)
+            # Which delivery that is: it may have no record of its own yet.
+            caller = next(
+                item
+                for step in self.run.state.steps.values()
+                for item in step.items.values()
+                if item.id == child.call[0]
+            )
+            about["caller"] = {
+                "step": caller.spec.name,
+                "item": caller.id,
+                "origins": origins_of(caller.causes),
+                "releases": caller.released_stream,
+            }
+        return about
+
     # --- events between workflows -------------------------------------------------------------------------------------
 
     def offer(self, event: Event, causes: Causes) -> bool:
@@ -100,7 +123,7 @@ class Family:
                 taken = True
                 continue
             for child in self.children:
-                if child.name == name and _reaches(child.run, event):
+                if child.name == name and reaches(child.run, event):
                     child.run.send(event, None, None, causes)
                     taken = True
         return taken
@@ -175,7 +198,7 @@ class Family:
             self.finished.append(child)
             return run
         self.children.append(child)
-        workflow.launch_run(run, None if saved is not None else event)
+        workflow.launch_run(run, None if saved is not None else event, None, item.causes)
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
@@ -302,11 +325,11 @@ def _wants(run: "Run", event: Event) -> bool:
     return any(run.state.waiters.wanting(event))
 
 
-def _reaches(run: "Run", event: Event) -> bool:
+def reaches(run: "Run", event: Event) -> bool:
     """Whether a step of this run, or of one inside it, takes the event or waits for it."""
     if run.state.table.route(type(event)).accepted or _wants(run, event):
         return True
-    return run.family is not None and any(_reaches(child.run, event) for child in run.family.children)
+    return run.family is not None and any(reaches(child.run, event) for child in run.family.children)
 
 
 def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -32,13 +31,15 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.options import Options, ParentStop, Upcaster
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
+from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.journal.memory import MemoryStore
+    from batonflow.workflow_core.journal.store import RunStore
     from batonflow.workflow_core.observers import Observer
 
 __all__ = ["Workflow"]
@@ -48,31 +49,13 @@ dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 
 workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
 observer_for = at_first_use("batonflow.workflow_core.observers", "observer_for")
-open_store = at_first_use("batonflow.workflow_core.journal.memory", "open_store")
+open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
+begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
+known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
-ParentStop = Literal["finish", "cancel"]
 
-
-class _Options:
-    """The options of one workflow instance and what it keeps between runs, apart from the user's attributes."""
-
-    __slots__ = (
-        "active", "children", "disable_validation", "last_state", "name", "num_concurrent_runs", "on_parent_stop",
-        "on_stall", "pending", "resource_manager", "runtime", "serializer", "skip_graph_checks", "store", "timeout",
-        "timeout_excludes_waiting", "types", "validated", "verbose", "version",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.active = 0
-        self.children: dict[str, Workflow] = {}
-        self.on_parent_stop: dict[str, ParentStop] = {}
-        self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
-        self.validated: StepTable | None = None
-        self.last_state: RunState | None = None
-
-
-class Workflow:
+class Workflow(StoredRuns):
     """Steps that pass events to one another. Subclass it, decorate methods with ``@step``, and call ``run``.
 
     Args:
@@ -87,10 +70,15 @@ class Workflow:
         serializer: Writes and reads snapshots; JSON by default.
         on_stall: What to do when a run can no longer move: ``"warn"`` or ``"raise"``.
         timeout_excludes_waiting: Let the timeout stand still while a run waits for something from outside.
-        store: Where runs are recorded: ``"memory:"`` or a store object.
+        store: Where runs are kept, so that they outlive the process: the path of a SQLite file, ``"memory:"``, or a
+            ``RunStore``.
         types: Further classes that snapshots may hold, for example ones declared inside functions.
         workflows: Name -> workflow to attach; see ``add_workflows``.
-        version: Names the version of this workflow's code, for stores that outlive the process; those come later.
+        version: Names the version of this workflow's code; kept with each run in a store.
+        upcasters: Earlier version -> function that translates a record of a run started under it, for when code and
+            records do not fit any more.
+        idle_release: With a store: a run that only waits leaves memory after so many seconds, and comes back with the
+            next event or timer. None: it stays.
 
     Raises:
         WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of
@@ -134,43 +122,38 @@ class Workflow:
         *,
         on_stall: Literal["warn", "raise"] = "warn",
         timeout_excludes_waiting: bool = False,
-        store: "str | PathLike[str] | MemoryStore | None" = None,
+        store: "str | PathLike[str] | RunStore | None" = None,
         types: Iterable[type] = (),
         workflows: "Mapping[str, Workflow] | None" = None,
         version: str | None = None,
+        upcasters: Mapping[str, Upcaster] | None = None,
+        idle_release: float | None = None,
     ) -> None:
-        if num_concurrent_runs is not None and (
-            isinstance(num_concurrent_runs, bool)
-            or not isinstance(num_concurrent_runs, int)  # pyright: ignore[reportUnnecessaryIsInstance]
-            or num_concurrent_runs <= 0
-        ):
-            raise WorkflowValidationError(
-                f"num_concurrent_runs must be an integer greater than 0, got {num_concurrent_runs!r}"
-            )
-        if on_stall not in ("warn", "raise"):
-            raise WorkflowValidationError(f'on_stall must be "warn" or "raise", got {on_stall!r}')
-        options = _Options()
+        options = Options(
+            num_concurrent_runs=num_concurrent_runs,
+            on_stall=on_stall,
+            types=types,
+            version=version,
+            upcasters=upcasters,
+            idle_release=idle_release,
+        )
         options.timeout = timeout
         options.disable_validation = disable_validation
         options.verbose = verbose
         options.resource_manager = resource_manager or ResourceManager()
-        options.num_concurrent_runs = num_concurrent_runs
         options.runtime = runtime or get_current_runtime()
         options.name = workflow_name
         options.skip_graph_checks = check_graph_names(skip_graph_checks)
         options.serializer = serializer
-        options.on_stall = on_stall
         options.timeout_excludes_waiting = timeout_excludes_waiting
         options.store = None if store is None else open_store(store)
-        options.types = tuple(types)
-        options.version = version
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(self, "_options", options)
         self._check_start_and_stop()
         if workflows:
             self.add_workflows(on_parent_stop="finish", **workflows)
 
-    _options: _Options
+    _options: Options
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -317,9 +300,23 @@ class Workflow:
         return self._options.resource_manager
 
     @property
-    def run_store(self) -> "MemoryStore | None":
+    def run_store(self) -> "RunStore | None":
         """Where the runs are recorded."""
         return self._options.store
+
+    @property
+    def version(self) -> str | None:
+        """Names the version of this workflow's code."""
+        return self._options.version
+
+    def upcaster(self, version: str | None) -> Upcaster | None:
+        """Translates records of runs that were started under a version; None when nothing has to be translated."""
+        return self._options.upcasters.get(version or "") if version != self._options.version else None
+
+    @property
+    def idle_release(self) -> float | None:
+        """After how many seconds a run that only waits leaves memory."""
+        return self._options.idle_release
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -449,15 +446,23 @@ class Workflow:
             raise NoRunningLoopError(
                 f"{type(self).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
             ) from None
-        known = self._known_run(run_id, event)
-        if known is not None:
-            return known
         parent = self._parent()
         if parent is not None and event is not None:
             family, name, item = parent
             return self.run_handler_class(family.call(self, name, item, event, ctx))
-        run = self._new_run(ctx, run_id, stepwise=stepwise)
-        self.launch_run(run, event)
+        store = self._options.store
+        if store is None:
+            run = self.new_run(ctx, run_id, stepwise=stepwise)
+            self.launch_run(run, event)
+        elif stepwise:
+            raise WorkflowRuntimeError(
+                "run(stepwise=True) hands its events to the caller and cannot be kept in a store"
+            )
+        else:
+            known = None if run_id is None else known_run(store, self, run_id, event)
+            run = known or self.new_run(ctx, run_id)
+            if known is None:
+                begin_recorded(self, store, run, event)
         return self.run_handler_class(run)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -488,14 +493,6 @@ class Workflow:
         except ValidationError as error:
             raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {error}") from error
 
-    def _known_run(self, run_id: str | None, event: Event | None) -> WorkflowHandler | None:
-        """With a store, a run id that is known: another handler on the same run."""
-        store = self._options.store
-        if store is None or run_id is None or event is None:
-            return None
-        run = store.known_run(run_id, event)
-        return self.run_handler_class(run) if run is not None else None
-
     def _parent(self) -> "tuple[Family, str, Any] | None":
         """The run whose step is calling ``run()``, when this workflow is attached to it."""
         item = current_item.get()
@@ -504,7 +501,8 @@ class Workflow:
         name = item.run.family.name_of(self)
         return (item.run.family, name, item) if name is not None else None
 
-    def _new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool) -> Run:
+    def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> Run:
+        """A run that has not begun, with what a context carries into it."""
         restored, cell, children = (
             ctx.take_restored() if ctx is not None else (None, StateCell(self.run_state_type), {})
         )
@@ -525,9 +523,6 @@ class Workflow:
             ctx.bind(run)
             run.handler_context = ctx
         self._options.runtime.add(run)
-        store = self._options.store
-        if store is not None:
-            run.recorder = store.opened(run)
         self._options.last_state = run.state
         return run
 
@@ -551,7 +546,9 @@ class Workflow:
             run.handler_context = ctx
         self._options.last_state = state
         recorder = parent.run.recorder
-        run.recorder = recorder.for_child(path) if recorder is not None else None
+        if recorder is not None:
+            run.recorder = recorder.for_child(path, self.serializer)
+            run.recorder.watch(run.cell)
         return run
 
     def launch_run(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:

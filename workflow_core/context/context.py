@@ -17,9 +17,11 @@ from batonflow.workflow_core.context.once import run_once
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
+from batonflow.workflow_core.engine.collecting import collect
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
 from batonflow.workflow_core.errors import ContextStateError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.journal.segments import RETURNED
 from batonflow.workflow_core.types import RetryInfo
 
 if TYPE_CHECKING:
@@ -237,7 +239,7 @@ class Context(EarlierContext, Generic[StateT]):
         if number <= numbers.skip_streamed or (run.family is not None and run.family.streamed(ev)):
             return
         if item.segment is not None:
-            item.segment.streamed.append((numbers.named(number), ev))
+            item.segment.streamed.append((numbers.named(number), ev, run.root.stream.seq, run.now()))
         if run.family is not None:
             run.publish(ev, item.spec.name, item.id)
             return
@@ -260,8 +262,8 @@ class Context(EarlierContext, Generic[StateT]):
         """
         run, item = self._in_step("collect_events")
         if get_ident() == run.thread_id:
-            return run.broker.collect(item, ev, expected, buffer_id or "default")
-        return run.on_loop(lambda: run.broker.collect(item, ev, expected, buffer_id or "default"))
+            return collect(item, ev, expected, buffer_id or "default")
+        return run.on_loop(lambda: collect(item, ev, expected, buffer_id or "default"))
 
     async def wait_for_event(
         self,
@@ -377,7 +379,8 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
         if item.segment is not None:
             item.segment.sends.append((numbers.named(numbers.sends), event, target))
     if family is not None and target is not None:
-        family.send_to(event, target, item.as_cause() if item is not None else ())
+        sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
+        family.send_to(event, target, item.as_cause(sent) if item is not None else ())
     else:
         run.send(event, target, item)
 

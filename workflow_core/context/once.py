@@ -35,8 +35,7 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
         if inspect.isawaitable(result):
             result = await result
         if run.recorder is not None:
-            run.recorder.close(item, "once", (key, result))
-            run.recorder.open(item, None)
+            run.recorder.suspend(item, "once", (key, result))
         records[key] = result
         del (progress.once_calls or {})[key]
     except BaseException:

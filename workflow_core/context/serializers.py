@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     JsonPickleSerializer = PickleSerializer
 
-__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer"]
+__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "is_plain"]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
@@ -73,9 +73,9 @@ class JsonSerializer:
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
         """
-        if _is_plain(value):
+        if is_plain(value):
             return to_json(value, inf_nan_mode="constants").decode()
-        return to_json(self._encode(value), inf_nan_mode="constants").decode()
+        return to_json(self.encode(value), inf_nan_mode="constants").decode()
 
     def deserialize(self, value: str) -> Any:
         """The value of a JSON text.
@@ -87,7 +87,12 @@ class JsonSerializer:
         # Wrapped values are marked by these keys; without them nothing needs to be looked at.
         return self._decode(read) if '"__is_' in value else read
 
-    def _encode(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
+        """A value as data of JSON in which everything that is not plain is marked with its class.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+        """
         if isinstance(value, BaseModel):
             return {
                 "__is_pydantic": True,
@@ -96,9 +101,9 @@ class JsonSerializer:
             }
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value)
-            return {key if isinstance(key, str) else _key(key): self._encode(inner) for key, inner in items.items()}
+            return {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items.items()}
         if isinstance(value, list | tuple):
-            return [self._encode(inner) for inner in cast("list[Any]", value)]
+            return [self.encode(inner) for inner in cast("list[Any]", value)]
         if type(value) in _SCALARS:
             return value
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
@@ -116,15 +121,15 @@ class JsonSerializer:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
         untyped = {name for name, field in type(model).model_fields.items() if "Any" in str(field.annotation)}
         try:
-            dumped = model.model_dump(mode="json", exclude=untyped or None, fallback=self._encode)
+            dumped = model.model_dump(mode="json", exclude=untyped or None, fallback=self.encode)
         except PydanticSerializationError as error:
             raise ValueError(f"{_qualified(type(model))}: {error}") from error
         for name in untyped:
-            dumped[name] = self._encode(getattr(model, name))
+            dumped[name] = self.encode(getattr(model, name))
         if isinstance(model, DictLikeModel) and model.to_dict():
-            dumped["_data"] = {name: self._encode(value) for name, value in model.to_dict().items()}
+            dumped["_data"] = {name: self.encode(value) for name, value in model.to_dict().items()}
         if isinstance(model, StopEvent) and "result" in dumped and "result" not in type(model).model_fields:
-            dumped["result"] = self._encode(model.result)
+            dumped["result"] = self.encode(model.result)
         return dumped
 
     def _decode(self, value: Any) -> Any:
@@ -168,18 +173,18 @@ def _key(key: Any) -> str:
     raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether a value is plain JSON data, without a look at anything but exact types."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return True
     if kind is dict:
         for key, inner in value.items():
-            if type(key) is not str or not (type(inner) in _SCALARS or _is_plain(inner)):
+            if type(key) is not str or not (type(inner) in _SCALARS or is_plain(inner)):
                 return False
         return True
     if kind is list:
-        return all(type(inner) in _SCALARS or _is_plain(inner) for inner in value)
+        return all(type(inner) in _SCALARS or is_plain(inner) for inner in value)
     return False
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.context.state_data import dump_state, load_state
-from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.workflow_core.context.state_store import DELETED, StateCell, write_into
 from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
     Buffer,
@@ -28,8 +28,9 @@ from batonflow.workflow_core.engine.state import (
 )
 from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import ContextSerdeError
-from batonflow.workflow_core.events import CollectionReleaseEvent, Event
+from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
 from batonflow.workflow_core.family import call_as_data
+from batonflow.workflow_core.journal.segments import Causes, Segment, as_origin, origins_of
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.types import dump_exception, load_exception
 
@@ -136,7 +137,18 @@ class _Writer:
         queued = [item for item in step.queue or () if item.answered is None]
         answered = [item for item in step.queue or () if item.answered is not None]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
+        names: dict[str, Any] = {}
+        if any(buffer.keys for buffer in step.buffers.values()):
+            names["collect_keys"] = {
+                buffer_id: [key for cls in buffer.have for key in buffer.keys[cls]]
+                for buffer_id, buffer in step.buffers.items()
+            }
+        if step.join_causes:
+            names["join_origins"] = {
+                str(key): [origins_of(tuple(queue)) for queue in queues] for key, queues in step.join_causes.items()
+            }
         return {
+            **names,
             "queue": [self.item(item) for item in [*queued, *delayed]],
             "in_progress": [{**self.item(item), "worker_id": item.worker} for item in [*executing, *answered]],
             "collected_events": {
@@ -161,7 +173,9 @@ class _Writer:
         if item.inputs is not None and item.spec.config.collect is None:
             names = [slot.name for slot in item.spec.slots]
             bound = {name: self.event(event) for name, event in zip(names, item.inputs, strict=True)}
+        origins = {"origins": origins_of(item.causes), "releases": item.released_stream} if item.causes else {}
         return {
+            **origins,
             "event": self.event(item.event),
             "bound_events": bound,
             "attempts": failures.count if failures is not None else 0,
@@ -184,6 +198,7 @@ class _Writer:
             "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
             "once": {key: self.record(key, value) for key, value in once.items()},
             "once_calls": {key: self.numbers(call) for key, call in (progress.once_calls or {}).items()},
+            "intents": dict(progress.intents or {}),
         }
 
     def numbers(self, numbers: Numbers) -> dict[str, Any]:
@@ -239,7 +254,9 @@ class _Writer:
         ]
 
     def stream(self, stream: Stream) -> dict[str, Any]:
+        origins = {name: origins_of(tuple(causes)) for name, causes in stream.collected_causes.items()}
         return {
+            **({"key": stream.key, "collected_origins": origins} if stream.key else {}),
             "stream_id": str(stream.id),
             "source_step": stream.producer,
             "scope_path": _scope(stream.parent),
@@ -256,6 +273,7 @@ class _Writer:
                 "step_id": tick.target,
                 "recovery_counts": dict(tick.recoveries or {}),
                 "scope_path": [],
+                **({"origins": origins_of(tick.causes)} if tick.causes else {}),
             }
             for tick in run.undelivered()
         ]
@@ -317,14 +335,24 @@ class _Reader:
         self._start_what_was_executing(workers)
         for delivery in entries(data, "deliveries"):
             state.restored_deliveries.append(
-                EventArrived(self._event(delivery["event"]), delivery.get("step_id"), _counts(delivery))
+                EventArrived(
+                    self._event(delivery["event"]),
+                    delivery.get("step_id"),
+                    _counts(delivery),
+                    _causes(entries(delivery, "origins")),
+                )
             )
         for entry in entries(data, "questions"):
             question = self._question(entry["event"])
             if question is not None:
                 state.question_seq = max(state.question_seq, entry["number"])
                 state.questions.append(Question(question, entry["path"], entry["cause"], number=entry["number"]))
-        return LoadedRun(state, self._cell(mapping(data, "state")), mapping(data, "children"))
+        cell = self._cell(mapping(data, "state"))
+        for path, written in entries(data, "writes"):
+            write_into(cell.state, path, DELETED if written is None else self._serializer.deserialize(written))
+        if data.get("stopped") is not None:
+            state.stopped = cast("StopEvent", self._event(data["stopped"]))
+        return LoadedRun(state, cell, mapping(data, "children"))
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
         state_type = self._workflow.run_state_type
@@ -354,8 +382,11 @@ class _Reader:
             parent = self._stream(entry.get("scope_path"))
             stream = Stream(state.stream_seq, entry["source_step"], parent, _counts(entry))
             stream.released = set(entries(entry, "released"))
+            stream.key = int(entry.get("key") or 0)
             for name, events in mapping(entry, "collected").items():
                 stream.collected[name] = [self._event(event) for event in events]
+            for name, origins in mapping(entry, "collected_origins").items():
+                stream.collected_causes[name] = list(_causes(origins))
             self._streams[str(entry["stream_id"])] = state.streams[stream.id] = stream
             if parent is not None:
                 parent.live += 1
@@ -378,6 +409,8 @@ class _Reader:
             for event in map(self._event, events):
                 buffer.have.setdefault(type(event), deque()).append(event)
             needs = mapping(mapping(worker, "collect_needs"), buffer_id)
+            for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
+                buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
             # Until the step collects again, only for saying what is lacking.
             buffer.needs = {self._event_type(name): count for name, count in needs.items()}
         joins = mapping(worker, "joins")
@@ -388,6 +421,8 @@ class _Reader:
             stream = self._streams.get(key)
             number = stream.id if stream is not None else 0
             step.joins[number] = [deque(map(self._event, queue)) for queue in queues]
+            if key in mapping(worker, "join_origins"):
+                step.join_causes[number] = [deque(_causes(origins)) for origins in worker["join_origins"][key]]
             if stream is not None:
                 stream.live += sum(len(queue) for queue in queues)
 
@@ -410,6 +445,8 @@ class _Reader:
             first = float(entry.get("first_attempt_at") or 0.0)
             item.failures = Failures(int(entry["attempts"]), first, error, entry.get("last_failed_at"))
         item.due = entry.get("not_before")
+        item.causes = _causes(entries(entry, "origins"))
+        item.released_stream = int(entry.get("releases") or 0)
         item.progress = self._progress(entry.get("progress"))
         if item.stream is not None:
             item.stream.live += 1
@@ -431,6 +468,7 @@ class _Reader:
             key: None if answer is None else self._event(answer) for key, answer in entry["answers"].items()
         }
         progress.once = {key: self._serializer.deserialize(value) for key, value in entry["once"].items()}
+        progress.intents = entry.get("intents") or None
         return progress
 
     def _read_numbers(self, numbers: Numbers, entry: dict[str, Any]) -> None:
@@ -507,6 +545,12 @@ def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
         if fitting:
             min(fitting, key=len).append(event)
     return queues
+
+
+def _causes(origins: list[Any]) -> Causes:
+    """Where an event came from, in the records of an earlier owner of the run."""
+    named = map(as_origin, origins)
+    return tuple((Segment.past(number), name) for number, name in named)
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, int] | None:

@@ -4,7 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -14,10 +14,27 @@ from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 
-__all__ = ["DictState", "InMemoryStateStore", "StateCell", "StateStore", "UnserializableKeyWarning", "new_state"]
+if TYPE_CHECKING:
+    from batonflow.workflow_core.journal.recorder import Recorder
+
+__all__ = [
+    "DELETED",
+    "DictState",
+    "InMemoryStateStore",
+    "StateCell",
+    "StateStore",
+    "UnserializableKeyWarning",
+    "named_values",
+    "new_state",
+    "write_into",
+]
 
 StateT = TypeVar("StateT", bound=BaseModel)
 _MISSING: Any = object()
+
+DELETED: Any = object()
+"""Stands for the value of a key that is no more."""
+
 MAX_DEPTH = 1000
 
 
@@ -63,7 +80,7 @@ def new_state(state_type: type[StateT]) -> StateT:
 class StateCell:
     """The one place where a run's state lives; every store object of the run looks at the same cell."""
 
-    __slots__ = ("_state", "editor", "foreign", "lock", "state_type")
+    __slots__ = ("_state", "editor", "foreign", "lock", "recorder", "state_type")
 
     def __init__(self, state_type: type[BaseModel], state: BaseModel | None = None) -> None:
         self.state_type = state_type
@@ -73,6 +90,8 @@ class StateCell:
         self.lock: asyncio.Lock | None = None
         self.editor: asyncio.Task[Any] | None = None
         self.foreign: str | None = None
+        # Writes down what is changed, when the run is recorded.
+        self.recorder: Recorder | None = None
 
     @property
     def state(self) -> BaseModel:
@@ -148,7 +167,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     async def get_state(self) -> StateT:
         """A shallow copy of the whole state."""
-        if self._item is not None and self._item.segment is not None:
+        if self._cell.recorder is not None:
             self._note_read(None)
         return cast("StateT", self._cell.state.model_copy())
 
@@ -173,15 +192,10 @@ class InMemoryStateStore(Generic[StateT]):
         state = cell.state
         if type(state) is DictState and "." not in path:
             state.to_dict()[path] = value
-            if self._item is not None and self._item.segment is not None:
-                self._note_write(path, value)
         else:
-            segments = _segments(path)
-            head = segments[0]
-            _write(
-                state, head, value if len(segments) == 1 else _rebuilt(_read(state, head), segments[1:], value, path)
-            )
-            self._note_write(path, value)
+            write_into(state, path, value)
+        if cell.recorder is not None:
+            self._note([(path, value)])
 
     async def set_state(self, state: StateT) -> None:
         """Replace the state, or with an instance of a parent class, the fields that it has.
@@ -192,8 +206,10 @@ class InMemoryStateStore(Generic[StateT]):
         if self._cell.lock is not None:
             await self._wait_for_editor()
         if self._counts():
+            before = self._cell.state
             self._put(state)
             self._note_write("", state)
+            self._note_deleted(before, self._cell.state)
 
     def _put(self, state: BaseModel) -> None:
         cell = self._cell
@@ -214,8 +230,9 @@ class InMemoryStateStore(Generic[StateT]):
         if self._cell.lock is not None:
             await self._wait_for_editor()
         if self._counts():
-            self._cell.state = new_state(type(self._cell.state))
+            before, self._cell.state = self._cell.state, new_state(type(self._cell.state))
             self._note_write("", self._cell.state)
+            self._note_deleted(before, self._cell.state)
 
     @asynccontextmanager
     async def edit_state(self) -> AsyncGenerator[StateT]:
@@ -269,24 +286,38 @@ class InMemoryStateStore(Generic[StateT]):
     def _note_read(self, key: str | None) -> None:
         item = self._item
         if item is not None and item.run is not None and item.run.recorder is not None:
-            item.run.recorder.read(item, key)
+            value = None if key is None else _read(self._cell.state, key)
+            item.run.recorder.read(item, key, None if value is _MISSING else value)
 
     def _note_write(self, path: str, value: Any) -> None:
+        changes = [(path, value)] if path else [(name, _read(value, name)) for name in _names(value)]
+        self._note(changes)
+
+    def _note(self, changes: list[tuple[str, Any]]) -> None:
+        """Tell the journal, if one listens, what was changed."""
         item = self._item
-        if item is None or item.segment is None or item.run is None or item.run.recorder is None:
-            return
-        if path:
-            item.run.recorder.wrote(item, path, value)
-        else:
-            for name in _names(value):
-                item.run.recorder.wrote(item, name, _read(value, name))
+        if item is None:
+            if self._cell.recorder is not None:
+                self._cell.recorder.edited(changes)
+        elif item.segment is not None and item.run is not None and item.run.recorder is not None:
+            for path, value in changes:
+                item.run.recorder.wrote(item, path, value)
+
+    def _note_deleted(self, before: BaseModel, after: BaseModel) -> None:
+        kept = set(_names(after))
+        self._note([(name, DELETED) for name in _names(before) if name not in kept])
 
     def _note_edit(self, before: BaseModel, after: BaseModel) -> None:
-        if self._item is None or self._item.segment is None:
+        if self._cell.recorder is None:
             return
-        for name in _names(after):
-            if not _equal(_read(before, name), _read(after, name)):
-                self._note_write(name, _read(after, name))
+        self._note(
+            [
+                (name, _read(after, name))
+                for name in _names(after)
+                if not _equal(_read(before, name), _read(after, name))
+            ]
+        )
+        self._note_deleted(before, after)
 
     # --- as data ------------------------------------------------------------------------------------------------------
 
@@ -298,6 +329,26 @@ class InMemoryStateStore(Generic[StateT]):
     def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
         """A store from the data that ``to_dict`` gave."""
         return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
+
+
+def write_into(state: BaseModel, path: str, value: Any) -> None:
+    """Put a value at a dotted path of a state, or with ``DELETED`` take a key out.
+
+    Raises:
+        ValueError: The path is too deep, or leads through something that cannot hold the value.
+    """
+    head, *inner = _segments(path)
+    if value is not DELETED:
+        _write(state, head, _rebuilt(_read(state, head), inner, value, path) if inner else value)
+    elif isinstance(state, DictLikeModel):
+        state.to_dict().pop(head, None)
+
+
+def named_values(cell: StateCell) -> list[tuple[str, Any]]:
+    """What a state holds, by top-level name; only what is not as it begins."""
+    fresh = new_state(cell.state_type)
+    found = [(name, _read(cell.state, name)) for name in _names(cell.state)]
+    return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
 
 
 def _segments(path: str) -> list[str]:

@@ -4,18 +4,21 @@ It never reads a clock, makes an id or touches I/O: the same state and the same 
 tick costs the same however many steps, queued events or past ticks there are.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 from batonflow.workflow_core.engine.commands import (
+    Answered,
     Command,
     Enqueued,
     Finish,
+    GaveUp,
     Idle,
     PersonAnswered,
     Publish,
+    Recovered,
     ResumeWait,
     SetRetryTimer,
     Stalled,
@@ -24,7 +27,6 @@ from batonflow.workflow_core.engine.commands import (
     Warn,
 )
 from batonflow.workflow_core.engine.state import (
-    Buffer,
     Failures,
     Recoveries,
     RunState,
@@ -53,14 +55,11 @@ from batonflow.workflow_core.events import (
     StopEvent,
     WorkflowFailedEvent,
 )
-from batonflow.workflow_core.journal.segments import Causes
+from batonflow.workflow_core.journal.segments import RETURNED, Causes
 from batonflow.workflow_core.retrying import next_delay
 from batonflow.workflow_core.steps import StepSpec
 
 __all__ = ["Broker"]
-
-_FEW = 64
-"""Up to this many expected types ``collect_events`` compares lists whole; beyond it, by length and samples."""
 
 
 class Broker:
@@ -213,6 +212,8 @@ class Broker:
         if item.worker >= 0:
             self._release(step, item)
         if item.stream is not None:
+            if item.segment is not None:
+                item.stream.causes.append(item.segment)
             self._leave(item.stream)
         if step.queue:
             self._start_next(step)
@@ -234,15 +235,18 @@ class Broker:
         queues = step.joins.get(key)
         if queues is None:
             queues = step.joins[key] = [deque() for _ in spec.slots]
-        queue = queues[slots[0]] if len(slots) == 1 else min((queues[slot] for slot in slots), key=len)
-        queue.append(event)
+        slot = slots[0] if len(slots) == 1 else min(slots, key=lambda slot: len(queues[slot]))
+        queues[slot].append(event)
         if causes:
-            step.join_causes[key] = step.join_causes.get(key, ()) + causes
+            if key not in step.join_causes:
+                step.join_causes[key] = [deque() for _ in spec.slots]
+            step.join_causes[key][slot].extend(causes)
         if stream is not None:
             stream.live += 1
         if not all(queues):
             return
-        item = self._new_item(spec, event, stream, recoveries, step.join_causes.get(key, ()))
+        taken = tuple(queue.popleft() for queue in step.join_causes.get(key, ()))
+        item = self._new_item(spec, event, stream, recoveries, taken)
         item.inputs = tuple(queue.popleft() for queue in queues)
         if not any(queues):
             del step.joins[key]
@@ -260,20 +264,25 @@ class Broker:
                 Warn(f"{type(event).__name__} was sent outside any collection stream, step {names} does not see it")
             )
             return
-        stream.causes.extend(causes)
+        stream.causes.extend(segment for segment, _ in causes)
         for spec in collectors:
             if spec.name in stream.released:
                 continue
             members = stream.collected.setdefault(spec.name, [])
             members.append(event)
+            if causes:
+                stream.collected_causes.setdefault(spec.name, []).extend(causes)
             if len(members) == spec.take:
                 self._release_collection(stream, spec, stream.collected.pop(spec.name))
 
     def _release_collection(self, stream: Stream, spec: StepSpec, members: list[Event]) -> None:
         stream.released.add(spec.name)
         trigger = CollectionReleaseEvent(events=members, stream_id=f"stream_{stream.id}", binding_id=spec.name)
-        item = self._new_item(spec, trigger, stream.parent, stream.recoveries, tuple(stream.causes))
+        causes = tuple(stream.collected_causes.pop(spec.name, ()))
+        item = self._new_item(spec, trigger, stream.parent, stream.recoveries, causes)
         item.inputs = members
+        item.released_stream = stream.key
+        item.after = stream.causes or None
         self._enqueue(item)
 
     def _open_stream(self, item: WorkItem, events: list[Event]) -> None:
@@ -281,12 +290,13 @@ class Broker:
         state = self._state
         state.stream_seq += 1
         stream = Stream(state.stream_seq, item.spec.name, item.stream, item.recoveries)
+        stream.key = item.segment.id if item.segment is not None else 0
         state.streams[stream.id] = stream
         if item.stream is not None:
             item.stream.live += 1
         stream.live = 1  # held open until every member has been handed out
-        for event in events:
-            self._produce(item, event, stream)
+        for place, event in enumerate(events):
+            self._produce(item, event, stream, RETURNED - place)
         self._leave(stream)
 
     def _leave(self, stream: Stream) -> None:
@@ -310,14 +320,14 @@ class Broker:
         # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
         self._release(item.step, item)
         if result is not None:
-            if isinstance(result, Event) and (not item.spec.fans_out or item.spec.config.bare_return):
+            if isinstance(result, Event) and _may_be_bare(item):
                 if isinstance(result, StopEvent):
                     self._count_produced(item, result)
                     self._end(result, None)
                     return
                 self._produce(item, result, item.stream)
             else:
-                problem = item.spec.problem_with(result)
+                problem = self.problem_with(item, result)
                 if problem is not None:
                     self._on_failed(StepFailed(item, WorkflowRuntimeError(problem), tick.now))
                     return
@@ -329,17 +339,24 @@ class Broker:
                 self._open_stream(item, cast("list[Event]", result))
         self._close(item)
 
+    def problem_with(self, item: WorkItem, result: Any) -> str | None:
+        """What is wrong with the result of a step, None when it is as declared."""
+        if result is None or (isinstance(result, Event) and _may_be_bare(item)):
+            return None
+        return item.spec.problem_with(result)
+
     def _count_produced(self, item: WorkItem, event: Event) -> None:
         produced = item.step.produced
         produced[type(event)] = produced.get(type(event), 0) + 1
 
-    def _produce(self, item: WorkItem, event: Event, stream: Stream | None) -> None:
+    def _produce(self, item: WorkItem, event: Event, stream: Stream | None, number: int = RETURNED) -> None:
         self._count_produced(item, event)
         route = self._table.route(type(event))
         if route.is_input_required:
             self._commands.append(Publish(event, item))
-        if not self._deliver(event, stream, item.recoveries, item.as_cause()):
-            self._commands.append(Unrouted(event, None, item.as_cause()))
+        causes = item.as_cause(number)
+        if not self._deliver(event, stream, item.recoveries, causes):
+            self._commands.append(Unrouted(event, None, causes))
 
     def _on_failed(self, tick: StepFailed) -> None:
         item, error, now = tick.item, tick.error, tick.now
@@ -405,7 +422,9 @@ class Broker:
             failed_at=datetime.fromtimestamp(now, UTC),
         )
         recoveries = {**(item.recoveries or {}), name: used + 1}
-        self._enqueue(self._new_item(self._table.steps[name], event, item.stream, recoveries, item.as_cause()))
+        handling = self._new_item(self._table.steps[name], event, item.stream, recoveries, item.as_cause())
+        self._commands.append(Recovered(item, handling))
+        self._enqueue(handling)
         self._close(item)
         return True
 
@@ -430,20 +449,20 @@ class Broker:
         for waiter in self._state.waiters.wanting(event):
             if target is None or waiter.item.spec.name == target:
                 served.add(waiter.item.spec.name)
-                waiter.item.causes = causes
-                self._answer(waiter, event)
+                self._answer(waiter, event, causes)
         return served
 
     def _on_wait_answered(self, tick: WaitAnswered) -> None:
         if tick.waiter in self._state.waiters:
-            self._answer(tick.waiter, tick.answer)
+            self._answer(tick.waiter, tick.answer, ())
 
-    def _answer(self, waiter: Waiter, answer: Event | None) -> None:
+    def _answer(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
         """Keep the answer with the delivery and let the step go on as soon as it has a worker again."""
         item = waiter.item
         step = item.step
         self._forget(waiter)
         item.done().answers[waiter.key] = answer
+        self._commands.append(Answered(waiter, answer, causes))
         if item.answered is not None:
             item.answered.append(waiter)
         elif not item.suspended:
@@ -460,6 +479,7 @@ class Broker:
         if waiter not in self._state.waiters:
             return
         self._forget(waiter)
+        self._commands.append(GaveUp(waiter))
         if waiter.item.suspended:
             # Its code is running already, so it takes a worker even when none is free.
             waiter.item.suspended = False
@@ -477,58 +497,6 @@ class Broker:
             item.answered = None
         for waiter in self._state.waiters.of(item):
             self._forget(waiter)
-
-    # --- collect_events -----------------------------------------------------------------------------------------------
-
-    def collect(self, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
-        """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
-
-        A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
-        """
-        numbers = item.done().here()
-        number = numbers.collects
-        numbers.collects += 1
-        if numbers.collected is None:
-            numbers.collected = []
-        elif number < len(numbers.collected):
-            return numbers.collected[number]
-        found = self._collect(item.step, item, event, expected, buffer_id)
-        numbers.collected.append(found)
-        return found
-
-    def _collect(
-        self, step: StepState, item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str
-    ) -> list[Event] | None:
-        if not expected:
-            return []
-        buffer = step.buffers.get(buffer_id)
-        if buffer is None:
-            buffer = step.buffers[buffer_id] = Buffer()
-        if not _same_expectation(buffer.expected, expected):
-            buffer.expected = list(expected)
-            buffer.needs = dict(Counter(expected))
-            buffer.count = sum(min(len(buffer.have.get(cls, ())), need) for cls, need in buffer.needs.items())
-        cls = type(event)
-        held = buffer.have.get(cls)
-        if len(held or ()) >= buffer.needs.get(cls, 0):
-            return None
-        if held is None:
-            held = buffer.have[cls] = deque()
-        held.append(event)
-        buffer.count += 1
-        if item.segment is not None:
-            buffer.causes.append(item.segment)
-        if buffer.count < len(expected):
-            return None
-        found = [buffer.have[wanted].popleft() for wanted in expected]
-        if item.segment is not None:
-            item.segment.follows(buffer.causes)
-        if any(buffer.have.values()):
-            buffer.count, buffer.causes = 0, []
-            buffer.expected = []
-        else:
-            del step.buffers[buffer_id]
-        return found
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -575,11 +543,6 @@ class Broker:
                 step.clear()
 
 
-def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
-    size = len(known)
-    if size != len(given):
-        return False
-    if size <= _FEW:
-        return known == given
-    return known[0] is given[0] and known[size // 2] is given[size // 2] and known[-1] is given[-1]
+def _may_be_bare(item: WorkItem) -> bool:
+    """Whether its step may return a single event."""
+    return not item.spec.fans_out or item.spec.config.bare_return

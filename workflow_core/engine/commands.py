@@ -29,6 +29,30 @@ class ResumeWait:
 
 
 @dataclass(slots=True)
+class Answered:
+    """A wait has its answer, None when its time was up; said for the journal."""
+
+    waiter: Waiter
+    answer: Event | None
+    causes: Causes
+
+
+@dataclass(slots=True)
+class GaveUp:
+    """A step does not wait any more; said for the journal."""
+
+    waiter: Waiter
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A ``@catch_error`` handler takes care of a failed delivery; said for the journal."""
+
+    item: WorkItem
+    handling: WorkItem
+
+
+@dataclass(slots=True)
 class Publish:
     """Put an event on the public stream."""
 
@@ -96,6 +120,9 @@ Command = (
     StartStep
     | Enqueued
     | ResumeWait
+    | Answered
+    | GaveUp
+    | Recovered
     | Publish
     | SetRetryTimer
     | Unrouted

@@ -8,6 +8,7 @@ from batonflow.workflow_core.engine.commands import Finish
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
+    RunInterruptedError,
     WorkflowCancelledByUser,
     WorkflowRuntimeError,
     WorkflowStalledError,
@@ -44,8 +45,8 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "done", "error",
-        "event", "handlers", "over", "resolved",
+        "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "_unrecorded",
+        "done", "error", "event", "handlers", "over", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
@@ -61,6 +62,8 @@ class Ending:
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._stragglers = 0
+        # The store does not have the end yet.
+        self._unrecorded = False
         self._alive_since: float | None = None
         self._alive_seconds = 0.0
 
@@ -153,6 +156,8 @@ class Ending:
         run, event, error = self._run, end.event, end.error
         run.state.elapsed = self.elapsed()
         self.over = True
+        if run.recorder is not None:
+            run.recorder.cut()
         self._stop(end.items, end.waiters)
         if error is None and run.family is not None and run.family.outlives():
             self.event = event
@@ -177,10 +182,11 @@ class Ending:
             run.family.cancel()
             self._stragglers -= 1
         if run.recorder is not None:
+            self._unrecorded = run.drive is not None
             run.recorder.ended(event)
         self._let_out()
         if not self.resolved:
-            self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._resolve)
+            self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._enough_grace)
 
     def _stop(self, items: list[WorkItem], waiters: list[Waiter]) -> None:
         """Cancel timers and tasks, all but the task that brought the end about."""
@@ -205,7 +211,18 @@ class Ending:
         if self.done and not self.resolved and not self._stragglers and not (family is not None and family.children):
             self._resolve()
 
+    def _enough_grace(self) -> None:
+        self._stragglers = 0
+        self._resolve()
+
+    def recorded(self) -> None:
+        """The store has the end, so the result may be given out."""
+        self._unrecorded = False
+        self._let_out()
+
     def _resolve(self) -> None:
+        if self._unrecorded:
+            return
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
@@ -216,16 +233,55 @@ class Ending:
         run.stream.end()
         if run.observer is not None:
             run.observer.run_ended(run, event, self.error)
-        self.resolved = True
-        futures, self._futures = self._futures or [], []
-        for future in futures:
-            if not future.done():
-                future.set_result(None)
+        self._tell()
         run.workflow.run_ended(run)
         if run.family is not None:
             run.family.ended()
         if not self.handlers:
             self.forgotten()
+
+    def _tell(self) -> None:
+        """Wake whoever awaits the result."""
+        self.resolved = True
+        futures, self._futures = self._futures or [], []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    def refuse(self, error: BaseException) -> None:
+        """The run cannot begin here; nothing of it was recorded, or it is another's."""
+        shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
+        self.over = self.done = True
+        self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
+        self._run.stream.end()
+        self._tell()
+        self._run.workflow.runtime.discard(self._run)
+        if not self.handlers:
+            self.forgotten()
+
+    def drop(self, error: BaseException) -> None:
+        """The run goes on elsewhere, or later: its steps here are cancelled, and nothing of that is recorded."""
+        self._unrecorded = False
+        if self.done:
+            self.error = error
+            self._let_out()
+        else:
+            self._run.silence()
+            self.fail("", error)
+
+    def interrupted(self) -> None:
+        """Somebody else than the engine cancels a step, as when the event loop ends: the store still has the run."""
+        run_id = self._run.state.run_id
+        self.drop(
+            RunInterruptedError(
+                f"Run {run_id!r} was interrupted, as a task of its steps was cancelled; it goes on from the store with "
+                f"resume({run_id!r}), or run() under the same id"
+            )
+        )
+
+    def go_on_after(self, event: StopEvent) -> None:
+        """The run's own steps are over already; what they had started goes on."""
+        self.over, self.event = True, event
 
     def forgotten(self) -> None:
         """Nobody holds a handler any more: a failure that nobody has asked for must not vanish without a word."""
@@ -236,13 +292,16 @@ class Ending:
 
     def restore(self, event: StopEvent) -> None:
         """The run was over when the snapshot was taken; its result is all that is left of it."""
-        self.over = self.done = self.resolved = True
+        self.over = self.done = True
         self.event = event
         if isinstance(event, WorkflowFailedEvent):
             self.error = event.exception
         elif isinstance(event, WorkflowTimedOutEvent):
             self.error = WorkflowTimeoutError(f"Operation timed out after {event.timeout} seconds")
+        elif isinstance(event, WorkflowCancelledEvent):
+            self.error = WorkflowCancelledByUser("The run was cancelled")
         self._run.stream.end()
+        self._tell()
 
     async def wait(self) -> None:
         """Wait until the result is known and the steps' tasks have ended."""

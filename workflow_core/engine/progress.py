@@ -72,12 +72,14 @@ class Progress(Numbers):
     Answers of waits and records of ``once`` stay with the delivery until it ends.
     """
 
-    __slots__ = ("answers", "once", "once_calls")
+    __slots__ = ("answers", "intents", "once", "once_calls")
 
     def __init__(self) -> None:
         super().__init__()
         self.answers: dict[str, Event | None] = {}
         self.once: dict[str, Any] | None = None
+        # Calls of effects whose outcome nobody knows, by key; of an earlier owner of the run.
+        self.intents: dict[str, Any] | None = None
         # None until the first call, so that steps without one do not look for it.
         self.once_calls: dict[str, OnceCall] | None = None
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from batonflow.workflow_core.clock import current_source
@@ -24,12 +25,15 @@ from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.calling import call_step
 from batonflow.workflow_core.engine.commands import (
+    Answered,
     Command,
     Enqueued,
     Finish,
+    GaveUp,
     Idle,
     PersonAnswered,
     Publish,
+    Recovered,
     ResumeWait,
     SetRetryTimer,
     Stalled,
@@ -38,19 +42,22 @@ from batonflow.workflow_core.engine.commands import (
     Warn,
 )
 from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
-from batonflow.workflow_core.family import Family
+from batonflow.workflow_core.family import Family, reaches
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
 if TYPE_CHECKING:
+    from batonflow.workflow_core.context.snapshot import LoadedRun
     from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.journal.drive import Drive
     from batonflow.workflow_core.journal.recorder import Recorder
     from batonflow.workflow_core.observers import Observer
     from batonflow.workflow_core.workflow import Workflow
@@ -75,9 +82,9 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_inbox", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted",
-        "broker", "cell", "ending", "family", "handler_context", "idle", "loop", "now", "observer", "path",
-        "recorder", "source", "state", "stream", "thread_id", "variables", "waiting", "workflow",
+        "__weakref__", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted",
+        "broker", "cell", "drive", "early", "ending", "family", "handler_context", "idle", "loop", "now", "observer",
+        "opening", "path", "recorder", "source", "state", "stream", "thread_id", "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +101,12 @@ class Run:
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
         self.recorder: Recorder | None = None
+        # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
+        self.drive: Drive | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.early: list[tuple[Event, str | None]] | None = None
+        # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
+        self._late: deque[tuple[Event, Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
         self.handler_context: Context[Any] | None = None
@@ -119,9 +132,9 @@ class Run:
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
-            if self.recorder is not None:
+            if self.recorder is not None and self.path:  # at the root it was written before
                 try:
-                    causes = self.recorder.started(event, step, causes)
+                    causes = self.recorder.started(event, step, causes, self._as_child())
                 except StoreError as error:
                     self.ending.fail("", error)
                     return
@@ -132,6 +145,10 @@ class Run:
         if held:
             self.loop.call_soon(self._pump)
 
+    def _as_child(self) -> dict[str, Any] | None:
+        """How the run around this one knows it, for the journal."""
+        return self.family.parent.description_of(self) if self.family and self.family.parent else None
+
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
         for step in list(self.state.steps.values()):
@@ -141,12 +158,40 @@ class Run:
         for item in self.state.delayed.values():
             self._set_retry_timer(item)
         self.waiting.rearm()
+        if self.state.stopped is not None:
+            self.ending.go_on_after(self.state.stopped)
         if self.family is not None:
             self.family.restart()
-        for tick in self.state.restored_deliveries:
-            self._post(tick, None)
-        self.state.restored_deliveries = []
+        deliveries, self.state.restored_deliveries = self.state.restored_deliveries, []
+        for tick in deliveries:
+            self.when_taken(tick.event, partial(self._post, tick, None))
         self.loop.call_soon(self.settle)
+        if self.ending.over:
+            self.ending.children_ended()
+
+    def adopt(self, loaded: "LoadedRun") -> None:
+        """Become what was loaded; before the run begins."""
+        self.state, self.cell = loaded.state, loaded.cell
+        self.broker = Broker(self.state)
+        if loaded.children.get("runs") or loaded.children.get("counts"):
+            self.family = self.family or Family(self, None)
+            self.family.restore(loaded.children["counts"], loaded.children["runs"])
+        if self.handler_context is not None:
+            self.handler_context.bind(self)
+        self._late = deque()
+
+    def when_taken(self, event: Event, deliver: Callable[[], None]) -> None:
+        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on."""
+        if self._late is None or reaches(self, event):
+            deliver()
+        else:
+            self._late.append((event, deliver))
+
+    def look_at_late(self) -> None:
+        """A step waits: something that came before may be for it."""
+        waiting, self._late = self._late or (), deque()
+        for event, deliver in waiting:
+            self.when_taken(event, deliver)
 
     def feed(self, tick: Tick) -> None:
         """Let the broker decide about a tick from outside a step, and start what it starts."""
@@ -158,9 +203,13 @@ class Run:
 
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
         """Queue an event for delivery, in order; the sending step's result will wait for it."""
+        if self.early is not None:
+            self.early.append((event, target))
+            return
         if sender is not None:
             sender.undelivered += 1
-            causes = sender.as_cause()
+            if sender.segment is not None:
+                causes = sender.as_cause(sender.segment.sends[-1][0])
             produced = sender.step.produced
             produced[type(event)] = produced.get(type(event), 0) + 1
         elif self.recorder is not None:
@@ -221,6 +270,12 @@ class Run:
                 self.family = self.family or Family(self, None)
                 self.family.adopt(name, cast("Workflow", value))
         return found
+
+    def silence(self) -> None:
+        """Record nothing more, of the workflows inside either."""
+        self.recorder = self.drive = None
+        for child in self.family.children if self.family is not None else ():
+            child.run.silence()
 
     def reader(self, after: int = -1, *, internal: bool = False) -> StreamReader:
         """A new reader of the run's stream."""
@@ -306,8 +361,8 @@ class Run:
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
         """What an exception means: a failed attempt, or the end of the run that is over anyway."""
-        if self.ending.over:
-            return None
+        if self.ending.over or isinstance(error, GeneratorExit) or self.loop.is_closed():
+            return None  # of a run that is over, or a task that is thrown away with its loop
         if isinstance(error, asyncio.CancelledError):
             cancelled = error
             if self.waiting.timed_out(item):
@@ -318,7 +373,7 @@ class Run:
                     f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds"
                 )
             elif task.cancelling():
-                self.ending.cancel()
+                self.root.ending.interrupted() if self.root.drive is not None else self.ending.cancel()
                 return None
             else:
                 error = StepCancelledError(
@@ -335,7 +390,11 @@ class Run:
         # The task's variables hold the item: without this the two would keep one another until the collector comes.
         item.task = None
         if self.ending.over:
+            if self.recorder is not None:
+                self.recorder.abandon(item)
             return []
+        if self.recorder is not None:
+            tick = written_down(self.recorder, self.broker, tick)
         returned = isinstance(tick, StepReturned)
         if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
@@ -345,8 +404,6 @@ class Run:
             self.waiting.abandon(item)
         result: Any = tick.result if isinstance(tick, StepReturned) else None
         error = tick.error if isinstance(tick, StepFailed) else None
-        if self.recorder is not None:
-            self.recorder.close(item, *(("returned", result) if error is None else ("failed", error)))
         self.note_stopped(item, tick.now, type(cast("object", result)) if error is None else None)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)
@@ -411,11 +468,15 @@ class Run:
         if self._tick_log is not None:
             self._tick_log.append(str(tick))
         started: list[WorkItem] = []
-        for command in self.broker.decide(tick):
+        commands = self.broker.decide(tick)
+        for command in commands:
             if type(command) is StartStep:
                 started.append(command.item)
             else:
                 self._act(command)
+        if self.recorder is not None and isinstance(tick, StepReturned | StepFailed):
+            # Only now, so that what its events started in other workflows is committed with it.
+            self.recorder.close(tick.item, verdict(tick, commands))
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             self.ending.busy_again()
             if self.idle:
@@ -433,7 +494,13 @@ class Run:
         """When nothing is queued, executing or on its way: say so once, and whether anything may still come."""
         if self._inbox or self.idle or self.ending.over or (self.state.busy and self.family is None):
             return
-        self.idle = not (self.state.busy or (self.family is not None and self.family.active()))
+        idle = not (self.state.busy or (self.family is not None and self.family.active()))
+        if idle and self._late is not None:
+            if self._late:
+                self._late.popleft()[1]()
+                return
+            self._late = None
+        self.idle = idle
         self.ending.idle()
         if not self.idle:
             return
@@ -448,6 +515,8 @@ class Run:
     def _act(self, command: Command) -> None:
         """Carry out a command; steps are started by whoever let the broker decide."""
         match command:
+            case Answered() | GaveUp() | Recovered():
+                tell(self.recorder, command)
             case Publish():
                 self.publish(command.event, command.item.spec.name, command.item.id)
             case Enqueued(item):
@@ -468,16 +537,17 @@ class Run:
                 self.ending.stalled(command.waiting_on)
             case SetRetryTimer():
                 self._set_retry_timer(command.item)
-            case Finish():
+            case _:
+                assert isinstance(command, Finish)
                 self.ending.finish(command)
-            case StartStep():
-                raise AssertionError("a started step is no command to carry out")
 
     def _offer(self, command: Unrouted) -> None:
         """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
         event = command.event
         if self.family is not None and self.family.offer(event, command.causes):
             return
+        if self.recorder is not None and command.causes and not was_returned(command.causes):
+            self.recorder.dropped(command.causes)
         cls = type(event)
         # The sender's own end, which waits behind its sends, is no work any more.
         ending = [

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.counts import ExecutionCounts
-from batonflow.workflow_core.engine.progress import Progress
+from batonflow.workflow_core.engine.progress import Number, Progress
 from batonflow.workflow_core.engine.waits import Waits
-from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.journal.segments import Causes, Segment
+from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.journal.segments import RETURNED, Cause, Causes, Segment
 from batonflow.workflow_core.steps import StepSpec, StepTable
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
-        "answered", "away", "causes", "context", "due", "event", "failures", "id", "inputs", "open_waits", "progress",
-        "recoveries", "run", "segment", "spec", "started_at", "step", "stream", "suspended", "task", "timer",
-        "undelivered", "worker",
+        "after", "answered", "away", "causes", "context", "due", "event", "failures", "id", "inputs", "open_waits",
+        "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step", "stream",
+        "suspended", "task", "timer", "undelivered", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,9 @@ class WorkItem:
         self.away = False
         self.causes: Causes = ()
         self.segment: Segment | None = None
+        # Of a step that takes a collection: the journal's name of its stream, and the work that was done in it.
+        self.released_stream = 0
+        self.after: list[Segment] | None = None
         # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
         self.run: Run | None = None
         self.context: Context[Any] | None = None
@@ -85,9 +89,9 @@ class WorkItem:
         self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None
 
-    def as_cause(self) -> Causes:
-        """What an event made by this attempt depends on, when a journal listens."""
-        return (self.segment,) if self.segment is not None else ()
+    def as_cause(self, number: Number = RETURNED) -> Causes:
+        """Where an event made by this attempt comes from, when a journal listens; ``number`` names it there."""
+        return ((self.segment, number),) if self.segment is not None else ()
 
     def done(self) -> Progress:
         """The progress record, made at first use."""
@@ -123,7 +127,7 @@ class Waiter:
     """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
 
     __slots__ = (
-        "due", "event_type", "explicit_id", "futures", "item", "key", "question", "requirements", "timer",
+        "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements", "timer",
         "unknown_requirements",
     )  # fmt: skip
 
@@ -143,6 +147,8 @@ class Waiter:
         self.item = item
         self.due = due
         self.question: Question | None = None
+        # The segment that ended with this wait, when a journal listens.
+        self.opened: Segment | None = None
         # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
         self.unknown_requirements = False
         # The runner's side of it: who awaits the answer, and the timer of ``due``.
@@ -166,12 +172,14 @@ class Waiter:
 class Buffer:
     """Events put aside by ``collect_events``, by type, until the expected set is full."""
 
-    __slots__ = ("causes", "count", "expected", "have", "needs")
+    __slots__ = ("causes", "count", "expected", "have", "keys", "needs")
 
     def __init__(self) -> None:
         self.expected: list[type[Event]] = []
         self.needs: dict[type[Event], int] = {}
         self.have: dict[type[Event], deque[Event]] = {}
+        # Names what is put aside, in the same order, when a journal listens: delivery and number of the collect.
+        self.keys: dict[type[Event], deque[list[Any]]] = {}
         self.count = 0
         self.causes: list[Segment] = []
 
@@ -188,7 +196,9 @@ class Buffer:
 class Stream:
     """The events of one list fan-out: open while any work in it goes on."""
 
-    __slots__ = ("causes", "collected", "id", "live", "parent", "producer", "recoveries", "released")
+    __slots__ = (
+        "causes", "collected", "collected_causes", "id", "key", "live", "parent", "producer", "recoveries", "released",
+    )  # fmt: skip
 
     def __init__(self, stream_id: int, producer: str, parent: "Stream | None", recoveries: Recoveries | None) -> None:
         self.id = stream_id
@@ -198,7 +208,10 @@ class Stream:
         self.live = 0
         self.collected: dict[str, list[Event]] = {}
         self.released: set[str] = set()
+        # For the journal: its name of the stream, the work that was done in it, and where each member comes from.
+        self.key = 0
         self.causes: list[Segment] = []
+        self.collected_causes: dict[str, list[Cause]] = {}
 
 
 class StepState:
@@ -224,7 +237,8 @@ class StepState:
         self.buffers: dict[str, Buffer] = {}
         # Per open stream (0: none): one queue for each parameter of a join.
         self.joins: dict[int, list[deque[Event]]] = {}
-        self.join_causes: dict[int, Causes] = {}
+        # Where each of those comes from, in the same order, when a journal listens.
+        self.join_causes: dict[int, list[deque[Cause]]] = {}
 
     def enqueue(self, item: WorkItem) -> None:
         """Put an item last in the queue."""
@@ -263,6 +277,8 @@ class RunState:
     """Events that a snapshot found on their way."""
     elapsed: float = 0.0
     """Seconds of the run's timeout used up before this process."""
+    stopped: StopEvent | None = None
+    """What the run's own steps ended with, of one that was restored while workflows that events had started go on."""
     question_seq: int = 0
     questions: list[Question] = field(default_factory=list[Question])
     """Questions to people that were streamed and are tied to no wait; kept at the root of a tree."""
@@ -275,6 +291,29 @@ class RunState:
         if state is None:
             state = self.steps[spec.name] = StepState(spec)
         return state
+
+    def name_parts(self) -> None:
+        """Give what a snapshot brought along names for a journal, as nobody knows which records made it."""
+        numbers = count(1)
+        past = Segment.past(0)
+
+        def name() -> Cause:
+            return past, next(numbers)
+
+        for step in self.steps.values():
+            for item in step.items.values():
+                item.causes = tuple(name() for _ in item.inputs or (item.event,))
+            for key, queues in step.joins.items():
+                step.join_causes[key] = [deque(name() for _ in queue) for queue in queues]
+            for buffer in step.buffers.values():
+                for cls, held in buffer.have.items():
+                    buffer.keys[cls] = deque([0, next(numbers)] for _ in held)
+        for stream in self.streams.values():
+            stream.key = -stream.id
+            for step_name, members in stream.collected.items():
+                stream.collected_causes[step_name] = [name() for _ in members]
+        for tick in self.restored_deliveries:
+            tick.causes = (name(),)
 
     def count_child(self, name: str, ended: "RunState") -> None:
         """Keep the numbers of an attached workflow's run that is over."""

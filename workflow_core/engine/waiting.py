@@ -104,9 +104,12 @@ class Waiting:
     ) -> "asyncio.Future[None]":
         """Give the worker back, ask the question, and return the future of the answer."""
         run = self._run
+        asks = None if asked_before else question
         if run.recorder is not None:
-            run.recorder.close(item, "waiting", waiter.id)
-            run.recorder.open(item, None)  # for what other branches of the step do meanwhile, and for what follows
+            if asks is not None and item.segment is not None:
+                item.segment.streamed.append((0, asks, run.root.stream.seq, run.now()))
+            # Another segment begins, for what other branches of the step do meanwhile and for what follows.
+            run.recorder.suspend(item, "waiting", (waiter, question))
         if not item.away:
             item.away = True
             if isinstance(item.timer, StepTimer):
@@ -117,17 +120,16 @@ class Waiting:
         answered: asyncio.Future[None] = run.loop.create_future()
         waiter.futures.append(answered)
         run.start_all(WaitOpened(waiter))
-        if question is not None and not asked_before:
-            run.publish(question, item.spec.name, item.id)
+        if asks is not None:
+            run.publish(asks, item.spec.name, item.id)
         run.root.questions.opened(run, waiter, question)
+        run.look_at_late()
         run.settle()
         return answered
 
     def _back(self, item: WorkItem) -> None:
         """A wait is over; if the step was away, it runs again."""
         run = self._run
-        if item.segment is not None:
-            item.segment.follows(item.causes)
         if not item.away or run.ending.over:
             return
         item.away = False

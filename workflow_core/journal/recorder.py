@@ -3,16 +3,47 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
-from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.journal.base import Journal, Record
-from batonflow.workflow_core.journal.segments import Causes, Segment
+from pydantic import BaseModel
+from pydantic_core import to_json
 
-__all__ = ["Recorder"]
+from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
+from batonflow.workflow_core.context.state_store import DELETED, StateCell
+from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import DictLikeModel, Event
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, origins_of
+from batonflow.workflow_core.types import dump_exception
+
+__all__ = ["Journal", "Recorder"]
+
+_SIMPLE = frozenset({str, int, float, bool, type(None), bytes})
+_MISSING: Any = object()
+
+
+class Journal(Protocol):
+    """Where the records of runs go. Called on the loop of the run, so it must not block."""
+
+    def commit(self, group: Sequence[Segment]) -> None:
+        """Take records that belong together: all become durable, or none."""
+        ...
+
+
+class _Shared:
+    """What the recorders of a tree of workflows have in common."""
+
+    __slots__ = ("numbers", "open")
+
+    def __init__(self, first: int) -> None:
+        self.numbers: Iterator[int] = count(first)
+        # An ordered set, as Python's own has an order that cannot be repeated; with the deliveries.
+        self.open: dict[Segment, WorkItem] = {}
 
 
 class Recorder:
@@ -20,79 +51,315 @@ class Recorder:
 
     Args:
         journal: Takes the records.
-        run_id: The run at the root of the tree.
+        codec: Writes events and values.
         path: Which workflow of the tree this is.
-        numbers: Numbers what is closed in the whole tree; a new row of its own at the root.
+        first: The number of the first record; those of earlier owners come before it.
     """
 
-    def __init__(self, journal: Journal, run_id: str, path: str, numbers: Iterator[int] | None = None) -> None:
+    def __init__(self, journal: Journal, codec: Codec, path: str = "", first: int = 1) -> None:
         self._journal = journal
-        self._run_id = run_id
+        self._codec = codec
         self._path = path
-        self._numbers = numbers or count(1)
+        self._shared = _Shared(first)
         self._start: Causes = ()
         self._writers: dict[str, Segment] = {}
+        # Digests of the values that steps were given, to see whether they were changed in place.
+        self._known: dict[str, int] = {}
+        # Where the values are that steps are given.
+        self._cell: StateCell | None = None
 
-    def for_child(self, path: str) -> "Recorder":
+    def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """The recorder of a workflow inside this one."""
-        return Recorder(self._journal, self._run_id, path, self._numbers)
+        child = Recorder(self._journal, Codec(serializer), path)
+        child._shared = self._shared
+        return child
 
-    def started(self, event: Event, target: str | None, causes: Causes) -> Causes:
+    def watch(self, cell: StateCell) -> None:
+        """Write down what changes in this state."""
+        self._cell = cell
+        cell.recorder = self
+
+    # --- what comes in ------------------------------------------------------------------------------------------------
+
+    def started(
+        self,
+        event: Event,
+        target: str | None,
+        causes: Causes,
+        child: dict[str, Any] | None = None,
+        state: Sequence[tuple[str, Any]] = (),
+    ) -> Causes:
         """The run begins with an event, perhaps one that another workflow of the tree made.
 
+        Args:
+            event: The event.
+            target: The only step that it goes to.
+            causes: What made it.
+            child: Of a workflow inside another one: its name, and the call that started it.
+            state: What the state holds from the beginning, by name.
+
         Returns:
-            What depends on the event must wait for these.
+            The causes of what the event starts.
         """
-        self._start = self._came("started", event, target, causes)
+        data: dict[str, Any] = {} if child is None else {"child": child}
+        if state:
+            data["state"] = [
+                [name, self._tried(f"State key {name!r}", self._codec.value, value, True)] for name, value in state
+            ]
+        self._start = self._came("started", event, target, causes, data)
         return self._start
 
+    def restored(self, payload: dict[str, Any]) -> None:
+        """The run begins with a snapshot."""
+        self._put("restored", (), {"snapshot": payload})
+
     def received(self, event: Event, target: str | None, causes: Causes) -> Causes:
-        """An event came from outside, or from another workflow of the tree; returns what its use must wait for."""
-        return self._came("input", event, target, causes)
+        """An event came from outside, or from another workflow of the tree; returns the causes of what it starts."""
+        return self._came("input", event, target, causes, {})
+
+    def _came(self, kind: str, event: Event, target: str | None, causes: Causes, data: dict[str, Any]) -> Causes:
+        data["event"] = self._codec.event(event)
+        if target is not None:
+            data["target"] = target
+        segment = self._put(kind, causes, data, (), event)
+        return ((segment, CAME_IN),)
+
+    def answered(self, waiter: Waiter, answer: Event | None, causes: Causes) -> None:
+        """A wait has its answer, or its time was up."""
+        item = waiter.item
+        data: dict[str, Any] = {"step": item.spec.name, "item": item.id, "key": waiter.key}
+        if answer is not None:
+            data["event"] = self._codec.event(answer)
+        opened = waiter.opened
+        segment = self._put("answered", causes, data, () if opened is None else (opened,))
+        if item.segment is not None:
+            item.segment.follows((segment,))
+
+    def gave_up(self, waiter: Waiter) -> None:
+        """A step does not wait any more; that counts when it does something else, else it was only interrupted."""
+        segment = waiter.item.segment
+        if segment is not None:
+            segment.gave_up = [*(segment.gave_up or ()), waiter.key]
+
+    def dropped(self, causes: Causes) -> None:
+        """Nobody took an event."""
+        self._put("dropped", causes, {})
+
+    def edited(self, changes: list[tuple[str, Any]]) -> None:
+        """The state was changed from outside the steps: paths with their values."""
+        writes = [[0, path, None if value is DELETED else self._codec.value(value)] for path, value in changes]
+        self._put("edited", (), {"writes": writes})
 
     def ended(self, event: Event) -> None:
-        """The run is over."""
-        self._put("ended", "", None, self._start, ("returned", event))
+        """The run is over; its last record comes after that of the segment which brought the end about."""
+        causes = self._start
+        ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
+        self._put("ended", causes, {"event": self._codec.event(event)}, ending, event)
 
-    def _came(self, kind: str, event: Event, target: str | None, causes: Causes) -> Causes:
-        segment = self._put(kind, target or "", event, causes, ("", None))
-        return () if segment.committed else (segment,)
-
-    def _put(self, kind: str, step: str, consumed: Event | None, causes: Causes, outcome: tuple[str, Any]) -> Segment:
+    def _put(
+        self,
+        kind: str,
+        causes: Causes,
+        data: dict[str, Any],
+        after: Sequence[Segment] = (),
+        event: Event | None = None,
+    ) -> Segment:
         """A record that is complete at once; it too is committed no earlier than what it built upon."""
-        segment = Segment(self._path, step, 0, 0, consumed, causes)
-        segment.kind = kind
-        self._finish(segment, outcome)
+        segment = Segment(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
+        segment.follows(after)
+        segment.data = {"kind": kind, "id": segment.id, "path": self._path, **data}
+        child: dict[str, Any] = data.get("child") or {}
+        if causes and child.get("call") is None:
+            segment.data["origins"] = origins_of(causes)
+        self._finish(segment)
         return segment
+
+    # --- segments -----------------------------------------------------------------------------------------------------
 
     def open(self, item: WorkItem, consumed: Event | None) -> None:
         """An attempt begins, or goes on after a suspension."""
         attempt = item.failures.count if item.failures is not None else 0
-        item.segment = Segment(self._path, item.spec.name, item.id, attempt, consumed, item.causes)
+        causes = item.causes if consumed is not None else ()
+        shared = self._shared
+        segment = Segment(
+            next(shared.numbers), "segment", self._path, item.spec.name, item.id, attempt, consumed, causes
+        )
+        if item.after is not None:
+            segment.follows(item.after)
+        item.segment = segment
+        shared.open[segment] = item
 
-    def close(self, item: WorkItem, kind: str, value: Any) -> None:
-        """The open segment of an attempt ends; it is committed at once unless it has to wait for another."""
+    def returned(self, item: WorkItem, result: Any) -> None:
+        """A step came to its end: all that it did becomes data, before anybody acts on it.
+
+        Raises:
+            StoreError: Something cannot be written.
+        """
         segment = item.segment
-        if segment is not None and not segment.closed:
-            self._finish(segment, (kind, value))
+        assert segment is not None
+        codec = self._codec
+        outcome: list[Any] = ["returned"]
+        if isinstance(result, Event):
+            outcome.append([codec.event(result)])
+        elif result is not None:
+            outcome += [[codec.event(event) for event in result], True]
+        segment.outcome = ("returned", result)
+        self._make(segment, item, outcome)
 
-    def _finish(self, segment: Segment, outcome: tuple[str, Any]) -> None:
-        segment.number = next(self._numbers)
-        segment.outcome = outcome
+    def failed(self, item: WorkItem, error: BaseException) -> None:
+        """A step raised; what it did before stays, as far as it can be written."""
+        segment = item.segment
+        assert segment is not None
+        segment.outcome = ("failed", error)
+        self._make(segment, item, ["failed", dump_exception(error)], strict=False)
+
+    def suspend(self, item: WorkItem, kind: str, value: Any) -> None:
+        """A segment ends with a wait, an intent or the outcome of ``ctx.once``, and another begins.
+
+        Raises:
+            StoreError: Something cannot be written.
+        """
+        segment = item.segment
+        if segment is None or segment.closed:
+            return
+        codec = self._codec
+        if kind == "waiting":
+            waiter, question = value
+            data: Any = self._waiter(waiter, question)
+            waiter.opened = segment
+        elif kind == "once":
+            data = [value[0], codec.value(value[1])]
+        else:
+            data = value
+        segment.outcome = (kind, value)
+        self._make(segment, item, [kind, data])
+        self.close(item)
+        self.open(item, None)
+
+    def _waiter(self, waiter: Waiter, question: Event | None) -> dict[str, Any]:
+        cls = waiter.event_type
+        return {
+            "waiter_id": waiter.id,
+            "key": waiter.key,
+            "waiting_for_event": f"{cls.__module__}.{cls.__qualname__}",
+            "requirements": self._codec.value(waiter.requirements) if waiter.requirements else None,
+            "due": waiter.due,
+            "question": None if question is None else self._codec.event(question),
+        }
+
+    def close(self, item: WorkItem, verdict: dict[str, Any] | None = None) -> None:
+        """The segment of an attempt is complete; it is committed at once unless it has to wait for another.
+
+        Args:
+            item: The delivery.
+            verdict: For a failed attempt: what becomes of the delivery.
+        """
+        segment = item.segment
+        if segment is None or segment.closed or segment.data is None:
+            return
+        if verdict is not None:
+            handler = verdict.get("event")
+            if handler is not None:
+                verdict["event"] = self._codec.event(handler)
+            segment.data["outcome"].append(verdict)
+        self._shared.open.pop(segment, None)
+        self._finish(segment)
+
+    def abandon(self, item: WorkItem) -> None:
+        """An attempt was cancelled: nothing of its last segment is kept."""
+        if item.segment is not None:
+            self._shared.open.pop(item.segment, None)
+
+    def cut(self) -> None:
+        """The workflow's steps are over: what those that were cancelled had done stays, as others may rest on it."""
+        for segment, item in list(self._shared.open.items()):
+            if segment.path == self._path and segment.data is None:
+                self._make(segment, item, ["cancelled"], strict=False)
+                self.close(item)
+
+    def last_record(self) -> int:
+        """The highest number used so far."""
+        return next(self._shared.numbers)
+
+    def _finish(self, segment: Segment) -> None:
+        segment.number = next(self._shared.numbers)
         segment.closed = True
         self._settle(segment)
 
-    def read(self, item: WorkItem, key: str | None) -> None:
-        """A step looked at a key of the state, or at all of it."""
+    def _make(self, segment: Segment, item: WorkItem, outcome: list[Any], *, strict: bool = True) -> None:
+        """Turn all of a segment into data."""
+        data: dict[str, Any] = {
+            "kind": "segment", "id": segment.id, "path": self._path, "step": segment.step, "item": segment.item,
+        }  # fmt: skip
+        if segment.attempt:
+            data["attempt"] = segment.attempt
+        if segment.consumed is not None:
+            data["origins"] = origins_of(segment.causes)
+            if item.spec.config.collect is not None:
+                data["releases"] = item.released_stream
+        if segment.handed:
+            self._note_changes(segment)
+        where = f"of step {segment.step}"
+        codec = self._codec
+        if segment.writes:
+            written = [
+                (number, path, self._tried(f"State key {path!r} {where}", codec.value, value, strict))
+                for number, path, value in segment.writes
+            ]
+            data["writes"] = [one for one in written if one[2] is not _MISSING]
+        if segment.sends:
+            data["sends"] = [
+                (number, self._tried(f"Sent event {where}", codec.event, event, True), target)
+                for number, event, target in segment.sends
+            ]
+        if segment.streamed:
+            data["streamed"] = [
+                (number, self._tried(f"Streamed event {where}", codec.event, event, strict), seq, ts)
+                for number, event, seq, ts in segment.streamed
+            ]
+        if segment.collects:
+            data["collects"] = [
+                (number, buffer, None if event is None else codec.event(event), found)
+                for number, buffer, event, found in segment.collects
+            ]
+        if segment.gave_up:
+            data["gave_up"] = segment.gave_up
+        data["outcome"] = outcome
+        segment.data = data
+
+    def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
+        """A value as data; what stays of a failed attempt is what can be written."""
+        if value is DELETED:
+            return None
+        try:
+            return write(value)
+        except StoreError as error:
+            if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
+                warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
+                return _MISSING
+            if strict:
+                raise StoreError(f"{name}: {error}") from error
+            return _MISSING
+
+    # --- the state ----------------------------------------------------------------------------------------------------
+
+    def read(self, item: WorkItem, key: str | None, value: Any = None) -> None:
+        """A step looked at a key of the state and was given its value, or at all of it."""
         segment = item.segment
         if segment is None:
             return
-        if key is not None:
-            writer = self._writers.get(key)
-            if writer is not None:
-                segment.follows((writer,))
-        else:
+        if key is None:
             segment.follows(list(self._writers.values()))
+            return
+        writer = self._writers.get(key)
+        if writer is not None:
+            segment.follows((writer,))
+        if type(value) not in _SIMPLE:
+            if key not in self._known:
+                self._known[key] = self._digest(value)
+            if segment.handed is None:
+                segment.handed = set()
+            segment.handed.add(key)
 
     def wrote(self, item: WorkItem, path: str, value: Any) -> None:
         """A step changed a key of the state."""
@@ -100,17 +367,47 @@ class Recorder:
         if segment is None:
             return
         key = path.partition(".")[0]
-        self.read(item, key)
+        writer = self._writers.get(key)
+        if writer is not None:
+            segment.follows((writer,))
         self._writers[key] = segment
+        self._known.pop(key, None)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
+
+    def _digest(self, value: Any) -> int:
+        try:
+            return hash(to_json(self._codec.value(value), inf_nan_mode="constants"))
+        except StoreError:
+            return 0
+
+    def _note_changes(self, segment: Segment) -> None:
+        """Values that a step was given and changed in place are written as if it had set them."""
+        written = {path.partition(".")[0] for _, path, _ in segment.writes}
+        for key in sorted(segment.handed or ()):
+            value = _MISSING if key in written or self._cell is None else _value(self._cell.state, key)
+            if value is _MISSING:
+                continue
+            digest = self._digest(value)
+            if digest != self._known.get(key):
+                self._known[key] = digest
+                self._writers[key] = segment
+                segment.writes.append((0, key, value))
+
+    # --- committing ---------------------------------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        """Whether all that was done in the tree is committed, so that its live state is what the records say."""
+        return all(segment.is_clean and all(one.committed for one in segment.after) for segment in self._shared.open)
 
     def _settle(self, segment: Segment) -> None:
         group = segment.group() if segment.after else [segment]
         if isinstance(group, Segment):
             group.held_up.append(segment)
+            # What it holds may change before its turn comes.
+            segment.body()
             return
-        self._journal.commit([self._record(member) for member in group])
+        self._journal.commit(group)
         held_up: list[Segment] = []
         for member in group:
             member.committed = True
@@ -124,17 +421,8 @@ class Recorder:
             if not other.committed:
                 self._settle(other)
 
-    def _record(self, segment: Segment) -> Record:
-        return Record(
-            kind=segment.kind,
-            run_id=self._run_id,
-            path=segment.path,
-            step=segment.step,
-            item=segment.item_id,
-            attempt=segment.attempt,
-            consumed=segment.consumed,
-            writes=segment.writes,
-            sends=segment.sends,
-            streamed=segment.streamed,
-            outcome=segment.outcome,
-        )
+
+def _value(state: BaseModel, key: str) -> Any:
+    if key in type(state).model_fields:
+        return getattr(state, key)
+    return state.to_dict().get(key, _MISSING) if isinstance(state, DictLikeModel) else _MISSING

@@ -4,60 +4,111 @@ It reaches from the start of the attempt, or its last suspension, to its end or 
 segments that are not yet committed is remembered, so that none is committed before what it built upon.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
+
+from pydantic_core import to_json
 
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.events import Event
 
-__all__ = ["Causes", "Segment"]
+__all__ = ["CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_origin", "origins_of"]
+
+CAME_IN = 0
+"""The number of the event that a segment stands for, when it came from outside or from another workflow."""
+
+RETURNED = -1
+"""The number of the event that a step returned; the further ones of a list count on downwards."""
 
 
 class Segment:
-    """What one stretch of an attempt consumed and did, in order; or an event that came in, a record of its own.
+    """What one stretch of an attempt consumed and did, in order; or something else that happened, as a record.
 
-    ``writes`` are (number, path, value), ``sends`` (number, event, target) and ``streamed`` (number, event); ``number``
-    counts within the attempt, inside ``ctx.once`` within that call. ``outcome`` is a pair: what ended the segment, and
-    with what.
+    Attributes:
+        id: Names it in the whole tree of workflows, over restarts.
+        kind: ``"segment"``, or another word of ``journal.records``.
+        path: Which workflow of the tree; empty for the run itself, ``order_station#2`` for a child.
+        step: The step.
+        item: Number of the delivery within its workflow run.
+        attempt: Which attempt of the delivery, from 0.
+        consumed: The event that started the attempt; None for the later segments of an attempt.
+        causes: What the consumed events were made by.
+        writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
+            ``ctx.once``, here and in the next two.
+        sends: (number, event, target step) of each sent event.
+        streamed: (number, event, place in the stream, time) of each event written to the stream.
+        collects: (number, buffer, event or None, what was found) of each ``collect_events``.
+        gave_up: Keys of waits that the step gave up.
+        handed: Names of values of the state that a step was given and may have changed in place.
+        outcome: What ended the segment, and with what.
+        data: All of it as data, once it is complete.
     """
 
     __slots__ = (
-        "after",
-        "attempt",
-        "closed",
-        "committed",
-        "consumed",
-        "held_up",
-        "item_id",
-        "kind",
-        "number",
-        "outcome",
-        "path",
-        "sends",
-        "step",
-        "streamed",
-        "writes",
-    )
+        "_body", "after", "attempt", "causes", "closed", "collects", "committed", "consumed", "data", "gave_up",
+        "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed", "writes",
+    )  # fmt: skip
 
     def __init__(
-        self, path: str, step: str, item_id: int, attempt: int, consumed: Event | None, causes: "Causes"
+        self,
+        number: int,
+        kind: str,
+        path: str,
+        step: str,
+        item: int = 0,
+        attempt: int = 0,
+        consumed: Event | None = None,
+        causes: "Causes" = (),
     ) -> None:
-        self.kind = "segment"
+        self.id = number
+        self.kind = kind
         self.path = path
         self.step = step
-        self.item_id = item_id
+        self.item = item
         self.attempt = attempt
         self.consumed = consumed
+        self.causes = causes
+        # Its place in the order of closing.
         self.number = 0
         self.writes: list[tuple[Number, str, Any]] = []
         self.sends: list[tuple[Number, Event, str | None]] = []
-        self.streamed: list[tuple[Number, Event]] = []
+        self.streamed: list[tuple[Number, Event, int, float]] = []
+        self.collects: list[tuple[Number, str, Event | None, list[Any] | None]] | None = None
+        self.handed: set[str] | None = None
+        self.gave_up: list[str] | None = None
         self.outcome: tuple[str, Any] = ("open", None)
+        self.data: dict[str, Any] | None = None
+        self._body: bytes | None = None
         self.closed = False
         self.committed = False
-        self.after: list[Segment] = [cause for cause in causes if not cause.committed]
+        self.after: list[Segment] = [cause for cause, _ in causes if not cause.committed] if causes else []
         self.held_up: list[Segment] = []
 
-    def follows(self, causes: "list[Segment] | Causes") -> None:
+    @classmethod
+    def past(cls, number: int) -> "Segment":
+        """One that was committed by an earlier owner of the run; only its name is known."""
+        segment = cls(number, "", "", "")
+        segment.closed = segment.committed = True
+        return segment
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was done in it so far that is not to be seen elsewhere."""
+        return not (self.writes or self.sends or self.streamed or self.collects or self.handed or self.gave_up)
+
+    def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
+        """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not."""
+        if self.collects is None:
+            self.collects = []
+        self.collects.append((number, buffer, event, found))
+
+    def body(self) -> bytes:
+        """All of it as JSON, as it was when this was first asked."""
+        if self._body is None:
+            self._body = to_json(self.data, inf_nan_mode="constants")
+        return self._body
+
+    def follows(self, causes: "Iterable[Segment]") -> None:
         """Be committed together with, or after, each of ``causes``."""
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
@@ -76,5 +127,23 @@ class Segment:
         return sorted(found.values(), key=lambda segment: segment.number)
 
 
-Causes = tuple[Segment, ...]
-"""The segments that an event depends on; empty when no journal listens."""
+Cause = tuple[Segment, Number]
+"""Where an event comes from: the segment that made it, and its number there."""
+
+Causes = tuple[Cause, ...]
+"""Where the events of a delivery come from; empty when no journal listens."""
+
+
+Origin = tuple[int, Number]
+"""A cause as records name it: number of the segment, and of the event in it."""
+
+
+def as_origin(data: Any) -> Origin:
+    """An origin as it comes out of a record."""
+    number, name = data
+    return number, cast("Number", tuple(cast("list[Any]", name)) if isinstance(name, list) else name)
+
+
+def origins_of(causes: Causes) -> list[Any]:
+    """The causes as data."""
+    return [[segment.id, number] for segment, number in causes]

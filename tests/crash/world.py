@@ -1,0 +1,188 @@
+"""Stops the world at a chosen moment of a run, as the end of a process does, and lets it go on in a new one.
+
+The event loop is seeded, its clock virtual, so that a moment can be named by its number: the n-th turn of the loop, or
+the n-th group of commits, before or after it is written. At that moment nothing more happens: no step goes on, no
+commit is written, whatever code still runs to clean up after itself.
+"""
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any
+
+from batonflow.workflow_core import Workflow, WorkflowHandler
+from batonflow.workflow_core.clock import use_source
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.store import CommitDone, RunCommit
+from batonflow.workflow_core.testing.interleaving import SeededLoop
+from batonflow.workflow_core.testing.virtual_time import VirtualSource
+
+MOST_TURNS = 20_000
+
+
+class ProcessEnd(SystemExit):
+    """The process ends here."""
+
+
+@dataclass
+class Moment:
+    """When the process ends.
+
+    Attributes:
+        turn: At the beginning of this turn of the loop, from 1; 0: at none.
+        group: At this group of commits, from 1; 0: at none.
+        written: Whether that group is written before.
+    """
+
+    turn: int = 0
+    group: int = 0
+    written: bool = False
+
+
+@dataclass
+class Ledger:
+    """What was done outside the store, which no crash undoes: effects by key, in order."""
+
+    effects: list[str] = field(default_factory=list[str])
+
+    def note(self, effect: str) -> None:
+        self.effects.append(effect)
+
+
+class MortalStore(MemoryStore):
+    """A store of a process that ends at a moment; the runs outlive it.
+
+    Args:
+        moment: When.
+        beside: The store of an earlier process.
+    """
+
+    def __init__(self, moment: Moment, beside: MemoryStore | None = None) -> None:
+        super().__init__(beside=beside)
+        self.moment = moment
+        self.groups = 0
+        self.dead = False
+
+    def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
+        if self.dead:
+            return
+        self.groups += 1
+        if self.groups != self.moment.group:
+            super().commit_soon(batch, done)
+            return
+        if self.moment.written:
+            super().commit_soon(batch, lambda verdicts, error: None)
+        self.dead = True
+        raise ProcessEnd
+
+
+class MortalLoop(SeededLoop):
+    """An event loop that ends with its process."""
+
+    def __init__(self, seed: int, moment: Moment) -> None:
+        super().__init__(seed)
+        self.moment = moment
+        self.turns = 0
+        self.dead = False
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        if self.turns == self.moment.turn or self.turns > MOST_TURNS:
+            self.dead = True
+            raise ProcessEnd
+        super()._run_once()
+
+
+@dataclass
+class Life:
+    """One process.
+
+    Attributes:
+        result: What the run gave; None when the process ended before.
+        ended: Whether the process ended before the run.
+        turns: How many turns the loop made.
+        groups: How many groups of commits there were.
+    """
+
+    result: Any = None
+    ended: bool = False
+    turns: int = 0
+    groups: int = 0
+
+
+Driver = Callable[[Workflow, WorkflowHandler], Awaitable[Any]]
+
+
+def live(
+    make: Callable[[MemoryStore, Ledger], Workflow],
+    drive: Driver,
+    ledger: Ledger,
+    store: MortalStore,
+    *,
+    seed: int,
+    start: dict[str, Any],
+) -> Life:
+    """Let a process begin or take up the run ``"r"`` and bring it to its end, or until the process ends.
+
+    Args:
+        make: The workflow, as the program of the process builds it.
+        drive: Answers what the run asks, and awaits it.
+        ledger: Outlives processes.
+        store: Of this process.
+        seed: Of the order in which tasks run.
+        start: Arguments of ``run``.
+    """
+    loop = MortalLoop(seed, store.moment)
+    life = Life()
+
+    async def main() -> Any:
+        workflow = make(store, ledger)
+        return await drive(workflow, workflow.run(run_id="r", **start))
+
+    source = VirtualSource(loop, seed)
+    try:
+        with use_source(source):
+            asyncio.set_event_loop(loop)
+            task = loop.create_task(main(), context=copy_context())
+            life.result = loop.run_until_complete(task)
+    except ProcessEnd:
+        life.ended = True
+    finally:
+        store.dead = True
+        _bury(loop)
+        asyncio.set_event_loop(None)
+        life.turns, life.groups = loop.turns, store.groups
+        with use_source(source):
+            run_now(store.aclose())
+    return life
+
+
+def run_now(awaitable: Awaitable[Any]) -> Any:
+    """The result of a coroutine that has nothing to wait for."""
+    coroutine: Any = awaitable
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("it waits")
+
+
+def _bury(loop: asyncio.AbstractEventLoop) -> None:
+    """Nothing of a dead process goes on: its tasks are forgotten, not cancelled."""
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loop._ready.clear()  # type: ignore[attr-defined]
+        loop._scheduled.clear()  # type: ignore[attr-defined]
+        loop.close()
+
+
+def collect() -> None:
+    """Let go of what dead processes leave behind; their coroutines are closed here, and must do no harm."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()

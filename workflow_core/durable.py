@@ -1,0 +1,333 @@
+"""Runs that a store keeps: how they are begun, taken up again, released while they wait, and what their ids mean."""
+
+import asyncio
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pydantic_core import from_json, to_json
+
+from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.context.snapshot import dump_run, load_run
+from batonflow.workflow_core.context.state_store import named_values
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.errors import (
+    ContextSerdeError,
+    ReplayIncompatible,
+    RunInputMismatchError,
+    RunInUseError,
+    StoreError,
+)
+from batonflow.workflow_core.events import Event, StreamResetEvent
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.drive import LEASE_SECONDS, Desk, Drive, desk_of
+from batonflow.workflow_core.journal.fold import Fold
+from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
+from batonflow.workflow_core.journal.recorder import Recorder
+from batonflow.workflow_core.journal.store import (
+    Appended,
+    Busy,
+    Claimed,
+    Created,
+    Ended,
+    Loaded,
+    NewRun,
+    RunInfo,
+    RunStore,
+)
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = [
+    "begin_recorded",
+    "cancel_run",
+    "folded",
+    "known_run",
+    "recover_runs",
+    "restore",
+    "resume_run",
+    "send_to_run",
+]
+
+
+_live: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
+"""The runs of each store that go on in this process, by id."""
+
+_digests: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
+
+
+def digest_of(encoded: Any) -> str:
+    """Tells apart start events: of their data in a fixed order."""
+    return hashlib.sha256(json.dumps(encoded, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event | None) -> Run | None:
+    """The run of this id that goes on in this process.
+
+    Raises:
+        RunInputMismatchError: It was started with other input.
+    """
+    run = _live.get(store, {}).get(run_id)
+    if run is None or run.ending.resolved:
+        return None
+    if event is not None and run in _digests:
+        encoded = Codec(workflow.serializer).event(event)
+        if digest_of(encoded) != _digests[run]:
+            raise _mismatch(run_id)
+    return run
+
+
+def _mismatch(run_id: str) -> RunInputMismatchError:
+    return RunInputMismatchError(
+        f"Run {run_id!r} was started with other input: use the same input to go on with it, or another run_id to start "
+        "a new run"
+    )
+
+
+# --- beginning --------------------------------------------------------------------------------------------------------
+
+
+def begin_recorded(workflow: "Workflow", store: RunStore, run: Run, event: Event | None) -> None:
+    """Begin a run under its id, or go on with the one that the store has.
+
+    Args:
+        workflow: The workflow.
+        store: Where it is kept.
+        run: A new run; it begins as soon as the store agrees.
+        event: What it starts with; None for one that a snapshot holds.
+
+    Raises:
+        StoreError: The start event cannot be written.
+    """
+    opening = _Opening(workflow, store, run)
+    opening.prepare(event)
+    opening.start(opening.create())
+
+
+def resume_run(workflow: "Workflow", store: RunStore, run: Run) -> None:
+    """Go on with a run that the store has."""
+    opening = _Opening(workflow, store, run)
+    opening.start(opening.carry_on())
+
+
+async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> list[Run]:
+    """Take up runs of this workflow that nobody drives any more, or whose time has come."""
+    found: list[Run] = []
+    while len(found) < limit:
+        claimed = await store.claim_due(
+            store.owner, LEASE_SECONDS, min(100, limit - len(found)), [workflow.workflow_name]
+        )
+        if not claimed:
+            break
+        for one in claimed:
+            if known_run(store, workflow, one.run_id, None) is not None:
+                continue
+            run = workflow.new_run(None, one.run_id)
+            opening = _Opening(workflow, store, run)
+            opening.start(opening.take_up(one))
+            found.append(run)
+    return found
+
+
+async def send_to_run(workflow: "Workflow", store: RunStore, run_id: str, event: Event, key: str | None = None) -> None:
+    """Put an event into a run's inbox.
+
+    Raises:
+        StoreError: There is no such run, it is over, or the event cannot be written.
+    """
+    payload = to_json(Codec(workflow.serializer).event(event), inf_nan_mode="constants")
+    _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
+
+
+async def cancel_run(workflow: "Workflow", store: RunStore, run_id: str, reason: str) -> None:  # noqa: ARG001
+    """Ask whoever drives a run, now or next, to cancel it.
+
+    Raises:
+        StoreError: There is no such run, or it is over.
+    """
+    key = f"cancel {current_source().token(20)}"
+    _check_appended(run_id, await store.append(run_id, key, reason.encode(), "cancel"))
+
+
+def _check_appended(run_id: str, outcome: Appended | Ended | None) -> None:
+    if outcome is None:
+        raise StoreError(f"The store has no run {run_id!r}")
+    if isinstance(outcome, Ended):
+        raise StoreError(f"Run {run_id!r} is over ({outcome.info.status}) and takes no more events")
+
+
+class _Opening:
+    """A run on its way from the store to its first step.
+
+    Args:
+        workflow: The workflow.
+        store: Where the run is kept.
+        run: The run, which collects what is sent to it meanwhile.
+    """
+
+    def __init__(self, workflow: "Workflow", store: RunStore, run: Run) -> None:
+        self._workflow = workflow
+        self._store = store
+        self._run = run
+        self._codec = Codec(workflow.serializer)
+        self._desk: Desk = desk_of(store)
+        self._event: Event | None = None
+        self._digest = ""
+        self._causes: Any = ()
+        self._first = b""
+        run.early = []
+        _live.setdefault(store, {})[run.state.run_id] = run
+
+    def start(self, work: Any) -> None:
+        """Do the work in a task that lives as long as it needs."""
+        self._run.opening = asyncio.get_running_loop().create_task(self._safely(work), name="batonflow-open-run")
+
+    async def _safely(self, work: Any) -> None:
+        try:
+            await work
+        except StoreError as error:
+            self._forget()
+            self._run.ending.refuse(error)
+        finally:
+            self._run.opening = None
+
+    def _forget(self) -> None:
+        _live.get(self._store, {}).pop(self._run.state.run_id, None)
+
+    def _record_from(self, number: int) -> Drive:
+        """Let the run write down what it does from now on."""
+        run = self._run
+        drive = run.drive = Drive(self._desk, run, self._forget)
+        run.recorder = Recorder(drive, self._codec, first=number)
+        run.recorder.watch(run.cell)
+        return drive
+
+    def prepare(self, event: Event | None) -> None:
+        """Make the first record."""
+        run = self._run
+        drive = self._record_from(1)
+        recorder = run.recorder
+        assert recorder is not None
+        if event is None:
+            # A snapshot that was made without a store: its parts get names, so that records can refer to them.
+            run.state.name_parts()
+            payload = dump_run(run.state, run.cell, self._workflow.serializer, run=run)
+            recorder.restored(payload)
+            self._digest = digest_of(payload)
+        else:
+            staged = named_values(run.cell)
+            self._event = event
+            self._causes = recorder.started(event, None, (), state=staged)
+            self._digest = digest_of(self._codec.event(event))
+        _digests[run] = self._digest
+        self._first = drive.first()
+
+    # --- outcomes -----------------------------------------------------------------------------------------------------
+
+    async def create(self) -> None:
+        """Create the run, or go on with the one of its id."""
+        run_id = self._run.state.run_id
+        new = NewRun(
+            run_id=run_id,
+            workflow=self._workflow.workflow_name,
+            version=self._workflow.version,
+            digest=self._digest,
+            first=self._first,
+        )
+        found = await self._store.create(new, self._store.owner, LEASE_SECONDS)
+        if not isinstance(found, Created):
+            if found.info.digest != self._digest:
+                raise _mismatch(run_id)
+            await self.carry_on()
+            return
+        assert self._run.drive is not None
+        self._run.drive.attach(found.epoch, 1, 0)
+        self._begin(self._event, self._causes)
+
+    async def carry_on(self) -> None:
+        """Go on with a run that exists."""
+        run_id = self._run.state.run_id
+        found = await self._store.claim(run_id, self._store.owner, LEASE_SECONDS)
+        if isinstance(found, Claimed):
+            await self.take_up(found)
+        elif isinstance(found, Busy):
+            raise RunInUseError(run_id, found.owner, found.since)
+        elif isinstance(found, Ended):
+            self._give_result(found.info)
+        else:
+            raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
+
+    async def take_up(self, claimed: Claimed) -> None:
+        """Restore a run that was claimed, and let it go on."""
+        run, store = self._run, self._store
+        loaded = await store.load(claimed.run_id)
+        if loaded is None:
+            raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
+        try:
+            fold = folded(self._workflow, loaded)
+            restore(run, fold)
+        except StoreError:
+            await store.release(claimed.run_id, store.owner, claimed.epoch)
+            raise
+        drive = self._record_from(fold.last_record + 1)
+        snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
+        drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
+        run.stream.seq = max(run.stream.seq, claimed.stream_seq)
+        run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
+        _digests[run] = loaded.info.digest
+        self._begin(None, ())
+        for item in loaded.inbox:
+            self._desk.deliver(drive, item)
+
+    def _begin(self, event: Event | None, causes: Any) -> None:
+        run = self._run
+        early, run.early = run.early or [], None
+        if run.ending.done:  # cancelled before it began
+            if run.recorder is not None and run.ending.event is not None:
+                run.recorder.ended(run.ending.event)
+            return
+        self._workflow.launch_run(run, event, None, causes)
+        for sent, target in early:
+            run.send(sent, target, None)
+
+    def _give_result(self, info: RunInfo) -> None:
+        record = from_json(info.result or b"null")
+        self._forget()
+        self._run.early = None
+        self._workflow.runtime.discard(self._run)
+        self._run.ending.restore(self._codec.read(record["event"]))
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+def folded(workflow: "Workflow", loaded: Loaded) -> Fold:
+    """What the records of a run amount to.
+
+    Raises:
+        ReplayIncompatible: The code of the workflow does not fit them any more.
+    """
+    fold = Fold(workflow)
+    upcast = workflow.upcaster(loaded.info.version)
+    if loaded.snapshot is not None:
+        fold = fold_of(workflow, from_json(loaded.snapshot[1]))
+    for commit in loaded.commits:
+        body = from_json(commit.body)
+        records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
+        add_commit(fold, records, body["e"])
+    return fold
+
+
+def restore(run: Run, fold: Fold) -> None:
+    """Bring a run to where the records leave it."""
+    workflow = run.workflow
+    try:
+        loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.serializer)
+        run.adopt(loaded)
+    except ContextSerdeError as error:
+        raise ReplayIncompatible(
+            f"The records of run {run.state.run_id!r} do not fit {type(workflow).__name__} any more: {error}. Restore "
+            "what they need, or translate old records with Workflow(version=..., upcasters=...)"
+        ) from error

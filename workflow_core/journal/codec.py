@@ -1,0 +1,109 @@
+"""How events and values stand in a record: as plain JSON where they are that, else as the workflow's serializer writes.
+
+An event is ``[class, values]``, or ``[class, values, 1]`` when something in its values is marked with its class. A
+value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer other than JSON both are its text.
+"""
+
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import Event, StopEvent
+
+__all__ = ["Codec"]
+
+_REMEDY = "keep it out of events and state, or make it a pydantic model or plain data"
+
+
+class Codec:
+    """Writes and reads the events and values of a run.
+
+    Args:
+        serializer: The workflow's; JSON has a short way of its own.
+    """
+
+    __slots__ = ("_names", "_serializer", "_short")
+
+    def __init__(self, serializer: BaseSerializer) -> None:
+        self._serializer = serializer
+        self._short = serializer if type(serializer) is JsonSerializer else None
+        self._names: dict[type, str] = {}
+
+    def event(self, event: Event) -> Any:
+        """An event as data.
+
+        Raises:
+            StoreError: Something in it cannot be written.
+        """
+        cls = type(event)
+        name = self._names.get(cls)
+        if name is None:
+            name = self._names[cls] = f"{cls.__module__}.{cls.__qualname__}"
+        try:
+            if self._short is None:
+                return self._serializer.serialize(event)
+            extra = event.__pydantic_extra__
+            values = {**event.__dict__, **extra} if extra else event.__dict__
+            if isinstance(event, StopEvent) and event.result is not None:
+                values = {**values, "result": event.result}
+            if is_plain(values):
+                # A copy, as it may be changed before it is written.
+                return [name, dict(values)]
+            return [name, self._short.encode(event)["value"], 1]
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise StoreError(f"{cls.__name__} cannot be recorded: {error}; {_REMEDY}") from error
+
+    def value(self, value: Any) -> Any:
+        """A value of the state, or the result of ``ctx.once``, as data.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        try:
+            if self._short is None:
+                return self._serializer.serialize(value)
+            return [value] if is_plain(value) else [None, self._short.encode(value)]
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise StoreError(f"a {type(value).__name__} cannot be recorded: {error}; {_REMEDY}") from error
+
+    def text(self, data: Any) -> str:
+        """An event or value in the words of the serializer, as snapshots keep it."""
+        if isinstance(data, str):
+            return data
+        parts = cast("list[Any]", data)
+        if isinstance(parts[0], str) and len(parts) > 1:
+            marked = {"__is_pydantic": True, "value": parts[1], "qualified_name": parts[0]}
+            return to_json(marked, inf_nan_mode="constants").decode()
+        return to_json(parts[-1], inf_nan_mode="constants").decode()
+
+    def read(self, data: Any) -> Any:
+        """The event or value that such data stand for.
+
+        Raises:
+            StoreError: They are of a class that is not loaded, or do not fit it any more.
+        """
+        try:
+            return self._serializer.deserialize(self.text(data))
+        except (TypeError, ValueError, ValidationError) as error:
+            raise StoreError(f"A record cannot be read: {error}") from error
+
+    def event_of_text(self, text: str) -> Any:
+        """An event as data, from a snapshot's text."""
+        if self._short is None:
+            return text
+        read = from_json(text)
+        return [read["qualified_name"], read["value"], 1]
+
+    def value_of_text(self, text: str) -> Any:
+        """A value as data, from a snapshot's text."""
+        return text if self._short is None else [None, from_json(text)]
+
+    def class_name(self, data: Any) -> str:
+        """The class of an event given as data."""
+        if not isinstance(data, str):
+            return str(cast("list[Any]", data)[0])
+        cls = type(cast("object", self._serializer.deserialize(data)))
+        return f"{cls.__module__}.{cls.__qualname__}"

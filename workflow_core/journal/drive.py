@@ -1,0 +1,352 @@
+"""Between the runs of an event loop and a store: commits go out in groups, events from elsewhere come in.
+
+One desk serves all runs of a store on a loop. What they commit within a turn of the loop, and while an earlier group is
+being written, goes to the store in one piece; so a slow disk makes the groups larger, not the queue longer.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
+
+from pydantic_core import from_json, to_json
+
+from batonflow.workflow_core.context.snapshot import dump_run
+from batonflow.workflow_core.errors import RunLostError, StoreError
+from batonflow.workflow_core.events import WorkflowCancelledEvent
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.segments import Segment
+from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["LEASE_SECONDS", "Desk", "Drive", "desk_of"]
+
+logger = logging.getLogger("batonflow.workflow_core")
+
+LEASE_SECONDS = 15.0
+"""How long a run belongs to its owner without a sign of life."""
+
+SNAPSHOT_EVERY = 1000
+"""After how many commits the whole state is written, so that loading a run need not begin at the first one."""
+
+STREAM_BLOCK = 1000
+"""So many numbers of streamed events are reserved at a time."""
+
+_PAUSE_AFTER_TROUBLE = 1.0
+
+
+class Drive:
+    """The journal of one run that this process drives.
+
+    Args:
+        desk: Takes its commits to the store.
+        run: The run at the root of a tree.
+        closed: Called when this process drives it no longer.
+    """
+
+    def __init__(self, desk: "Desk", run: "Run", closed: Callable[[], None]) -> None:
+        self.desk = desk
+        self.run = run
+        self._closed = closed
+        self.run_id = run.state.run_id
+        self.epoch = 0
+        # The last commit that is made, and the last that is written.
+        self.made = 0
+        self.written = 0
+        # The inbox: up to where it is known, and what of it was given to the run since the last commit.
+        self.inbox_seen = 0
+        self.lost = False
+        self._attached = False
+        self._bodies: list[bytes] = []
+        self._consumed: list[int] = []
+        self._status: Literal["completed", "failed", "cancelled"] | None = None
+        self._result: bytes | None = None
+        self._stream_reserved = 0
+        self._snapshot_at = 0
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+
+    def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
+        """The run belongs to this process now, with so many commits already there."""
+        self.epoch = epoch
+        self.made = self.written = seq
+        self._stream_reserved = stream_seq
+        self._snapshot_at = snapshot_at
+        self._attached = True
+        self.desk.add(self)
+
+    def first(self) -> bytes:
+        """The commit that a run is created with."""
+        assert len(self._bodies) == 1
+        return self._bodies.pop()
+
+    # --- the journal --------------------------------------------------------------------------------------------------
+
+    def commit(self, group: Sequence[Segment]) -> None:
+        """Take records that belong together."""
+        if self.lost:
+            return
+        run = self.run
+        head = b'{"t":%.6f,"e":%.3f,"r":[' % (run.now(), run.ending.elapsed())
+        records = group[0].body() if len(group) == 1 else b",".join([segment.body() for segment in group])
+        self._bodies.append(head + records + b"]}")
+        self.made += 1
+        for segment in group:
+            if segment.kind == "ended" and not segment.path:
+                self._note_end(segment)
+        if self._attached:
+            self.desk.dirty(self)
+
+    def _note_end(self, segment: Segment) -> None:
+        event = segment.consumed
+        error = self.run.ending.error
+        cancelled = isinstance(event, WorkflowCancelledEvent)
+        self._status = "cancelled" if cancelled else "completed" if error is None else "failed"
+        self._result = segment.body()
+
+    def consumed(self, item: InboxItem) -> None:
+        """An inbox item was given to the run; the next commit says so."""
+        self._consumed.append(item.position)
+
+    def take(self) -> RunCommit | None:
+        """What is to be written now."""
+        if not self._bodies and not self._consumed:
+            return None
+        bodies, self._bodies = self._bodies, []
+        consumed, self._consumed = self._consumed, []
+        run = self.run
+        if run.stream.seq + len(bodies) >= self._stream_reserved:
+            self._stream_reserved = run.stream.seq + STREAM_BLOCK
+        snapshot = None
+        if self._status is None and self.made - self._snapshot_at >= SNAPSHOT_EVERY:
+            snapshot = snapshot_bytes(run)
+            if snapshot is not None:
+                self._snapshot_at = self.made
+        return RunCommit(
+            run_id=self.run_id,
+            owner=self.desk.store.owner,
+            epoch=self.epoch,
+            expected_seq=self.made - len(bodies),
+            commits=bodies,
+            consumed=consumed,
+            status=self._status,
+            result=self._result,
+            stream_seq=self._stream_reserved,
+            snapshot=snapshot,
+            ttl=LEASE_SECONDS,
+        )
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was committed is written."""
+        return self.written == self.made
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back when all that is committed now is written; at once when it is."""
+        if self.is_settled or self.lost:
+            callback()
+        else:
+            self._waiting.append((self.made, callback))
+
+    async def settled(self) -> None:
+        """Wait until all that is committed now is written.
+
+        Raises:
+            RunLostError: It cannot be, as the run belongs to another process.
+        """
+        if not self.is_settled and not self.lost:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def wake() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            self._waiting.append((self.made, wake))
+            await done
+        if self.lost:
+            raise RunLostError(f"Run {self.run_id!r} belongs to another process now")
+
+    def was_written(self, commit: RunCommit) -> None:
+        """The store has a commit."""
+        self.written = commit.expected_seq + len(commit.commits)
+        ready = [callback for seq, callback in self._waiting if seq <= self.written]
+        if ready:
+            self._waiting = [entry for entry in self._waiting if entry[0] > self.written]
+            for callback in ready:
+                callback()
+        if commit.status is not None:
+            self.close()
+            self.run.ending.recorded()
+
+    def fail(self, error: StoreError) -> None:
+        """Nothing more of this run can be written: it stops here, and stands in the store as it was written last."""
+        if self.lost:
+            return
+        self.lost = True
+        self.close()
+        self._bodies, waiting, self._waiting = [], self._waiting, []
+        self.run.ending.drop(error)
+        for _, callback in waiting:
+            callback()
+
+    def close(self) -> None:
+        """Drive the run no longer."""
+        self.desk.remove(self)
+        self._closed()
+
+
+class Desk:
+    """Serves the runs of a store on one event loop.
+
+    Args:
+        store: The store.
+        loop: The loop.
+    """
+
+    def __init__(self, store: RunStore, loop: asyncio.AbstractEventLoop) -> None:
+        self.store = store
+        self.loop = loop
+        self.drives: dict[str, Drive] = {}
+        self._thread = threading.get_ident()
+        self._dirty: dict[Drive, None] = {}
+        self._scheduled = False
+        self._writing = False
+        self._watching: asyncio.Task[None] | None = None
+
+    def add(self, drive: Drive) -> None:
+        """Serve a run."""
+        self.drives[drive.run_id] = drive
+        self.store.hold(drive.run_id, drive.epoch)
+        if self._watching is None or self._watching.done():
+            self._watching = self.loop.create_task(self._watch(), name="batonflow-inbox")
+
+    def remove(self, drive: Drive) -> None:
+        """Serve a run no longer."""
+        if self.drives.get(drive.run_id) is drive:
+            del self.drives[drive.run_id]
+            self.store.let_go(drive.run_id)
+        self._dirty.pop(drive, None)
+        if not self.drives and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def dirty(self, drive: Drive) -> None:
+        """A run has something to write: after this turn of the loop, or when the group before is written."""
+        self._dirty[drive] = None
+        if not self._scheduled and not self._writing:
+            self._scheduled = True
+            self.loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._scheduled = False
+        drives, self._dirty = list(self._dirty), {}
+        batch: list[tuple[Drive, RunCommit]] = []
+        for drive in drives:
+            commit = drive.take()
+            if commit is not None:
+                batch.append((drive, commit))
+        if not batch:
+            return
+        self._writing = True
+
+        def done(verdicts: list[CommitVerdict] | None, error: BaseException | None) -> None:
+            if threading.get_ident() == self._thread:
+                self._written(batch, verdicts, error)
+            elif not self.loop.is_closed():
+                try:
+                    self.loop.call_soon_threadsafe(self._written, batch, verdicts, error)
+                except RuntimeError:
+                    logger.debug("a loop was closed while its runs were being written")
+
+        self.store.commit_soon([commit for _, commit in batch], done)
+
+    def _written(
+        self, batch: list[tuple[Drive, RunCommit]], verdicts: list[CommitVerdict] | None, error: BaseException | None
+    ) -> None:
+        self._writing = False
+        if verdicts is None:
+            failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}")
+            for drive, _ in batch:
+                drive.fail(failure)
+        else:
+            for (drive, commit), verdict in zip(batch, verdicts, strict=True):
+                if verdict.outcome == "fenced":
+                    drive.fail(
+                        RunLostError(
+                            f"Run {drive.run_id!r} was taken over by another process while this one did not answer; it "
+                            "goes on there, and nothing more of it is kept here"
+                        )
+                    )
+                else:
+                    drive.was_written(commit)
+        if self._dirty and not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._write)
+
+    # --- what comes from elsewhere ------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Give runs what other processes append to their inboxes."""
+        seen = -1
+        while True:
+            try:
+                seen = await self.store.changed(seen)
+                found = await self.store.unread({drive.run_id: drive.inbox_seen for drive in self.drives.values()})
+                for run_id, items in found.items():
+                    drive = self.drives.get(run_id)
+                    if drive is not None:
+                        for item in items:
+                            self.deliver(drive, item)
+            except StoreError as error:
+                logger.warning("the inboxes of runs cannot be read: %s", error)
+                await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+
+    def deliver(self, drive: Drive, item: InboxItem) -> None:
+        """Give a run something from its inbox, once."""
+        if item.position <= drive.inbox_seen:
+            return
+        drive.inbox_seen = item.position
+        run = drive.run
+        if run.ending.over:
+            return
+        drive.consumed(item)
+        if item.kind == "cancel":
+            run.ending.cancel()
+            return
+        try:
+            event: Any = Codec(run.workflow.serializer).read(from_json(item.payload))
+            run.send(event, None, None)
+        except StoreError as error:
+            run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
+            self.dirty(drive)
+
+
+def snapshot_bytes(run: "Run") -> bytes | None:
+    """The state of a run as the records so far leave it; None while something is under way that no record has."""
+    recorder = run.recorder
+    if recorder is None or run.ending.over or not recorder.is_quiet():
+        return None
+    payload = dump_run(run.state, run.cell, run.workflow.serializer, run=run)
+    payload["last_record"] = recorder.last_record()
+    payload["last_streamed"] = run.stream.seq - 1
+    return to_json(payload, inf_nan_mode="constants")
+
+
+_desks: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, Desk]] = WeakKeyDictionary()
+
+
+def desk_of(store: RunStore) -> Desk:
+    """The desk of a store on the running loop."""
+    loop = asyncio.get_running_loop()
+    desks = _desks.setdefault(store, WeakKeyDictionary())
+    desk = desks.get(loop)
+    if desk is None:
+        desk = desks[loop] = Desk(store, loop)
+    return desk

@@ -1,0 +1,38 @@
+"""Which store ``store=...`` means."""
+
+import os
+from os import PathLike
+
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.journal.store import RunStore
+
+__all__ = ["open_store"]
+
+_SQLITE = "sqlite:///"
+
+
+def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
+    """The store that ``Workflow(store=...)`` names.
+
+    Args:
+        store: ``"memory:"``, the path of a SQLite file, its address (``sqlite:///runs.db``, ``sqlite:////var/runs.db``),
+            or a store.
+
+    Raises:
+        StoreError: The value names a kind of store that there is not.
+    """
+    if isinstance(store, RunStore):
+        return store
+    if store == "memory:":
+        return MemoryStore()
+    text = os.fspath(store)
+    if text.startswith(_SQLITE):
+        return SQLiteStore(text.removeprefix(_SQLITE))
+    if "://" in text:
+        raise StoreError(
+            f'store={text!r}: there are stores in memory ("memory:") and in SQLite files ("runs.db", '
+            '"sqlite:///runs.db"); pass an object that is a RunStore for any other'
+        )
+    return SQLiteStore(text)

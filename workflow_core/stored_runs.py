@@ -1,0 +1,99 @@
+"""What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.options import Options
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.journal.store import RunStore
+
+__all__ = ["StoredRuns"]
+
+cancel_run = at_first_use("batonflow.workflow_core.durable", "cancel_run")
+known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
+recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
+resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
+send_to_run = at_first_use("batonflow.workflow_core.durable", "send_to_run")
+
+
+class StoredRuns:
+    """The part of a workflow that needs a store."""
+
+    run_handler_class: ClassVar[type[WorkflowHandler]] = WorkflowHandler
+    _options: Options
+
+    def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> "Run":
+        """A run that has not begun, with what a context carries into it."""
+        raise NotImplementedError
+
+    def resume(self, run_id: str) -> WorkflowHandler:
+        """Go on with a run that the store has, and return its handler at once.
+
+        Awaiting the handler raises what stands in the way: ``StoreError`` when there is no such run, ``RunInUseError``
+        when another live process drives it, ``ReplayIncompatible`` when the code does not fit its records.
+
+        Args:
+            run_id: Of the run; one that is over gives its recorded result.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+        """
+        store = self._store_for("resume")
+        run = known_run(store, self, run_id, None)
+        if run is None:
+            run = self.new_run(None, run_id)
+            resume_run(self, store, run)
+        return self.run_handler_class(run)
+
+    async def recover(self, limit: int = 10_000) -> list[WorkflowHandler]:
+        """Take up every unfinished run of this workflow that no living process drives; for when a program starts.
+
+        Runs that wait for something which has not come stay in the store until it does.
+
+        Args:
+            limit: How many at the most.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+            StoreError: The store fails.
+        """
+        runs = await recover_runs(self, self._store_for("recover"), limit)
+        return [self.run_handler_class(run) for run in runs]
+
+    async def send(self, run_id: str, event: Event, *, key: str | None = None) -> None:
+        """Send an event to a run that the store has, whichever process drives it, or none at all.
+
+        Args:
+            run_id: The run.
+            event: The event.
+            key: The same key again is the same event, and is not sent twice; a new one when left out.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+            StoreError: There is no such run, it is over, or the event cannot be written.
+        """
+        await send_to_run(self, self._store_for("send"), run_id, event, key)
+
+    async def cancel(self, run_id: str, reason: str = "") -> None:
+        """Cancel a run that the store has, whichever process drives it.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+            StoreError: There is no such run, or it is over.
+        """
+        await cancel_run(self, self._store_for("cancel"), run_id, reason)
+
+    def _store_for(self, what: str) -> "RunStore":
+        store = self._options.store
+        if store is None:
+            raise WorkflowRuntimeError(
+                f"{type(self).__name__}.{what}() needs a store: give the workflow one, {type(self).__name__}(store="
+                '"runs.db")'
+            )
+        return store
