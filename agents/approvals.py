@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from pydantic_core import to_jsonable_python
 
@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+Reason = Literal["policy", "unknown_outcome"]
+"""Why a person is asked: the tool's policy, or a call of which nobody knows whether it happened."""
+
+
 class ApprovalUsedError(BatonflowError, RuntimeError):
     """An approval is used once; this one was answered before, has expired, or was never asked for."""
 
@@ -57,7 +61,7 @@ class ApprovalRequired(InputRequiredEvent):
     agent: str
     digest: str
     expires_at: float | None = None
-    reason: Literal["policy", "unknown_outcome"] = "policy"
+    reason: Reason = "policy"
     problem: str | None = None
 
 
@@ -138,23 +142,13 @@ class OpenApprovals:
         return [one for one in self.requests.values() if seen.get(one.id) is not one]
 
 
-# By the id of the outermost run, for as long as a step asks or a reader listens.
-_open: WeakValueDictionary[str, OpenApprovals] = WeakValueDictionary()
+# By the outermost run, whose handler is the one that people hold.
+_open: "WeakKeyDictionary[Run, OpenApprovals]" = WeakKeyDictionary()
 
 
-def open_approvals(run_id: str) -> OpenApprovals:
-    """The open requests of a run."""
-    return _open.setdefault(run_id, OpenApprovals())
-
-
-def _root_id(ctx: Context[Any]) -> str:
-    """The id of the outermost run: its handler is the one that people hold."""
-    run = ctx.run
-    if run is None:
-        return ctx.run_id
-    while run.family is not None and run.family.parent is not None:
-        run = run.family.parent.run
-    return run.state.run_id
+def open_approvals(run: "Run") -> OpenApprovals:
+    """The open requests of the tree of runs that a run belongs to."""
+    return _open.setdefault(run.root, OpenApprovals())
 
 
 def _named(ctx: Context[Any], call: str) -> str:
@@ -164,7 +158,13 @@ def _named(ctx: Context[Any], call: str) -> str:
 
 
 async def approved_arguments(
-    ctx: Context[Any], tool: AsyncBaseTool, arguments: dict[str, Any], *, call: str, agent: str
+    ctx: Context[Any],
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    *,
+    call: str,
+    agent: str,
+    reason: Reason = "policy",
 ) -> dict[str, Any] | str:
     """Ask a person whether a tool may run, and wait for as long as it takes.
 
@@ -174,6 +174,7 @@ async def approved_arguments(
         arguments: With what, checked already.
         call: Names the call within its run; the same after a restore.
         agent: Who wants it.
+        reason: Why a person is asked.
 
     Returns:
         The arguments to run it with, or what the model is told instead.
@@ -181,7 +182,7 @@ async def approved_arguments(
     shown, problem, attempt, call = arguments, None, 1, _named(ctx, call)
     seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
     while True:
-        request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem)
+        request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem, reason)
         if seconds is not None:
             # Until when was told with the question, and stays so when this begins again after a restore.
             request.expires_at = await ctx.once(f"approval {request.id} until", _later, seconds)
@@ -205,7 +206,12 @@ def _later(seconds: float) -> float:
 
 
 def _request(
-    tool: AsyncBaseTool, arguments: dict[str, Any], request_id: str, agent: str, problem: str | None
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    request_id: str,
+    agent: str,
+    problem: str | None,
+    reason: Reason,
 ) -> ApprovalRequired:
     name = tool.metadata.get_name()
     plain = to_jsonable_python(arguments, fallback=repr)
@@ -216,12 +222,14 @@ def _request(
         agent=agent,
         digest=digest_of(name, plain),
         problem=problem,
+        reason=reason,
     )
 
 
 async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
     """The answer to ``request``; None when it expires."""
-    waiting = open_approvals(_root_id(ctx))
+    assert ctx.run is not None
+    waiting = open_approvals(ctx.run)
     waiting.add(request)
     try:
         return await ctx.wait_for_event(
@@ -306,10 +314,12 @@ def answer(
     because: Any = reason
     if because is not None and not isinstance(because, str):
         raise TypeError(f"reason is a text for the model, not {because!r}")
-    request = open_approvals(ctx.run_id).take(request_id)
     run = ctx.run
+    if run is None:
+        raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
+    request = open_approvals(run).take(request_id)
     # The same question is among the run's inputs, where it may have been answered.
-    if run is not None and not run.on_loop(lambda: _is_asked(run, request)):
+    if not run.on_loop(lambda: _is_asked(run, request)):
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     ctx.send_event(
         ApprovalResponse(

@@ -9,7 +9,7 @@ from batonflow.agents.budget import run_inside
 from batonflow.agents.calling import LEDGER, spent_earlier
 from batonflow.agents.events import AgentOutput
 from batonflow.agents.prompts import AGENT_AS_TOOL
-from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput
+from batonflow.tools import FunctionTool, ToolMetadata, ToolOutput, ToolPolicy
 from batonflow.tools.base import DefaultToolFnSchema
 from batonflow.workflow_core import Context, Workflow
 
@@ -100,5 +100,6 @@ class AgentTool(FunctionTool):
         metadata = ToolMetadata(
             description=AGENT_AS_TOOL.format(description=description), name=name, fn_schema=DefaultToolFnSchema
         )
-        super().__init__(async_fn=ask, metadata=metadata)
+        # Its run goes on where it was: calling it again repeats nothing.
+        super().__init__(async_fn=ask, metadata=metadata, policy=ToolPolicy(idempotent=True))
         self.agent = agent

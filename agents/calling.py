@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.effects import recorded
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
@@ -193,8 +195,11 @@ async def perform(
             return error_output(call.tool_name, call.tool_kwargs, err)
         if most is not None and not await _counted(ctx, call.tool_name, place, most):
             return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
+    options = _options(ctx, call, place, approved)
     try:
-        output = await _run(ctx, agent, tool, arguments, limits, _options(ctx, call, place, approved))
+        output = await recorded(
+            ctx, agent, tool, call, arguments, place, partial(_run, ctx, agent, tool, arguments, limits, options)
+        )
     except BudgetExceededError as err:
         return await _over_budget(ctx, call, err, limits)
     if agent.after_tool:

@@ -24,7 +24,7 @@ from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
-from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolSelection
+from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolPolicy, ToolSelection
 from batonflow.tools.code import Executor, Limits, declarations, default_executor
 from batonflow.tools.code.functions import code_functions
 from batonflow.workflow_core import Context
@@ -90,7 +90,13 @@ class CodeActAgent(ScratchpadAgent):
         super().__init__(**options)
         if code_execute_fn is None:
             self._executor = executor or default_executor()
-            execute = FunctionTool.from_defaults(async_fn=self._execute, name=EXECUTE, description="Run Python code.")
+            # A snippet goes on where it was, and the calls in it have outcomes of their own.
+            execute = FunctionTool.from_defaults(
+                async_fn=self._execute,
+                name=EXECUTE,
+                description="Run Python code.",
+                policy=ToolPolicy(idempotent=True),
+            )
         else:
             execute = _execute_tool(code_execute_fn)
         self.tools = [*self.tools, execute]

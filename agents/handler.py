@@ -44,7 +44,9 @@ class AgentHandler(WorkflowHandler):
             >>> async for request in handler.approvals():
             ...     request.approve()
         """
-        async with aclosing(open_approvals(self.run_id).read(self._over())) as requests:
+        run = self.ctx.run
+        assert run is not None
+        async with aclosing(open_approvals(run).read(self._over())) as requests:
             async for request in requests:
                 yield ApprovalRequest(request, self.ctx)
 

@@ -37,6 +37,7 @@ __all__ = [
     "RESULT_UNKNOWN",
     "STATE_PROMPT",
     "TOOL_DENIED",
+    "TOOL_OUTCOME_UNKNOWN",
     "TOOL_USED_UP",
 ]
 
@@ -93,6 +94,11 @@ REACT_GIVEN_UP = (
 APPROVAL_DENIED = "Tool {tool_name} was not run, a person denied it{because}."
 
 APPROVAL_EXPIRED = "Tool {tool_name} was not run: approval expired."
+
+TOOL_OUTCOME_UNKNOWN = (
+    "Tool {tool_name} was interrupted, and nobody knows whether it did its work. Do not assume that it did or that it "
+    "did not."
+)
 
 _CODE_FORM = (
     "You solve tasks by writing Python code. Put code that is to be run between <execute> and </execute>, for "

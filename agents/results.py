@@ -6,7 +6,7 @@ from typing import Any
 
 from batonflow.agents.prompts import RESULT_CUT, RESULT_END, RESULT_UNKNOWN
 from batonflow.llms import TextBlock
-from batonflow.tools import FunctionTool, ToolOutput
+from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy
 from batonflow.workflow_core import Context
 
 __all__ = ["LONG_RESULTS", "READ_RESULT", "read_result", "shortened"]
@@ -78,4 +78,4 @@ def read_result(page: int | None = None) -> FunctionTool:
             return f"{shown}\n\n{RESULT_END.format(size=len(text))}"
         return f"{shown}\n\n{RESULT_CUT.format(shown=end, size=len(text), tool=READ_RESULT, handle=handle)}"
 
-    return FunctionTool.from_defaults(async_fn=read, name=READ_RESULT)
+    return FunctionTool.from_defaults(async_fn=read, name=READ_RESULT, policy=ToolPolicy(idempotent=True))

@@ -47,6 +47,7 @@ __all__ = [
     "StepTimeoutError",
     "StoreCorruptedError",
     "StoreError",
+    "UnknownOutcomeError",
     "WorkflowCancelledByUser",
     "WorkflowConfigurationError",
     "WorkflowDone",
@@ -112,6 +113,10 @@ class ContextSerdeError(BatonflowError):
 
 class ContextStateError(BatonflowError):
     """A member of ``Context`` was used where it has no meaning: before a run, outside a step, or inside one."""
+
+
+class UnknownOutcomeError(WorkflowRuntimeError):
+    """An effect was begun by a process that ended before it could say how it went."""
 
 
 class InputClosedError(BatonflowError, RuntimeError):

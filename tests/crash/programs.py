@@ -34,6 +34,7 @@ class Program:
         drive: Uses it.
         start: Arguments of ``run``.
         expected: The result.
+        real_time: Whether it works with other processes, for which no clock can be turned forward.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Program:
     drive: Callable[[Workflow, WorkflowHandler], Awaitable[Any]]
     start: dict[str, Any]
     expected: Any
+    real_time: bool = False
 
 
 async def awaited(_: Workflow, handler: WorkflowHandler) -> Any:

@@ -82,11 +82,19 @@ class MortalStore(MemoryStore):
 class MortalLoop(SeededLoop):
     """An event loop that ends with its process."""
 
-    def __init__(self, seed: int, moment: Moment) -> None:
+    def __init__(self, seed: int, moment: Moment, *, real_time: bool = False) -> None:
         super().__init__(seed)
+        # As if a thread worked all the time, so that the clock never jumps.
+        self.threads_at_work = int(real_time)
         self.moment = moment
         self.turns = 0
         self.dead = False
+
+    def call_soon_threadsafe(self, *args: Any, **options: Any) -> asyncio.Handle:
+        """What other threads, of a process that is no more, still want to say is not heard."""
+        if self.is_closed():
+            return asyncio.Handle(lambda: None, (), self)
+        return super().call_soon_threadsafe(*args, **options)
 
     def _run_once(self) -> None:
         self.turns += 1
@@ -124,6 +132,7 @@ def live(
     *,
     seed: int,
     start: dict[str, Any],
+    real_time: bool = False,
 ) -> Life:
     """Let a process begin or take up the run ``"r"`` and bring it to its end, or until the process ends.
 
@@ -134,8 +143,9 @@ def live(
         store: Of this process.
         seed: Of the order in which tasks run.
         start: Arguments of ``run``.
+        real_time: Let no virtual time pass.
     """
-    loop = MortalLoop(seed, store.moment)
+    loop = MortalLoop(seed, store.moment, real_time=real_time)
     life = Life()
 
     async def main() -> Any:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.workflow_core.compat.context import EarlierContext
-from batonflow.workflow_core.context.once import run_once
+from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
@@ -301,6 +301,27 @@ class Context(EarlierContext, Generic[StateT]):
         """
         run, item = self._in_step("once")
         return cast("T", await run_once(run, item, key, fn, args))
+
+    async def effect(
+        self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
+    ) -> T:
+        """As ``once``, for an effect outside that must not be repeated silently.
+
+        With a store the intent is written before the call and the result after it. When a process ends in between,
+        nobody knows whether the effect happened; then this raises instead of calling again.
+
+        Args:
+            key: Names the effect within this delivery.
+            fn: Sync or async; its result must be writable as JSON.
+            args: Passed on to ``fn``.
+            about: Kept with the intent, for people who look at the store; data of JSON.
+            repeat: Call again all the same, as for effects that do no harm when they happen twice.
+
+        Raises:
+            UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
+        """
+        run, item = self._in_step("effect")
+        return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
 
     def retry_info(self) -> RetryInfo:
         """How often this delivery failed before; zeros on the first attempt."""

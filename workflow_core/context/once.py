@@ -1,4 +1,4 @@
-"""``ctx.once``: a call whose result belongs to the delivery, not to the attempt."""
+"""``ctx.once`` and ``ctx.effect``: calls whose results belong to the delivery, not to the attempt."""
 
 import asyncio
 import inspect
@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.progress import current_call
 from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["run_once"]
+__all__ = ["run_effect", "run_once"]
 
 
-async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call."""
+async def run_once(
+    run: "Run", item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
+) -> Any:
+    """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call.
+
+    Args:
+        run: The run.
+        item: The delivery.
+        key: Names the call.
+        fn: Is called.
+        args: With these.
+        intent: What a store is to know of the call before it is made; None for nothing.
+    """
     progress = item.done()
     if progress.once is None:
         progress.once = {}
@@ -30,12 +42,19 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
     records[key] = pending
     call = progress.once_call(key)
     outside = current_call.set(call)
+    recorder, drive = run.recorder, run.root.drive
     try:
+        if intent is not None and recorder is not None:
+            recorder.suspend(item, "intent", [key, intent])
+            if drive is not None:
+                await drive.settled()
         result = fn(*args)
         if inspect.isawaitable(result):
             result = await result
-        if run.recorder is not None:
-            run.recorder.suspend(item, "once", (key, result))
+        if recorder is not None:
+            recorder.suspend(item, "once", (key, result))
+            if drive is not None:
+                await drive.settled()
         records[key] = result
         del (progress.once_calls or {})[key]
     except BaseException:
@@ -45,3 +64,30 @@ async def run_once(run: "Run", item: WorkItem, key: str, fn: Callable[..., Any],
         current_call.reset(outside)
         pending.set_result(None)
     return result
+
+
+async def run_effect(
+    run: "Run",
+    item: WorkItem,
+    key: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    about: Any = None,
+    repeat: bool = False,
+) -> Any:
+    """As ``run_once``, for what must not be repeated without a word.
+
+    Raises:
+        UnknownOutcomeError: An earlier process began the call, and nobody knows whether it came to an end.
+    """
+    intents = item.done().intents
+    if intents is not None and key in intents:
+        waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))
+        # At a wait of its own the call had done what it did so far, and goes on from its beginning by contract.
+        if not (repeat or waits):
+            raise UnknownOutcomeError(
+                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the middle of it"
+            )
+        del intents[key]
+    return await run_once(run, item, key, fn, args, {"about": about})

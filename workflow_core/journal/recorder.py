@@ -74,6 +74,14 @@ class Recorder:
         child._shared = self._shared
         return child
 
+    def can_write(self, value: Any) -> bool:
+        """Whether a value can be recorded."""
+        try:
+            self._codec.value(value)
+        except StoreError:
+            return False
+        return True
+
     def watch(self, cell: StateCell) -> None:
         """Write down what changes in this state."""
         self._cell = cell

@@ -1,0 +1,85 @@
+"""Tool calls of runs that a store keeps: written down before and after, and never silently repeated."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from pydantic_core import to_jsonable_python
+
+from batonflow.agents.approvals import approved_arguments, digest_of
+from batonflow.agents.events import ToolCall
+from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
+from batonflow.tools import AsyncBaseTool, ToolOutput
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.errors import UnknownOutcomeError
+
+__all__ = ["recorded"]
+
+
+class _Named(Protocol):
+    name: str
+
+
+async def recorded(
+    ctx: Context[Any],
+    agent: _Named,
+    tool: AsyncBaseTool,
+    call: ToolCall,
+    arguments: dict[str, Any],
+    place: str,
+    run_tool: Callable[[], Awaitable[ToolOutput]],
+) -> ToolOutput:
+    """Make a tool call; with a store the intent is written before it, and the result before anybody learns of it.
+
+    When a process ended in the middle of the call, the tool's policy says what that means: one that is ``idempotent``
+    runs again under the same key, another as ``on_unknown`` says.
+
+    Args:
+        ctx: The run's context, inside a step.
+        agent: Whose call it is.
+        tool: The tool.
+        call: What the model asked for.
+        arguments: What the tool is called with.
+        place: Names the call within its run; the same after a restore.
+        run_tool: Makes the call.
+    """
+    run = ctx.run
+    policy: Any = getattr(tool, "policy", None)
+    # Tools that are part of the agent, as handoffs are, touch nothing outside of the run.
+    if run is None or run.root.drive is None or policy is None:
+        return await run_tool()
+    key = f"tool {place}"
+
+    async def run_writable() -> ToolOutput:
+        return _writable(ctx, await run_tool())
+
+    about = {"tool": call.tool_name, "digest": digest_of(call.tool_name, _plain(arguments))}
+    repeat = policy.idempotent or policy.on_unknown == "retry"
+    try:
+        return await ctx.effect(key, run_writable, about=about, repeat=repeat)
+    except UnknownOutcomeError:
+        told = ToolOutput(
+            tool_name=call.tool_name,
+            content=TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name),
+            raw_input=call.tool_kwargs,
+            is_error=True,
+        )
+        if policy.on_unknown == "fail":
+            return told
+        said = await approved_arguments(
+            ctx, tool, arguments, call=f"{place}?", agent=agent.name, reason="unknown_outcome"
+        )
+        if isinstance(said, str):
+            return told
+    return await ctx.effect(key, run_writable, about=about, repeat=True)
+
+
+def _writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
+    """The output itself, or without a raw value that no store can keep: the model has read its text."""
+    recorder = None if ctx.run is None else ctx.run.recorder
+    if recorder is not None and not recorder.can_write(output.raw_output):
+        output.raw_output = repr(output.raw_output)
+    return output
+
+
+def _plain(arguments: dict[str, Any]) -> Any:
+    return to_jsonable_python(arguments, fallback=repr)
