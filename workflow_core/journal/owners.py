@@ -14,7 +14,7 @@ __all__ = ["Owners", "boot_number"]
 
 _SUFFIX = ".lock"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_LOCK_SECONDS = 2.0
+_LOCK_SECONDS = 0.5
 
 if sys.platform == "win32":
 

@@ -15,7 +15,8 @@ from batonflow.workflow_core.journal import sqlite_claims as claims
 from batonflow.workflow_core.journal import sqlite_reads as reads
 from batonflow.workflow_core.journal import sqlite_upkeep as upkeep
 from batonflow.workflow_core.journal.bounds import check_run_id
-from batonflow.workflow_core.journal.hints import Bell, Hints
+from batonflow.workflow_core.journal.hints import Bell
+from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.owners import Owners
 from batonflow.workflow_core.journal.sqlite_commits import write_commits
 from batonflow.workflow_core.journal.sqlite_rows import Desk
@@ -51,7 +52,7 @@ LOST_HINT_SECONDS = 1.0
 RETIRED_AT_ONCE = 20
 
 
-class SQLiteStore:
+class SQLiteStore(StoredHistory):
     """Keeps runs in one SQLite file, with write-ahead log, for any number of processes of one machine.
 
     Nothing is opened before the first use. One object serves all event loops and threads of a process; after a
@@ -107,10 +108,9 @@ class SQLiteStore:
         self._owner = secrets.token_hex(8)
         file = DatabaseFile(self.path, self.durability, self.max_bytes, self.busy_seconds)
         self._owners = Owners(self.path.with_name(self.path.name + "-owners"))
-        self._hints = Hints(self._watch)
-        self._writer = Writer(file, self._owners, self._hints, self._source, self.busy_seconds)
+        self._writer = Writer(file, self._owners, self._source, self.busy_seconds)
+        self._hints = self._writer.hints
         self._readers = Readers(file, self._owners, self._source, self.busy_seconds)
-        self._was_opened = False
         self._finalizer = weakref.finalize(self, _stop, self._writer, self._readers)
         self._finalizer.atexit = False  # there, the threads are waited for
 
@@ -264,14 +264,10 @@ class SQLiteStore:
         return await _outcome(self._writer, operation, arguments)
 
     async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
-        if not self._was_opened:
+        if not self._writer.was_opened:
             # Only who writes can make the file, and refuse one that is none of ours.
             await self._write(_nothing)
-            self._was_opened = True
         return await _outcome(self._readers, operation, arguments)
-
-    def _watch(self) -> None:
-        self._writer.nudge()
 
 
 async def _outcome(threads: Writer | Readers, operation: Callable[..., T], arguments: tuple[Any, ...]) -> T:

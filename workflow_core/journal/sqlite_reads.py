@@ -42,9 +42,6 @@ def load(desk: Desk, run_id: str, at: int | None) -> Loaded | None:
             f"Commit {at} of run {run_id!r} is not kept any more: those up to {row.compacted} were dropped"
         )
     commits = _commits(desk, row, first, last, last - first)
-    if len(commits) < last - first:
-        missing = min({*range(first + 1, last + 1)} - {commit.seq for commit in commits})
-        raise damaged(desk, f"Commit {missing} of run {run_id!r} is missing, so the run")
     return Loaded(info_of(desk, row), snapshot, commits, _inbox(desk, row, last if at is not None else None))
 
 
@@ -63,17 +60,23 @@ def _snapshot(desk: Desk, row: RunRow, last: int) -> tuple[int, bytes] | None:
 
 
 def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
+    """Those behind ``after``, or behind what was dropped, up to ``last``, and so many at most; each must be there."""
     base = row.id << PLACE_BITS
+    begin = max(after, row.compacted)
+    end = min(last, begin + limit)
     found = desk.connection.execute(
-        "SELECT place, at, body, crc FROM commits WHERE place > ? AND place <= ? ORDER BY place LIMIT ?",
-        (base + after, base + last, limit),
-    )
+        "SELECT place, at, body, crc FROM commits WHERE place > ? AND place <= ? ORDER BY place",
+        (base + begin, base + end),
+    ).fetchall()
     commits: list[StoredCommit] = []
-    for place, at, body, crc in found:
-        seq = place - base
+    for seq, (place, at, body, crc) in enumerate(found, begin + 1):
+        if place != base + seq:
+            break
         if crc != checksum(row.salt, seq, body):
             raise damaged(desk, f"Commit {seq} of run {row.run_id!r}")
         commits.append(StoredCommit(seq, at, body))
+    if len(commits) < end - begin:
+        raise damaged(desk, f"Commit {begin + len(commits) + 1} of run {row.run_id!r} is missing, so the run")
     return commits
 
 

@@ -193,7 +193,10 @@ class DatabaseFile:
         )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        # One transaction, as another process may be making the tables between two looks.
+        connection.execute("BEGIN")
         self._refuse_foreign(connection)
+        connection.execute("ROLLBACK")
         if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreError(
                 f"The file system of {self.path} cannot hold a database that several processes use at once (no WAL): "

@@ -61,15 +61,17 @@ class Writer:
     Args:
         file: The database.
         owners: Whom this store vouches for.
-        hints: Who is to be told of what was written.
         source: The clocks.
         busy_seconds: How long to try when another process is writing.
     """
 
-    def __init__(self, file: DatabaseFile, owners: Owners, hints: Hints, source: Source, busy_seconds: float) -> None:
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
         self._file = file
         self._owners = owners
-        self._hints = hints
+        self.was_opened = False
+        """Whether the file is there, and one of ours."""
+        self.hints = Hints(self.nudge)
+        """Who waits for what is written, here and by other processes."""
         self._source = source
         self._busy_seconds = busy_seconds
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -171,7 +173,7 @@ class Writer:
         due: list[float] = []
         if self._held and self._shortest_ttl:
             due.append(self._renew_at)
-        if self._hints.wanted:
+        if self.hints.wanted:
             due.append(self._poll_at)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
@@ -193,7 +195,7 @@ class Writer:
             with self._guard:
                 held = dict(self._held)
             self._settle([Job(lambda desk: renew_held(desk, held), _ignore)])
-        if self._hints.wanted and now >= self._poll_at:
+        if self.hints.wanted and now >= self._poll_at:
             self._poll()
             idle = now - self._active_at
             self._poll_at = now + min(max(idle / 50, POLL_SECONDS[0]), POLL_SECONDS[1])
@@ -210,10 +212,10 @@ class Writer:
             return  # whoever asks for something gets the error
         self._last_version = version
         self._active_at = time.monotonic()
-        self._hints.anything()
+        self.hints.anything()
         if appends != self._last_appends:
             self._last_appends = appends
-            self._hints.appended()
+            self.hints.appended()
 
     def _settle(self, jobs: list[Job]) -> None:
         """Carry out jobs together; when one of them fails, each by itself."""
@@ -255,14 +257,14 @@ class Writer:
         flush(desk)
         desk.connection.execute("COMMIT")
         if desk.touched:
-            self._hints.committed(desk.touched)
+            self.hints.committed(desk.touched)
             desk.touched.clear()
         if desk.appended:
             if self._last_appends >= 0:
                 self._last_appends += desk.appended
             desk.appended = 0
             self._active_at = time.monotonic()
-            self._hints.appended()
+            self.hints.appended()
         return results
 
     def _undo(self, error: BaseException) -> None:
@@ -287,6 +289,7 @@ class Writer:
             self._desk = Desk(connection, self._file.path, self._owners, self._source)
             self._last_version = self._last_appends = -1
             self._owners.tidy()
+            self.was_opened = True
         return self._desk
 
     def _close(self) -> None:
@@ -421,9 +424,12 @@ _all: "weakref.WeakSet[Writer | Readers]" = weakref.WeakSet()
 
 def _finish_all() -> None:
     """Write what is queued before the interpreter ends."""
-    for each in list(_all):
-        each.stop()
-        each.join(10.0)
+    # A reader that closes after the writer leaves SQLite's log behind.
+    for kind in (Readers, Writer):
+        for each in list(_all):
+            if isinstance(each, kind):
+                each.stop()
+                each.join(10.0)
 
 
 atexit.register(_finish_all)
