@@ -56,6 +56,11 @@ class Hints:
         for bell in bells:
             bell.ring()
 
+    def close(self) -> None:
+        """Wake everybody, as nothing more will be heard."""
+        self.appended()
+        self.anything()
+
     def committed(self, run_ids: Iterable[str]) -> None:
         """Commits were added to these runs, or they are over or gone."""
         if not self._for_runs:

@@ -115,7 +115,7 @@ class Owners:
             with suppress(FileExistsError):
                 self._folder.mkdir(mode=0o700)
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             except FileNotFoundError:  # the folder was removed by the last one who left it
                 if time.monotonic() > deadline:
                     raise
@@ -135,7 +135,7 @@ class Owners:
 def _remove_if_free(path: Path) -> bool:
     """Whether nobody holds the lock of this file, which is removed then; True also when there is none."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return True
     except OSError:  # belongs to another user: the lease decides

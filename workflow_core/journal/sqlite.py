@@ -129,21 +129,18 @@ class SQLiteStore(StoredHistory):
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
         """See ``RunStore.create``."""
-        self._writer.lasts(ttl)
         return await self._write(claims.create, run, owner, ttl)
 
     async def claim(
         self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
     ) -> Claimed | Busy | Ended | NotDue | None:
         """See ``RunStore.claim``."""
-        self._writer.lasts(ttl)
         return await self._write(claims.claim, run_id, owner, ttl, only_due)
 
     async def claim_due(
         self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
     ) -> list[Claimed]:
         """See ``RunStore.claim_due``."""
-        self._writer.lasts(ttl)
         return await self._write(claims.claim_due, owner, ttl, limit, workflows)
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
@@ -168,7 +165,10 @@ class SQLiteStore(StoredHistory):
 
     def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
         """See ``RunStore.commit_soon``; ``done`` is called on the thread that writes."""
-        self._writer.submit(Job(functools.partial(_write_batch, batch), done))
+        try:
+            self._writer.submit(Job(functools.partial(_write_batch, batch), done))
+        except StoreError as error:
+            done(None, error)
 
     async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
         """See ``RunStore.park``."""
@@ -190,7 +190,10 @@ class SQLiteStore(StoredHistory):
 
     async def changed(self, seen: int) -> int:
         """See ``RunStore.changed``."""
-        return await self._hints.changed(seen)
+        self._writer.check_open()
+        count = await self._hints.changed(seen)
+        self._writer.check_open()
+        return count
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
         """See ``RunStore.sweep``."""
@@ -259,6 +262,7 @@ class SQLiteStore(StoredHistory):
             threads.when_ended(ended.ring)
             await ended.wait()
             threads.join()
+        self._hints.close()
 
     async def _write(self, operation: Callable[..., T], *arguments: Any) -> T:
         return await _outcome(self._writer, operation, arguments)

@@ -37,7 +37,7 @@ def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existin
     (floor,) = desk.connection.execute("SELECT epoch_floor FROM facts").fetchone()
     now = desk.source.now()
     salt = salt_of(run.run_id)
-    until = desk.source.monotonic() + ttl
+    until = desk.lease(ttl)
     inserted = desk.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
@@ -85,7 +85,7 @@ def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
             lease_ttl = ?, due_at = NULL, updated_at = ?
         WHERE id = ?
         """,
-        (owner, now, desk.boot, desk.source.monotonic() + ttl, ttl, now, row.id),
+        (owner, now, desk.boot, desk.lease(ttl), ttl, now, row.id),
     )
     desk.known[row.run_id] = (row.id, row.salt)
     return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow)
@@ -144,7 +144,7 @@ def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
 
 def renew(desk: Desk, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
     """See ``RunStore.renew``."""
-    until = desk.source.monotonic() + ttl
+    until = desk.lease(ttl)
     lost: list[str] = []
     for run_id, epoch in runs:
         renewed = desk.connection.execute(

@@ -6,7 +6,7 @@ import sqlite3
 from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 from batonflow.workflow_core.journal.sqlite_schema import DatabaseFile
 
-__all__ = ["concerns_all", "is_busy", "store_error"]
+__all__ = ["concerns_all", "explained", "is_busy"]
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -35,14 +35,22 @@ def concerns_all(error: BaseException) -> bool:
     return isinstance(error, OSError)
 
 
-def store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: float) -> StoreError:
-    """The error to raise instead.
+def explained(file: DatabaseFile, error: Exception, waited: float) -> Exception:
+    """The error for the caller: a StoreError when the database is at fault, else what was raised.
 
     Args:
         file: The database.
         error: What was raised.
         waited: For how many seconds it was tried, when something was in the way.
     """
+    if not isinstance(error, sqlite3.Error | OSError):
+        return error
+    instead = _store_error(file, error, waited)
+    instead.__cause__ = error
+    return instead
+
+
+def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: float) -> StoreError:
     path, code = file.path, _code(error)
     if code in _BUSY:
         return StoreError(

@@ -1,5 +1,6 @@
 """What the operations of a SQLiteStore share: the connection and clocks they use, rows of runs, checksums."""
 
+import math
 import sqlite3
 import zlib
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class Desk:
         boot: Which start of the machine this is.
         known: Number and salt of runs that this connection has driven, to save looking them up. Emptied when a
             transaction is undone, as numbers of runs made in it are given out again.
+        shortest_ttl: Of the leases given out here, in seconds.
         rows: Values of commits that are still to be inserted in this transaction, four for each.
         touched: Runs with new commits, or that are over or gone, in this transaction.
         appended: How many items were put into inboxes in this transaction.
@@ -75,6 +77,7 @@ class Desk:
     source: Source
     boot: int = field(default_factory=boot_number)
     known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    shortest_ttl: float = math.inf
     rows: list[float | bytes] = field(default_factory=list[float | bytes])
     touched: list[str] = field(default_factory=list[str])
     appended: int = 0
@@ -86,6 +89,11 @@ class Desk:
         left = row.lease_until - self.source.monotonic()
         # Longer than it ever was: the clock has begun anew, and the system does not tell one start from another.
         return max(0.0, left) if left <= row.lease_ttl + 1.0 else 0.0
+
+    def lease(self, ttl: float) -> float:
+        """Until when, by the monotonic clock, a lease lasts that is given out now."""
+        self.shortest_ttl = min(self.shortest_ttl, ttl)
+        return self.source.monotonic() + ttl
 
     def driven(self, row: RunRow) -> bool:
         """Whether somebody drives this run: its owner lives and has renewed the lease."""

@@ -254,13 +254,18 @@ def _make_file(path: Path, *, durable: bool) -> None:
     # Made under another name first: closing any descriptor of the database would free the locks that this process
     # has on it, and a file made by SQLite itself could be read by others until its mode is changed.
     made = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
-    os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    try:
-        with suppress(FileExistsError):  # another process was faster
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    os.close(os.open(made, flags, 0o600))
+    with suppress(FileExistsError):  # another process was faster
+        try:
             os.link(made, path)
-    finally:
-        made.unlink(missing_ok=True)
-    if durable:
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            os.close(os.open(path, flags, 0o600))
+        finally:
+            made.unlink()
+    if durable and os.name == "posix":
         _sync_folder(path.parent)
 
 
@@ -274,7 +279,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import queue
 import sqlite3
 import threading
@@ -18,7 +19,7 @@ from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.owners import Owners
 from batonflow.workflow_core.journal.sqlite_claims import renew_held
 from batonflow.workflow_core.journal.sqlite_commits import flush
-from batonflow.workflow_core.journal.sqlite_faults import concerns_all, is_busy, store_error
+from batonflow.workflow_core.journal.sqlite_faults import concerns_all, explained, is_busy
 from batonflow.workflow_core.journal.sqlite_rows import Desk
 from batonflow.workflow_core.journal.sqlite_schema import DatabaseFile
 
@@ -82,8 +83,8 @@ class Writer:
         self._callbacks: list[Callable[[], None]] = []
         self._desk: Desk | None = None
         self._held: dict[str, int] = {}
-        self._shortest_ttl = 0.0
-        self._renew_at = 0.0
+        self._shortest_ttl = math.inf
+        self._renew_at = math.inf
         self._poll_at = 0.0
         self._active_at = 0.0
         self._last_version = -1
@@ -96,13 +97,21 @@ class Writer:
             StoreError: The store is closed.
         """
         with self._guard:
-            if self._stopped:
-                raise StoreError(f"The store at {self._file.path} is closed: open another one")
+            self.check_open()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="batonflow-store-writer", daemon=True)
                 self._thread.start()
-                _all.add(self)
+                _writers.add(self)
             self._jobs.put(job)
+
+    def check_open(self) -> None:
+        """Refuse to go on when the store is closed.
+
+        Raises:
+            StoreError: It is.
+        """
+        if self._stopped:
+            raise StoreError(f"The store at {self._file.path} is closed: open another one")
 
     def stop(self) -> None:
         """Let the thread end when everything queued is written."""
@@ -128,12 +137,6 @@ class Writer:
         """Let the thread look whether there is something to poll for or to renew."""
         with suppress(StoreError):  # closed: there is nothing any more
             self.submit(Job(_nothing, _ignore))
-
-    def lasts(self, ttl: float) -> None:
-        """Leases of this length are given out, so that those held are to be renewed in time."""
-        if not 0 < self._shortest_ttl <= ttl:
-            self._shortest_ttl = ttl
-            self._renew_at = time.monotonic() + ttl / 3
 
     def hold(self, run_id: str, epoch: int) -> None:
         """Renew the lease of this run from now on."""
@@ -171,11 +174,12 @@ class Writer:
     def _patience(self) -> float | None:
         """Seconds until something is to be done without being asked."""
         due: list[float] = []
-        if self._held and self._shortest_ttl:
+        if self._held:
             due.append(self._renew_at)
         if self.hints.wanted:
             due.append(self._poll_at)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        # Not longer than an hour at once: a lock cannot be waited for until the end of time.
+        return min(max(0.0, min(due) - time.monotonic()), 3600.0) if due else None
 
     def _all_queued(self, first: Job) -> list[Job]:
         jobs = [first]
@@ -190,7 +194,7 @@ class Writer:
 
     def _look_around(self) -> None:
         now = time.monotonic()
-        if self._held and self._shortest_ttl and now >= self._renew_at:
+        if self._held and now >= self._renew_at:
             self._renew_at = now + self._shortest_ttl / 3
             with self._guard:
                 held = dict(self._held)
@@ -221,10 +225,10 @@ class Writer:
         """Carry out jobs together; when one of them fails, each by itself."""
         try:
             results = self._attempt(jobs)
-        except (StoreError, sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
             if len(jobs) == 1 or concerns_all(error):
                 for job in jobs:
-                    job.finish(None, self._explained(error))
+                    job.finish(None, explained(self._file, error, self._busy_seconds))
             else:
                 for job in jobs:
                     self._settle([job])
@@ -256,6 +260,9 @@ class Writer:
         results = [job.operation(desk) for job in jobs]
         flush(desk)
         desk.connection.execute("COMMIT")
+        if desk.shortest_ttl < self._shortest_ttl:
+            self._shortest_ttl = desk.shortest_ttl
+            self._renew_at = min(self._renew_at, time.monotonic() + self._shortest_ttl / 3)
         if desk.touched:
             self.hints.committed(desk.touched)
             desk.touched.clear()
@@ -296,13 +303,6 @@ class Writer:
         desk, self._desk = self._desk, None
         if desk is not None:
             desk.connection.close()
-
-    def _explained(self, error: StoreError | sqlite3.Error | OSError) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        explained = store_error(self._file, error, self._busy_seconds)
-        explained.__cause__ = error
-        return explained
 
 
 class Readers:
@@ -345,7 +345,7 @@ class Readers:
                 self._running += 1
                 thread.start()
                 if len(self._threads) == 1:
-                    _all.add(self)
+                    _readers.add(self)
             self._jobs.put(job)
 
     def stop(self) -> None:
@@ -378,8 +378,8 @@ class Readers:
                         connection = self._file.open_reader()
                         desk = Desk(connection, self._file.path, self._owners, self._source)
                     job.finish(self._read(desk, job), None)
-                except (StoreError, sqlite3.Error, OSError) as error:
-                    job.finish(None, self._explained(error))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is for the one who asked, who waits
+                    job.finish(None, explained(self._file, error, self._busy_seconds))
                     if desk is not None and concerns_all(error):
                         desk.connection.close()
                         desk = None
@@ -403,13 +403,6 @@ class Readers:
             if desk.connection.in_transaction:
                 desk.connection.execute("ROLLBACK")
 
-    def _explained(self, error: StoreError | sqlite3.Error | OSError) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        explained = store_error(self._file, error, self._busy_seconds)
-        explained.__cause__ = error
-        return explained
-
 
 def _nothing(_desk: Desk) -> None:
     return None
@@ -419,17 +412,16 @@ def _ignore(_result: Any, _error: BaseException | None) -> None:
     return None
 
 
-_all: "weakref.WeakSet[Writer | Readers]" = weakref.WeakSet()
+_readers: "weakref.WeakSet[Readers]" = weakref.WeakSet()
+_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
 
 
 def _finish_all() -> None:
     """Write what is queued before the interpreter ends."""
     # A reader that closes after the writer leaves SQLite's log behind.
-    for kind in (Readers, Writer):
-        for each in list(_all):
-            if isinstance(each, kind):
-                each.stop()
-                each.join(10.0)
+    for each in (*_readers, *_writers):
+        each.stop()
+        each.join(10.0)
 
 
 atexit.register(_finish_all)
@@ -437,4 +429,5 @@ atexit.register(_finish_all)
 
 def forget_all() -> None:
     """In a forked child: none of the threads is there."""
-    _all.clear()
+    _readers.clear()
+    _writers.clear()

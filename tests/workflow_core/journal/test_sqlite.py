@@ -232,7 +232,36 @@ async def test_a_closed_store_says_so(store: SQLiteStore):
         with pytest.raises(StoreError, match="is closed"):
             await operation
     with pytest.raises(StoreError, match="is closed"):
-        store.commit_soon([], lambda *_: None)
+        await store.changed(-1)
+    told: list[object] = []
+    store.commit_soon([], lambda *outcome: told.extend(outcome))
+    assert (told[0], type(told[1])) == (None, StoreError)
+
+
+async def test_those_who_wait_are_told_when_the_store_closes(store: SQLiteStore):
+    await begin(store)
+    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 5)
+    waiting = asyncio.create_task(store.changed(seen))
+    reading = asyncio.create_task(anext(store.subscribe("a")))
+    await asyncio.sleep(0.05)
+    await store.aclose()
+    for task in (waiting, reading):
+        with pytest.raises(StoreError, match="is closed"):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_a_mistake_of_a_caller_is_the_callers_alone(store: SQLiteStore):
+    epoch = await begin(store)
+    results = await asyncio.gather(
+        write(store, epoch, 0, [b"1"]),
+        write(store, epoch, 1, ["text"]),  # type: ignore[list-item]
+        store.read("a", after="one"),  # type: ignore[arg-type]
+        store.park("a", store.owner, 2**70, 0, None),
+        return_exceptions=True,
+    )
+    assert results[0] == "committed"
+    assert [type(result) for result in results[1:]] == [TypeError, TypeError, OverflowError]
+    assert await write(store, epoch, 1, [b"2"]) == "committed"
 
 
 async def test_what_is_queued_is_written_before_the_store_closes(store: SQLiteStore, path: Path):
