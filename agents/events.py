@@ -103,6 +103,18 @@ class AgentStream(LazyFields, Event):
     thinking_delta: str | None = None
 
     @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """One event that says what pieces of one answer say, for records."""
+        last = pieces[-1]
+        return cls(
+            delta="".join(piece.delta for piece in pieces),
+            response=last.response,
+            current_agent_name=last.current_agent_name,
+            tool_calls=last.tool_calls,
+            thinking_delta="".join(piece.thinking_delta or "" for piece in pieces) or None,
+        )
+
+    @classmethod
     def of(
         cls,
         chunk: ChatResponse,

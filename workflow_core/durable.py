@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -10,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
-from batonflow.workflow_core.context.state_store import named_values
+from batonflow.workflow_core.context.state_store import named_values, write_into
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
@@ -44,6 +45,7 @@ __all__ = [
     "begin_recorded",
     "cancel_run",
     "folded",
+    "fork_run",
     "known_run",
     "recover_runs",
     "restore",
@@ -54,6 +56,12 @@ __all__ = [
 
 _live: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
 """The runs of each store that go on in this process, by id."""
+
+_NOT_FORKED = {
+    "exists": "There is a run {run_id!r} already: choose another new_id",
+    "unknown": "The store has no run {source!r} with a commit {at}",
+    "compacted": "Commit {at} of run {source!r} is not kept any more, only later ones: its records were compacted",
+}
 
 _digests: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 
@@ -70,7 +78,7 @@ def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event |
         RunInputMismatchError: It was started with other input.
     """
     run = _live.get(store, {}).get(run_id)
-    if run is None or run.ending.resolved:
+    if run is None or run.ending.resolved or run.loop.is_closed():
         return None
     if event is not None and run in _digests:
         encoded = Codec(workflow.serializer).event(event)
@@ -110,6 +118,14 @@ def resume_run(workflow: "Workflow", store: RunStore, run: Run) -> None:
     """Go on with a run that the store has."""
     opening = _Opening(workflow, store, run)
     opening.start(opening.carry_on())
+
+
+def fork_run(
+    workflow: "Workflow", store: RunStore, run: Run, source: str, at: int, state: Mapping[str, Any], event: Event | None
+) -> None:
+    """Begin a run that shares what another one did up to a commit."""
+    opening = _Opening(workflow, store, run)
+    opening.start(opening.fork(source, at, state, event))
 
 
 async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> list[Run]:
@@ -174,6 +190,7 @@ class _Opening:
         self._codec = Codec(workflow.serializer)
         self._desk: Desk = desk_of(store)
         self._event: Event | None = None
+        self._changes: list[tuple[str, Any]] = []
         self._digest = ""
         self._causes: Any = ()
         self._first = b""
@@ -240,6 +257,7 @@ class _Opening:
         if not isinstance(found, Created):
             if found.info.digest != self._digest:
                 raise _mismatch(run_id)
+            self._event = None  # it was taken when the run began
             await self.carry_on()
             return
         assert self._run.drive is not None
@@ -259,6 +277,19 @@ class _Opening:
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
+    async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
+        """Branch off from another run, with changes."""
+        run_id = self._run.state.run_id
+        outcome = await self._store.fork(source, at, run_id)
+        if outcome != "forked":
+            raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
+        claimed = await self._store.claim(run_id, self._store.owner, LEASE_SECONDS)
+        if not isinstance(claimed, Claimed):
+            raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
+        self._changes = list(state.items())
+        self._event = event
+        await self.take_up(claimed)
+
     async def take_up(self, claimed: Claimed) -> None:
         """Restore a run that was claimed, and let it go on."""
         run, store = self._run, self._store
@@ -267,6 +298,8 @@ class _Opening:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
         try:
             fold = folded(self._workflow, loaded)
+            if fold.root.ended is not None:
+                raise StoreError(f"Run {claimed.run_id!r} is over at commit {claimed.seq}: fork at an earlier one")
             restore(run, fold)
         except StoreError:
             await store.release(claimed.run_id, store.owner, claimed.epoch)
@@ -275,9 +308,17 @@ class _Opening:
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
         run.stream.seq = max(run.stream.seq, claimed.stream_seq)
-        run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
+        if not run.stream.events:  # else it only slept, and its readers are still here
+            run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
         _digests[run] = loaded.info.digest
+        if self._changes:
+            for path, value in self._changes:
+                write_into(run.cell.state, path, value)
+            assert run.recorder is not None
+            run.recorder.edited(self._changes)
         self._begin(None, ())
+        if self._event is not None:
+            run.send(self._event, None, None)
         for item in loaded.inbox:
             self._desk.deliver(drive, item)
 

@@ -1,5 +1,6 @@
 """What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredRuns"]
 
 cancel_run = at_first_use("batonflow.workflow_core.durable", "cancel_run")
+fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
@@ -49,6 +51,38 @@ class StoredRuns:
         if run is None:
             run = self.new_run(None, run_id)
             resume_run(self, store, run)
+        return self.run_handler_class(run)
+
+    def fork(
+        self,
+        run_id: str,
+        at: int,
+        *,
+        state: Mapping[str, Any] | None = None,
+        event: Event | None = None,
+        new_id: str | None = None,
+    ) -> WorkflowHandler:
+        """Begin a run that shares what another one did up to a commit, and return its handler at once.
+
+        What the steps did outside is not undone; what they do from here on, the new run does for itself. Awaiting the
+        handler raises ``StoreError`` when there is no such commit, or the run was over with it.
+
+        Args:
+            run_id: The run to branch off from; it is left as it is.
+            at: The number of the last commit that both have, as in ``store.history(run_id)``.
+            state: Values to put into the state: dotted path -> value.
+            event: Sent to the new run when it goes on.
+            new_id: Id of the new run.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+
+        Example:
+            >>> handler = team.fork("tides-1", at=12, state={"state.topic": "moons"})
+        """
+        store = self._store_for("fork")
+        run = self.new_run(None, new_id)
+        fork_run(self, store, run, run_id, at, state or {}, event)
         return self.run_handler_class(run)
 
     async def recover(self, limit: int = 10_000) -> list[WorkflowHandler]:

@@ -45,16 +45,16 @@ async def run_once(
     recorder, drive = run.recorder, run.root.drive
     try:
         if intent is not None and recorder is not None:
-            recorder.suspend(item, "intent", [key, intent])
-            if drive is not None:
-                await drive.settled()
+            segment = recorder.suspend(item, "intent", [key, intent])
+            if drive is not None and segment is not None:
+                await drive.has(segment)
         result = fn(*args)
         if inspect.isawaitable(result):
             result = await result
         if recorder is not None:
-            recorder.suspend(item, "once", (key, result))
-            if drive is not None:
-                await drive.settled()
+            segment = recorder.suspend(item, "once", (key, result))
+            if drive is not None and segment is not None:
+                await drive.has(segment)
         records[key] = result
         del (progress.once_calls or {})[key]
     except BaseException:

@@ -183,7 +183,8 @@ class Ending:
             self._stragglers -= 1
         if run.recorder is not None:
             self._unrecorded = run.drive is not None
-            run.recorder.ended(event)
+            if run.early is None:  # else it is recorded as soon as the store has the beginning
+                run.recorder.ended(event)
         self._let_out()
         if not self.resolved:
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._enough_grace)

@@ -473,10 +473,11 @@ class Run:
             if type(command) is StartStep:
                 started.append(command.item)
             else:
+                if type(command) is Finish:
+                    self._close_segment(tick, commands)  # before the record of the end
                 self._act(command)
-        if self.recorder is not None and isinstance(tick, StepReturned | StepFailed):
-            # Only now, so that what its events started in other workflows is committed with it.
-            self.recorder.close(tick.item, verdict(tick, commands))
+        # Only now, so that what its events started in other workflows is committed with it.
+        self._close_segment(tick, commands)
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             self.ending.busy_again()
             if self.idle:
@@ -484,6 +485,11 @@ class Run:
                 if self.family is not None:
                     self.family.wake_around()
         return [] if self.ending.over else started
+
+    def _close_segment(self, tick: Tick, commands: list[Command]) -> None:
+        """An attempt's outcome is decided: it is the last that its record says."""
+        if self.recorder is not None and isinstance(tick, StepReturned | StepFailed):
+            self.recorder.close(tick.item, verdict(tick, commands))
 
     def start_all(self, tick: Tick) -> None:
         """Decide, and give every started step a task of its own."""
@@ -518,6 +524,8 @@ class Run:
             case Answered() | GaveUp() | Recovered():
                 tell(self.recorder, command)
             case Publish():
+                if self.recorder is not None:
+                    self.recorder.published(command.item, self.root.stream.seq, self.now())
                 self.publish(command.event, command.item.spec.name, command.item.id)
             case Enqueued(item):
                 self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)

@@ -25,12 +25,13 @@ class Codec:
         serializer: The workflow's; JSON has a short way of its own.
     """
 
-    __slots__ = ("_names", "_serializer", "_short")
+    __slots__ = ("_known", "_serializer", "_short")
 
     def __init__(self, serializer: BaseSerializer) -> None:
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        self._names: dict[type, str] = {}
+        # Of each class: its name, the fields that are written, and whether those are all.
+        self._known: dict[type, tuple[str, tuple[str, ...], bool]] = {}
 
     def event(self, event: Event) -> Any:
         """An event as data.
@@ -39,14 +40,19 @@ class Codec:
             StoreError: Something in it cannot be written.
         """
         cls = type(event)
-        name = self._names.get(cls)
-        if name is None:
-            name = self._names[cls] = f"{cls.__module__}.{cls.__qualname__}"
+        known = self._known.get(cls)
+        if known is None:
+            known = self._known[cls] = _facts_about(cls)
+        name, fields, whole = known
         try:
             if self._short is None:
                 return self._serializer.serialize(event)
+            values = event.__dict__
+            if not whole or len(values) != len(fields):  # a class may keep some fields apart, or make them when asked
+                values = {field: getattr(event, field) for field in fields}
             extra = event.__pydantic_extra__
-            values = {**event.__dict__, **extra} if extra else event.__dict__
+            if extra:
+                values = {**values, **extra}
             if isinstance(event, StopEvent) and event.result is not None:
                 values = {**values, "result": event.result}
             if is_plain(values):
@@ -107,3 +113,8 @@ class Codec:
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
         return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool]:
+    fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
+    return f"{cls.__module__}.{cls.__qualname__}", fields, len(fields) == len(cls.model_fields)

@@ -36,6 +36,9 @@ SNAPSHOT_EVERY = 1000
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
 
+HELD_SECONDS = 5.0
+"""How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
+
 _PAUSE_AFTER_TROUBLE = 1.0
 
 
@@ -68,6 +71,8 @@ class Drive:
         self._stream_reserved = 0
         self._snapshot_at = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        # Segments whose turn has not come, with who waits for that.
+        self._held: list[tuple[Segment, asyncio.Future[None]]] = []
 
     def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
         """The run belongs to this process now, with so many commits already there."""
@@ -97,6 +102,8 @@ class Drive:
         for segment in group:
             if segment.kind == "ended" and not segment.path:
                 self._note_end(segment)
+        if self._held:
+            self._held = [(held, waiting) for held, waiting in self._held if not _let_go(held, waiting)]
         if self._attached:
             self.desk.dirty(self)
 
@@ -153,6 +160,26 @@ class Drive:
         else:
             self._waiting.append((self.made, callback))
 
+    async def has(self, segment: Segment) -> None:
+        """Wait until a segment is written.
+
+        One that rests on what a step has done which is still at work is written with that; it is not waited for longer
+        than some seconds, as that step may itself wait for this one.
+
+        Raises:
+            RunLostError: The run belongs to another process.
+        """
+        if not segment.committed:
+            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held.append((segment, committed))
+            await asyncio.wait([committed], timeout=HELD_SECONDS)
+            if not segment.committed:
+                self.run.ending.warn(
+                    f"step {segment.step} goes on before its last effect is written: it rests on what another step has "
+                    "sent or set and not finished"
+                )
+        await self.settled()
+
     async def settled(self) -> None:
         """Wait until all that is committed now is written.
 
@@ -198,6 +225,12 @@ class Drive:
         """Drive the run no longer."""
         self.desk.remove(self)
         self._closed()
+
+
+def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
+    if segment.committed and not waiting.done():
+        waiting.set_result(None)
+    return segment.committed
 
 
 class Desk:

@@ -432,7 +432,7 @@ class Fold:
             place.sent(as_origin((record["id"], number)), event, delivery.recoveries, target)
         kind, *rest = record["outcome"]
         asked = rest[0].get("question") if kind == "waiting" else None
-        for number, event, seq, _ in record.get("streamed", ()):
+        for number, event, seq, *_ in record.get("streamed", ()):
             numbers, inner = delivery.place(number)
             numbers.streamed = max(numbers.streamed, inner)
             self.last_streamed = max(self.last_streamed, seq)

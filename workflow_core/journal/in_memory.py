@@ -16,6 +16,7 @@ from batonflow.workflow_core.journal.bounds import (
     check_run_id,
 )
 from batonflow.workflow_core.journal.hints import Hints
+from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.store import (
     Appended,
     Busy,
@@ -102,7 +103,7 @@ class _Shared:
     hints: Hints = field(default_factory=Hints)
 
 
-class MemoryStore:
+class MemoryStore(StoredHistory):
     """Keeps runs in the memory of this process; ``store="memory:"``. Usable from all its event loops and threads.
 
     Args:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import DELETED, StateCell
+from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import DictLikeModel, Event
@@ -221,15 +222,23 @@ class Recorder:
         segment.outcome = ("failed", error)
         self._make(segment, item, ["failed", dump_exception(error)], strict=False)
 
-    def suspend(self, item: WorkItem, kind: str, value: Any) -> None:
+    def published(self, item: WorkItem, seq: int, ts: float) -> None:
+        """An event that a step returned is put on the stream, at this place and time."""
+        if item.segment is not None and item.segment.data is not None:
+            item.segment.data.setdefault("published", []).append([seq, ts])
+
+    def suspend(self, item: WorkItem, kind: str, value: Any) -> Segment | None:
         """A segment ends with a wait, an intent or the outcome of ``ctx.once``, and another begins.
+
+        Returns:
+            The one that ended.
 
         Raises:
             StoreError: Something cannot be written.
         """
         segment = item.segment
         if segment is None or segment.closed:
-            return
+            return None
         codec = self._codec
         if kind == "waiting":
             waiter, question = value
@@ -243,6 +252,11 @@ class Recorder:
         self._make(segment, item, [kind, data])
         self.close(item)
         self.open(item, None)
+        following = item.segment
+        assert following is not None
+        following.follows((segment,))
+        following.handed = segment.handed
+        return segment
 
     def _waiter(self, waiter: Waiter, question: Event | None) -> dict[str, Any]:
         cls = waiter.event_type
@@ -279,10 +293,14 @@ class Recorder:
             self._shared.open.pop(item.segment, None)
 
     def cut(self) -> None:
-        """The workflow's steps are over: what those that were cancelled had done stays, as others may rest on it."""
+        """The workflow's steps are over: what those that were cancelled had done stays, as others may rest on it.
+
+        So does what others returned on which nobody acts any more.
+        """
         for segment, item in list(self._shared.open.items()):
-            if segment.path == self._path and segment.data is None:
-                self._make(segment, item, ["cancelled"], strict=False)
+            if segment.path == self._path:
+                if segment.data is None:
+                    self._make(segment, item, ["cancelled"], strict=False)
                 self.close(item)
 
     def last_record(self) -> int:
@@ -305,7 +323,8 @@ class Recorder:
             data["origins"] = origins_of(segment.causes)
             if item.spec.config.collect is not None:
                 data["releases"] = item.released_stream
-        if segment.handed:
+        if segment.handed and outcome[0] in ("returned", "failed"):
+            # Not before: an attempt that begins again would change the value once more.
             self._note_changes(segment)
         where = f"of step {segment.step}"
         codec = self._codec
@@ -316,15 +335,19 @@ class Recorder:
             ]
             data["writes"] = [one for one in written if one[2] is not _MISSING]
         if segment.sends:
-            data["sends"] = [
-                (number, self._tried(f"Sent event {where}", codec.event, event, True), target)
+            # What was sent is delivered, so a failed attempt cannot leave it out; at the end nobody needs it any more.
+            needed = outcome[0] != "cancelled"
+            sent = [
+                (number, self._tried(f"Sent event {where}", codec.event, event, needed), target)
                 for number, event, target in segment.sends
             ]
+            data["sends"] = [one for one in sent if one[1] is not _MISSING]
         if segment.streamed:
-            data["streamed"] = [
-                (number, self._tried(f"Streamed event {where}", codec.event, event, strict), seq, ts)
-                for number, event, seq, ts in segment.streamed
+            streamed = [
+                (number, self._tried(f"Streamed event {where}", codec.event, event, strict), *place)
+                for number, event, *place in _coalesced(segment.streamed)
             ]
+            data["streamed"] = [one for one in streamed if one[1] is not _MISSING]
         if segment.collects:
             data["collects"] = [
                 (number, buffer, None if event is None else codec.event(event), found)
@@ -392,21 +415,28 @@ class Recorder:
     def _note_changes(self, segment: Segment) -> None:
         """Values that a step was given and changed in place are written as if it had set them."""
         written = {path.partition(".")[0] for _, path, _ in segment.writes}
-        for key in sorted(segment.handed or ()):
-            value = _MISSING if key in written or self._cell is None else _value(self._cell.state, key)
-            if value is _MISSING:
-                continue
-            digest = self._digest(value)
-            if digest != self._known.get(key):
+        for key, value, digest in self._changed_in_place(segment):
+            if key not in written:
                 self._known[key] = digest
                 self._writers[key] = segment
                 segment.writes.append((0, key, value))
+
+    def _changed_in_place(self, segment: Segment) -> Iterator[tuple[str, Any, int]]:
+        for key in sorted(segment.handed or ()):
+            value = _MISSING if self._cell is None else _value(self._cell.state, key)
+            if value is not _MISSING and (digest := self._digest(value)) != self._known.get(key):
+                yield key, value, digest
 
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
         """Whether all that was done in the tree is committed, so that its live state is what the records say."""
-        return all(segment.is_clean and all(one.committed for one in segment.after) for segment in self._shared.open)
+        return all(
+            segment.is_clean
+            and all(one.committed for one in segment.after)
+            and not any(self._changed_in_place(segment))
+            for segment in self._shared.open
+        )
 
     def _settle(self, segment: Segment) -> None:
         group = segment.group() if segment.after else [segment]
@@ -415,19 +445,45 @@ class Recorder:
             # What it holds may change before its turn comes.
             segment.body()
             return
-        self._journal.commit(group)
-        held_up: list[Segment] = []
+        # What was held up by these is committed together with them: an event and its arrival elsewhere are one thing.
+        known = set(group)
         for member in group:
             member.committed = True
-            if member.held_up:
-                held_up += member.held_up
+            for other in member.held_up:
+                further = [] if other.committed or other in known else other.group()
+                if isinstance(further, Segment):
+                    further.held_up.append(other)
+                else:
+                    group += [one for one in further if one not in known]
+                    known.update(further)
             # Cut the chain of segments, or it would reach back to the first one.
             member.after, member.held_up = [], []
+        self._journal.commit(group)
         if self._writers:
             self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
-        for other in held_up:
-            if not other.committed:
-                self._settle(other)
+
+
+def _coalesced(streamed: list[tuple[Number, Event, int, float]]) -> Iterator[tuple[Any, ...]]:
+    """Streamed events, those that came as pieces of one thing put together: they cover all numbers to the last."""
+    pieces: list[tuple[Number, Event, int, float]] = []
+    for entry in streamed:
+        if pieces and type(entry[1]) is not type(pieces[0][1]):
+            yield _whole(pieces)
+            pieces = []
+        if hasattr(entry[1], "joined"):
+            pieces.append(entry)
+        else:
+            yield entry
+    if pieces:
+        yield _whole(pieces)
+
+
+def _whole(pieces: list[tuple[Number, Event, int, float]]) -> tuple[Any, ...]:
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return first
+    joined: Any = type(first[1])
+    return last[0], joined.joined([event for _, event, _, _ in pieces]), first[2], first[3], last[2]
 
 
 def _value(state: BaseModel, key: str) -> Any:

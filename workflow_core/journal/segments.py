@@ -94,7 +94,7 @@ class Segment:
     @property
     def is_clean(self) -> bool:
         """Whether nothing was done in it so far that is not to be seen elsewhere."""
-        return not (self.writes or self.sends or self.streamed or self.collects or self.handed or self.gave_up)
+        return not (self.writes or self.sends or self.streamed or self.collects or self.gave_up)
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
         """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not."""

@@ -1,0 +1,64 @@
+"""What every store offers to those who look back: records, replays and differences."""
+
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.store import RunInfo, RunStore, StoredCommit
+from batonflow.workflow_core.replay import ReplayedRun, RunDiff, compare, records_of, replayed
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["StoredHistory"]
+
+PAGE = 1000
+
+
+class StoredHistory:
+    """Reads runs back; a base of stores."""
+
+    async def history(self: RunStore, run_id: str) -> list[dict[str, Any]]:
+        """The records of a run in the order of their commits; ``commit`` says which belong together.
+
+        Raises:
+            StoreError: There is no such run.
+        """
+        _, commits = await _all(self, run_id)
+        return records_of(commits)
+
+    async def replay(self: RunStore, run_id: str, workflow: "Workflow | None" = None) -> ReplayedRun:
+        """A run as its records tell it, without running anything: no key, no network, no tool.
+
+        Args:
+            run_id: The run.
+            workflow: Its code, when its events are declared inside functions or it has a serializer of its own.
+
+        Raises:
+            StoreError: There is no such run, or its classes are not loaded.
+
+        Example:
+            >>> run = await store.replay("tides-1")
+            >>> [type(entry.event).__name__ for entry in run.events]
+        """
+        info, commits = await _all(self, run_id)
+        return replayed(run_id, info.status, commits, workflow)
+
+    async def diff(self: RunStore, left: str, right: str) -> RunDiff:
+        """How two runs differ: where they part, and then record by record.
+
+        Raises:
+            StoreError: There is no such run.
+        """
+        _, one = await _all(self, left)
+        _, other = await _all(self, right)
+        return compare(records_of(one), records_of(other))
+
+
+async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit]]:
+    info = await store.info(run_id)
+    if info is None:
+        raise StoreError(f"The store has no run {run_id!r}")
+    commits: list[StoredCommit] = []
+    while found := await store.read(run_id, commits[-1].seq if commits else 0, PAGE):
+        commits += found
+    return info, commits
