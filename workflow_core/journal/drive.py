@@ -64,6 +64,7 @@ class Drive:
         self.inbox_seen = 0
         self.lost = False
         self._attached = False
+        self._counts_time = run.workflow.timeout_seconds is not None
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
         self._status: Literal["completed", "failed", "cancelled"] | None = None
@@ -95,9 +96,14 @@ class Drive:
         if self.lost:
             return
         run = self.run
-        head = b'{"t":%.6f,"e":%.3f,"r":[' % (run.now(), run.ending.elapsed())
-        records = group[0].body() if len(group) == 1 else b",".join([segment.body() for segment in group])
-        self._bodies.append(head + records + b"]}")
+        # How much of the run's timeout is used up.
+        elapsed = run.ending.elapsed() if self._counts_time else 0.0
+        if len(group) == 1 and not group[0].is_frozen:
+            body = to_json({"t": run.now(), "e": elapsed, "r": [group[0].data]}, inf_nan_mode="constants")
+        else:
+            records = b",".join([segment.body() for segment in group])
+            body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
+        self._bodies.append(body)
         self.made += 1
         for segment in group:
             if segment.kind == "ended" and not segment.path:

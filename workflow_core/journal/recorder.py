@@ -439,7 +439,11 @@ class Recorder:
         )
 
     def _settle(self, segment: Segment) -> None:
-        group = segment.group() if segment.after else [segment]
+        if not (segment.after or segment.held_up):  # by far the most common case
+            segment.committed, segment.causes = True, ()
+            self._commit([segment])
+            return
+        group = segment.group()
         if isinstance(group, Segment):
             group.held_up.append(segment)
             # What it holds may change before its turn comes.
@@ -457,7 +461,10 @@ class Recorder:
                     group += [one for one in further if one not in known]
                     known.update(further)
             # Cut the chain of segments, or it would reach back to the first one.
-            member.after, member.held_up = [], []
+            member.after, member.held_up, member.causes = [], [], ()
+        self._commit(group)
+
+    def _commit(self, group: list[Segment]) -> None:
         self._journal.commit(group)
         if self._writers:
             self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}

@@ -102,6 +102,11 @@ class Segment:
             self.collects = []
         self.collects.append((number, buffer, event, found))
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether ``body`` was asked for already."""
+        return self._body is not None
+
     def body(self) -> bytes:
         """All of it as JSON, as it was when this was first asked."""
         if self._body is None:
