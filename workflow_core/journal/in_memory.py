@@ -99,6 +99,7 @@ class _Shared:
     runs: dict[str, _Run] = field(default_factory=dict[str, _Run])
     epoch_floor: int = 0
     owners: set[str] = field(default_factory=set[str])
+    held: dict[str, int] = field(default_factory=dict[str, int])
     lock: threading.RLock = field(default_factory=threading.RLock)
     hints: Hints = field(default_factory=Hints)
 
@@ -158,7 +159,11 @@ class MemoryStore(StoredHistory):
         self._shared.owners.add(owner)
 
     def _lease_left(self, run: _Run) -> float:
-        return 0.0 if run.lease_until is None else max(0.0, run.lease_until - current_source().monotonic())
+        if run.lease_until is None:
+            return 0.0
+        if self._shared.held.get(run.new.run_id) == run.epoch and run.owner in self._shared.owners:
+            return run.ttl
+        return max(0.0, run.lease_until - current_source().monotonic())
 
     def _driven(self, run: _Run) -> bool:
         return run.status == "running" and run.owner in self._shared.owners and self._lease_left(run) > 0
@@ -246,10 +251,17 @@ class MemoryStore(StoredHistory):
         return lost
 
     def hold(self, run_id: str, epoch: int) -> None:
-        """See ``RunStore.hold``."""
+        """See ``RunStore.hold``. Nothing runs for it: such a lease lasts for as long as its owner lives."""
+        with self._lock:
+            self._shared.held[run_id] = epoch
 
     def let_go(self, run_id: str) -> None:
         """See ``RunStore.let_go``."""
+        with self._lock:
+            self._shared.held.pop(run_id, None)
+            run = self._runs.get(run_id)
+            if run is not None and run.lease_until is not None:
+                run.lease_until = max(run.lease_until, current_source().monotonic() + run.ttl)
 
     async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
         """See ``RunStore.commit``."""

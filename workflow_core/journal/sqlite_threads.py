@@ -67,12 +67,12 @@ class Writer:
     """
 
     def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
-        self._file = file
-        self._owners = owners
         self.was_opened = False
         """Whether the file is there, and one of ours."""
         self.hints = Hints(self.nudge)
         """Who waits for what is written, here and by other processes."""
+        self._file = file
+        self._owners = owners
         self._source = source
         self._busy_seconds = busy_seconds
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -270,8 +270,8 @@ class Writer:
             if self._last_appends >= 0:
                 self._last_appends += desk.appended
             desk.appended = 0
-            self._active_at = time.monotonic()
             self.hints.appended()
+        self._active_at = time.monotonic()
         return results
 
     def _undo(self, error: BaseException) -> None:

@@ -416,27 +416,10 @@ else:
 
 async def test_held_leases_are_renewed_while_the_loop_is_busy(path: Path):
     store, other = SQLiteStore(path), SQLiteStore(path)
-    for run_id in ("held", "left"):
-        await begin(store, run_id, ttl=0.3)
-    store.hold("held", 1)
-    store.hold("left", 1)
-    store.let_go("left")
-    time.sleep(1.0)  # noqa: ASYNC251 - the loop does nothing for longer than the lease lasts
-    assert isinstance(await other.claim("held", other.owner, TTL), Busy)
-    assert isinstance(await other.claim("left", other.owner, TTL), Claimed)
-    store.let_go("held")
-    await asyncio.sleep(0.5)
-    assert isinstance(await other.claim("held", other.owner, TTL), Claimed)
-    await store.aclose()
-    await other.aclose()
-
-
-async def test_a_lease_is_not_renewed_under_another_epoch(path: Path):
-    store, other = SQLiteStore(path), SQLiteStore(path)
-    await begin(store, ttl=0.2)
-    store.hold("a", 7)
-    await asyncio.sleep(0.4)
-    assert isinstance(await other.claim("a", other.owner, TTL), Claimed)
+    await begin(store, ttl=0.3)
+    store.hold("a", 1)
+    time.sleep(0.8)  # noqa: ASYNC251 - the loop does nothing for longer than the lease lasts
+    assert isinstance(await other.claim("a", other.owner, TTL), Busy)
     await store.aclose()
     await other.aclose()
 

@@ -154,6 +154,30 @@ async def test_renewing_extends_the_leases_of_what_is_driven_and_tells_what_is_l
     assert await store.renew(store.owner, [("a", 7)], TTL) == ["a"]
 
 
+async def test_a_held_lease_does_not_run_out(store: RunStore, other: RunStore):
+    for run_id in ("held", "left", "other-epoch"):
+        await begin(store, run_id, ttl=0.2)
+    store.hold("held", 1)
+    store.hold("left", 1)
+    store.let_go("left")
+    store.hold("other-epoch", 7)
+    await asyncio.sleep(0.5)
+    assert isinstance(await other.claim("held", other.owner, TTL), Busy)
+    assert isinstance(await other.claim("left", other.owner, TTL), Claimed)
+    assert isinstance(await other.claim("other-epoch", other.owner, TTL), Claimed)
+    assert await other.sweep(10, grace=60) == []
+    store.let_go("held")
+    await asyncio.sleep(0.4)
+    assert isinstance(await other.claim("held", other.owner, TTL), Claimed)
+
+
+async def test_the_lease_of_a_dead_owner_is_not_held(store: RunStore, other: RunStore):
+    await begin(store)
+    store.hold("a", 1)
+    await store.aclose()
+    assert isinstance(await other.claim("a", other.owner, TTL), Claimed)
+
+
 async def test_a_waiting_run_can_be_claimed_unless_only_with_something_to_do(store: RunStore, other: RunStore):
     epoch = await begin(store)
     assert await store.park("a", store.owner, epoch, 0, wake_at=None)
