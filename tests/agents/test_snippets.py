@@ -20,6 +20,7 @@ from batonflow.llms import ScriptedLLM
 from batonflow.tools import FunctionTool, tool
 from batonflow.tools.code import Executor, MontyExecutor, UnsafeLocalExecutor
 from batonflow.workflow_core import Context
+from tests.workflow_core.journal.listening import Listener
 
 KEY = b"a key for tests, 32 bytes long.."
 ROOT = Path(__file__).resolve().parents[2]
@@ -437,19 +438,20 @@ class TestGoingOn:
             llm=ScriptedLLM([code("await ask(1) + await ask(2)"), "Done."]),
             tools=[desk.tool],
             executor=MontyExecutor(key=KEY),
-            store="memory:",
+            store=(journal := Listener()),
         )
-        await made.run("Go.", run_id="r")
-        assert made.run_store is not None
-        records = [one for one in made.run_store.history("r") if one["step"] == "call_tool"]
+        await made.run("Go.")
+        records = journal.records("call_tool")
         once = [
-            (one["outcome"][1][0], [path for _, path, _ in one["writes"]])
+            (one["outcome"][1][0], [path for _, path, _ in one.get("writes", ())])
             for one in records
             if one["outcome"][0] == "once"
         ]
-        names = [name.split("-")[0] if name.startswith("code-") and "ended" not in name else name for name, _ in once]
-        assert names == ["code stood still 1", "code", "code stood still 2", "code", "code-1 ended"]
-        assert [paths for _, paths in once] == [[SUSPENDED], [], [SUSPENDED], [], [STORED, SUSPENDED]]
+        names = [name.split("-")[0] if "code-" in name and "ended" not in name else name for name, _ in once]
+        call = ["tool code", "code"]  # what the tool gave, then what the snippet is given
+        assert names == ["code stood still 1", *call, "code stood still 2", *call, "code-1 ended", "tool 1/0"]
+        paths = [paths for _, paths in once]
+        assert paths == [[SUSPENDED], [], [], [SUSPENDED], [], [], [STORED, SUSPENDED], []]
 
     async def test_writing_it_down_takes_little(self) -> None:
         desk = Desk()

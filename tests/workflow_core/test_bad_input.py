@@ -20,7 +20,7 @@ from batonflow.workflow_core import (
     WorkflowValidationError,
     step,
 )
-from batonflow.workflow_core.errors import NoRunningLoopError, WorkflowStalledError, WorkflowTimeoutError
+from batonflow.workflow_core.errors import NoRunningLoopError, StoreError, WorkflowStalledError, WorkflowTimeoutError
 from batonflow.workflow_core.events import UnhandledEvent
 from tests.workflow_core.flows import streamed, until
 
@@ -290,7 +290,7 @@ async def test_run_step_without_stepwise():
 
 async def test_a_start_event_that_cannot_be_recorded():
     flow = Flow(store="memory:")
-    with pytest.raises(Exception, match="Opaque cannot be recorded"):
+    with pytest.raises(StoreError, match=r"Start cannot be recorded: .*Opaque cannot be written as JSON; keep it"):
         await flow.run(run_id="bad", thing=Opaque())
     await unharmed(flow)
     assert await flow.run(run_id="bad", n=6) == 6

@@ -16,9 +16,9 @@ from batonflow.workflow_core import (
     WorkflowHandler,
     step,
 )
-from batonflow.workflow_core.journal.memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.flows import resume, saved, streamed, until
+from tests.workflow_core.journal.listening import Listener
 
 
 class Shown(Event):
@@ -400,10 +400,9 @@ async def test_records_tell_what_was_done_inside_a_call_from_what_was_done_outsi
             does(ctx, "behind")
             return StopEvent()
 
-    store = MemoryStore()
-    handler = Flow(store=store).run(run_id="run")
-    await handler
-    own = [record for record in store.history("run") if record["step"] == "go"]
-    assert [number for record in own for number, *_ in record["streamed"]] == [1, ["call", 1], 2]
-    assert [number for record in own for number, *_ in record["sends"]] == [1, ["call", 1], 2]
-    assert [number for record in own for number, *_ in record["writes"]] == [["call", 1]]
+    journal = Listener()
+    await Flow(store=journal).run()
+    own = journal.records("go")
+    assert [number for record in own for number, *_ in record.get("streamed", ())] == [1, ["call", 1], 2]
+    assert [number for record in own for number, *_ in record.get("sends", ())] == [1, ["call", 1], 2]
+    assert [number for record in own for number, *_ in record.get("writes", ())] == [["call", 1]]

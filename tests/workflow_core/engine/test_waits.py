@@ -15,10 +15,10 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.events import StepState, StepStateChanged
-from batonflow.workflow_core.journal.memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.contract import contract
 from tests.workflow_core.flows import names, resume, saved, streamed, until
+from tests.workflow_core.journal.listening import Listener
 
 
 class Item(Event):
@@ -705,10 +705,10 @@ async def test_a_step_with_two_waits_says_once_that_it_stopped_and_that_it_goes_
 
 
 async def test_what_a_branch_writes_while_another_waits_is_recorded():
-    store = MemoryStore()
-    await branches_answered(store=store)
-    segments = [record for record in store.history("branches") if record["kind"] == "segment"]
-    assert [path for record in segments for _, path, _ in record["writes"]] == ["meanwhile", "l", "r"]
+    journal = Listener()
+    await branches_answered(store=journal)
+    segments = [record for record in journal.records() if record["kind"] == "segment"]
+    assert [path for record in segments for _, path, _ in record.get("writes", ())] == ["meanwhile", "l", "r"]
     assert [record["outcome"][0] for record in segments] == ["waiting", "waiting", "returned"]
 
 

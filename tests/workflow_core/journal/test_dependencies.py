@@ -1,11 +1,9 @@
 """A record is not committed before the records of all that came together in it, not only of what came last."""
 
 import asyncio
-from collections.abc import Sequence
 
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
-from batonflow.workflow_core.journal.base import Record
-from batonflow.workflow_core.journal.memory import MemoryStore
+from tests.workflow_core.journal.listening import Listener
 
 
 class A(Event):
@@ -20,23 +18,12 @@ class Done(Event):
     n: int = 0
 
 
-class Order(MemoryStore):
-    """Keeps the names of the steps in the order of their records."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps: list[str] = []
-
-    def commit(self, records: Sequence[Record]) -> None:
-        self.steps += [record.step for record in records if record.kind == "segment"]
-        super().commit(records)
-
-
 class Gated(Workflow):
     """Its step ``slow`` stays open until the gate opens."""
 
     def __init__(self) -> None:
-        super().__init__(store=Order(), disable_validation=True)
+        self.journal = Listener()
+        super().__init__(store=self.journal, disable_validation=True)
         self.gate = asyncio.Event()
 
     async def pause(self) -> None:
@@ -48,11 +35,14 @@ class Gated(Workflow):
         for _ in range(100):
             await asyncio.sleep(0)
         assert await handler.ctx.store.get("came") == "together", "the steps behind have not run yet"
-        assert isinstance(self.run_store, Order)
-        before = list(self.run_store.steps)
+        before = self.steps()
         self.gate.set()
         await handler
-        return before, self.run_store.steps[len(before) :]
+        return before, self.steps()[len(before) :]
+
+    def steps(self) -> list[str]:
+        """The steps in the order of their records."""
+        return [name for group in self.journal.steps() for name in group]
 
 
 class Collecting(Gated):

@@ -1,17 +1,18 @@
 """What a run writes down, in which order, and what is committed together."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.journal.base import Journal, Record
-from batonflow.workflow_core.journal.memory import MemoryStore
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.drive import desk_of
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.flows import until
+from tests.workflow_core.journal.listening import Listener, found_in, numbered, shown
 
 
 class A(Event):
@@ -22,37 +23,15 @@ class B(Event):
     n: int = 0
 
 
-class Listener(MemoryStore):
-    """Keeps the transactions as they are handed over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transactions: list[list[Record]] = []
-
-    def commit(self, records: Sequence[Record]) -> None:
-        self.transactions.append(list(records))
-        super().commit(records)
-
-    def segments(self) -> list[list[tuple[str, int, str]]]:
-        """Step, attempt and kind of outcome, by transaction."""
-        return [
-            [(record.step, record.attempt, record.outcome[0]) for record in transaction]
-            for transaction in self.transactions
-            if transaction[0].kind == "segment"
-        ]
-
-    def steps(self) -> list[list[str]]:
-        return [[step for step, _, _ in transaction] for transaction in self.segments()]
-
-
 async def run(workflow: type[Workflow], **arguments: Any) -> tuple[Listener, Any]:
     journal = Listener()
     return journal, await workflow(store=journal, disable_validation=True).run(**arguments)
 
 
-def test_a_store_is_a_journal():
-    journal: Journal = MemoryStore()
-    journal.commit([Record("started", "r", consumed=StartEvent(a=1))])
+async def turns() -> None:
+    """Enough turns of the loop for all that can happen by itself to happen, and to be written."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 async def test_a_segment_holds_all_that_was_done_numbered_and_in_order():
@@ -75,12 +54,17 @@ async def test_a_segment_holds_all_that_was_done_numbered_and_in_order():
             return StopEvent()
 
     journal, _ = await run(Flow)
-    [record] = [record for transaction in journal.transactions for record in transaction if record.step == "go"]
-    assert isinstance(record.consumed, StartEvent)
-    assert record.writes == [(1, "x.y", 1), (2, "z", 2)]
-    assert record.sends == [(1, A(n=1), None), (2, A(n=3), "take")]
-    assert record.streamed == [(1, A(n=2))]
-    assert record.outcome == ("returned", B(n=4))
+    [started, *_] = journal.records()
+    [record] = journal.records("go")
+    assert record["origins"] == [[started["id"], 0]]
+    assert numbered(record["writes"]) == [(1, "x.y", 1), (2, "z", 2)]
+    sends = [(number, shown(event), target) for number, event, target in record["sends"]]
+    assert sends == [(1, ("A", {"n": 1}), None), (2, ("A", {"n": 3}), "take")]
+    assert [(number, shown(event)) for number, event, *_ in record["streamed"]] == [(1, ("A", {"n": 2}))]
+    kind, [returned] = record["outcome"]
+    assert (kind, shown(returned)) == ("returned", ("B", {"n": 4}))
+    takes = journal.records("take")
+    assert [taken["origins"] for taken in takes] == [[[record["id"], 1]], [[record["id"], 2]]], "events by their number"
 
 
 async def test_waits_and_once_end_a_segment_and_begin_the_next():
@@ -99,27 +83,51 @@ async def test_waits_and_once_end_a_segment_and_begin_the_next():
     await until(lambda: len(journal.segments()) == 2)
     handler.ctx.send_event(HumanResponseEvent())
     await handler
-    records = [record for transaction in journal.transactions for record in transaction if record.kind == "segment"]
-    assert [record.outcome[0] for record in records] == ["once", "waiting", "returned"]
-    assert records[0].outcome == ("once", ("key", 42))
-    assert records[1].outcome == ("waiting", "who")
-    assert [record.writes for record in records] == [[(1, "a", 1)], [(2, "b", 42)], [(3, "c", 3)]]
-    assert len({record.item for record in records}) == 1
+    once, waiting, returned = journal.records("go")
+    assert once["outcome"] == ["once", ["key", [42]]]
+    assert waiting["outcome"][0] == "waiting"
+    assert waiting["outcome"][1]["waiter_id"] == "who"
+    assert returned["outcome"][0] == "returned"
+    changes = [numbered(record["writes"]) for record in (once, waiting, returned)]
+    assert changes == [[(1, "a", 1)], [(2, "b", 42)], [(3, "c", 3)]]
+    assert ["origins" in record for record in (once, waiting, returned)] == [True, False, False]
+    assert len({record["item"] for record in (once, waiting, returned)}) == 1
 
 
-async def test_the_outcome_of_once_is_committed_before_it_is_returned():
+async def test_the_outcome_of_once_is_handed_over_before_it_is_returned():
     journal = Listener()
-    committed: list[bool] = []
+    handed_over: list[int] = []
 
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            drive = desk_of(journal).drives["r"]
+            handed_over.append(drive.made)
             await ctx.once("key", lambda: 1)
-            committed.append(journal.segments() == [[("go", 0, "once")]])
+            handed_over.append(drive.made)
+            await drive.settled()
+            assert journal.segments() == [[("go", 0, "once")]]
             return StopEvent()
 
-    await Flow(store=journal).run()
-    assert committed == [True]
+    await Flow(store=journal).run(run_id="r")
+    assert handed_over == [1, 2]
+
+
+async def test_the_outcome_of_once_that_cannot_be_written_is_not_kept_and_the_step_is_told():
+    class Opaque:
+        pass
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            with pytest.raises(StoreError, match="a Opaque cannot be recorded"):
+                await ctx.once("key", Opaque)
+            return StopEvent(result=await ctx.once("key", lambda: "plain"))
+
+    journal, result = await run(Flow)
+    assert result == "plain"
+    assert [record["outcome"][0] for record in journal.records("go")] == ["once", "returned"]
+    assert found_in(journal.records("go")[0]["outcome"][1][1]) == "plain"
 
 
 async def test_a_receiver_that_ends_before_its_sender_is_not_committed_before_it():
@@ -142,37 +150,92 @@ async def test_a_receiver_that_ends_before_its_sender_is_not_committed_before_it
             return StopEvent()
 
     handler = Flow(store=journal).run()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     assert await handler.ctx.store.get("received"), "in memory the receiver is over"
     assert journal.segments() == [], "a crash now would lose both, never keep the receiver alone"
     gate.set()
     await handler
     assert journal.steps()[0] == ["sender"] or set(journal.steps()[0]) == {"sender", "receiver"}
-    flat = [name for transaction in journal.steps() for name in transaction]
+    flat = [name for group in journal.steps() for name in group]
     assert sorted(flat) == ["end", "receiver", "sender"]
 
 
-async def test_a_sender_that_is_killed_takes_its_receivers_record_with_it():
+class SendsAndStays(Workflow):
+    @step
+    async def sender(self, ctx: Context, ev: StartEvent) -> A | StopEvent:
+        ctx.send_event(A())
+        await asyncio.sleep(100)
+        return StopEvent()
+
+    @step
+    async def receiver(self, ctx: Context, ev: A) -> None:
+        await ctx.store.set("received", True)
+
+
+def test_a_sender_that_is_killed_takes_its_receivers_record_with_it():
     journal = Listener()
+
+    async def start() -> None:
+        handler = SendsAndStays(store=journal).run()
+        await turns()
+        assert await handler.ctx.store.get("received")
+
+    asyncio.run(start())  # the end of the loop cancels the sender
+    assert [record["kind"] for record in journal.records()] == ["started"]
+
+
+async def test_when_a_run_is_cancelled_what_its_open_steps_did_is_kept_with_what_rests_on_it():
+    journal = Listener()
+    handler = SendsAndStays(store=journal).run()
+    await turns()
+    assert journal.segments() == []
+    await handler.cancel_run()
+    assert journal.segments() == [[("sender", 0, "cancelled"), ("receiver", 0, "returned")]]
+    assert [shown(event) for _, event, _ in journal.records("sender")[0]["sends"]] == [("A", {"n": 0})]
+    assert shown(journal.records()[-1]["event"])[0] == "WorkflowCancelledEvent"
+
+
+async def test_a_run_may_end_before_anybody_acted_on_what_an_earlier_step_returned():
+    class Flow(Workflow):
+        @step
+        async def sender(self, ctx: Context, ev: StartEvent) -> A | B:
+            ctx.send_event(A(n=1))
+            ctx.send_event(A(n=2))
+            return B()  # waits behind the two
+
+        @step
+        async def end(self, ev: A | B) -> StopEvent:
+            return StopEvent(result=type(ev).__name__)
+
+    journal, result = await run(Flow)
+    assert result == "A"
+    assert [name for group in journal.steps() for name in group] == ["sender", "end"]
+    assert journal.records()[-1]["kind"] == "ended"
+
+
+async def test_an_end_on_something_that_cannot_be_written_is_recorded_all_the_same():
+    class Opaque:
+        pass
 
     class Flow(Workflow):
         @step
-        async def sender(self, ctx: Context, ev: StartEvent) -> A | StopEvent:
-            ctx.send_event(A())
+        async def go(self, ctx: Context, ev: StartEvent) -> A | StopEvent:
+            ctx.send_event(A(thing=Opaque()))
+            await ctx.store.set("plain", 1)
             await asyncio.sleep(100)
             return StopEvent()
 
         @step
-        async def receiver(self, ctx: Context, ev: A) -> None:
-            await ctx.store.set("received", True)
+        async def take(self, ev: A) -> None: ...
 
+    journal = Listener()
     handler = Flow(store=journal).run()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert await handler.ctx.store.get("received")
+    await turns()
     await handler.cancel_run()
-    assert journal.segments() == []
+    [record] = journal.records("go")
+    assert record["outcome"] == ["cancelled"]
+    assert (record["sends"], numbered(record["writes"])) == ([], [(1, "plain", 1)])
+    assert handler.is_done()
 
 
 async def test_two_workers_that_edit_one_key_of_which_the_second_ends_first():
@@ -198,14 +261,13 @@ async def test_two_workers_that_edit_one_key_of_which_the_second_ends_first():
             return StopEvent() if ctx.collect_events(ev, [B, B]) else None
 
     handler = Flow(store=journal).run()
-    for _ in range(8):
-        await asyncio.sleep(0)
+    await turns()
     assert journal.steps() == [["fan"]], "the second built on the first's write, which is not committed"
     gate.set()
     await handler
-    work = [record for transaction in journal.transactions for record in transaction if record.step == "work"]
-    assert [record.consumed.n for record in work] == [1, 2]
-    assert [record.writes for record in work] == [[(1, "log", [1])], [(1, "log", [1, 2])]]
+    work = journal.records("work")
+    assert [shown(record["outcome"][1][0]) for record in work] == [("B", {"n": 1}), ("B", {"n": 2})]
+    assert [numbered(record["writes"]) for record in work] == [[(1, "log", [1])], [(1, "log", [1, 2])]]
 
 
 async def test_segments_that_depend_on_each_other_are_committed_together():
@@ -233,8 +295,8 @@ async def test_segments_that_depend_on_each_other_are_committed_together():
             return StopEvent() if ctx.collect_events(ev, [A, A]) else None
 
     await Flow(store=journal, disable_validation=True).run()
-    together = [transaction for transaction in journal.steps() if "one" in transaction]
-    assert together == [transaction for transaction in journal.steps() if "two" in transaction]
+    together = [group for group in journal.steps() if "one" in group]
+    assert together == [group for group in journal.steps() if "two" in group]
     assert sorted(name for name in together[0] if name != "end") == ["one", "two"]
 
 
@@ -263,14 +325,13 @@ async def test_a_collected_set_is_not_committed_before_what_it_holds():
             return StopEvent()
 
     handler = Flow(store=journal, disable_validation=True).run()
-    for _ in range(8):
-        await asyncio.sleep(0)
+    await turns()
     assert await handler.ctx.store.get("gathered")
-    gathered = [record for transaction in journal.transactions for record in transaction if record.writes]
+    gathered = [record for record in journal.records("gather") if "writes" in record]
     assert gathered == [], "the full set holds an event of a step that is not committed"
     gate.set()
     await handler
-    order = [name for transaction in journal.steps() for name in transaction]
+    order = [name for group in journal.steps() for name in group]
     assert sorted(order) == ["end", "gather", "gather", "quick", "slow"]
 
 
@@ -287,7 +348,7 @@ async def test_a_retry_is_a_segment_of_its_own():
         async def take(self, ev: A) -> None: ...
 
     journal, _ = await run(Flow)
-    attempts = [(a, kind) for transaction in journal.segments() for name, a, kind in transaction if name == "go"]
+    attempts = [(a, kind) for group in journal.segments() for name, a, kind in group if name == "go"]
     assert attempts == [(0, "failed"), (1, "failed"), (2, "returned")]
 
 
@@ -326,10 +387,10 @@ def test_nothing_is_committed_before_what_it_read(work: list[tuple[int, str, boo
     journal = Listener()
     Flow(store=journal).run_sync()
     committed_at = {
-        record.consumed.n: number
-        for number, transaction in enumerate(journal.transactions)
-        for record in transaction
-        if record.step == "work" and record.consumed is not None
+        shown(record["outcome"][1][0])[1]["n"]: number
+        for number, group in enumerate(journal.groups)
+        for record in group
+        if record.get("step") == "work"
     }
     assert set(committed_at) == set(range(len(work)))
     for reader, writers in read_from.items():

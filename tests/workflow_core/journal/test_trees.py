@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.journal.memory import MemoryStore
 from tests.workflow_core.flows import until
+from tests.workflow_core.journal.listening import Listener
 
 
 class Order(Event):
@@ -17,9 +17,9 @@ class Receipt(Event):
     pass
 
 
-def kept(store: MemoryStore) -> list[tuple[str, str, str]]:
-    """What was recorded so far, but the start of the whole run."""
-    return [(r["kind"], r["path"], r["step"]) for r in store.history("tree")[1:]]
+def kept(journal: Listener) -> list[tuple[str, str, str]]:
+    """What was recorded so far, but the start of the whole run: kind, path, and the step that did or got it."""
+    return [(r["kind"], r["path"], r.get("step") or r.get("target") or "") for r in journal.records()[1:]]
 
 
 class Gate:
@@ -29,14 +29,15 @@ class Gate:
         self.opened = asyncio.Event()
 
     async def before_and_after(self, workflow: Workflow, done: Callable[[], Any]) -> tuple[Any, Any]:
-        store = workflow.run_store
-        assert store is not None
-        handler = workflow.run(run_id="tree")
+        journal = workflow.run_store
+        assert isinstance(journal, Listener)
+        handler = workflow.run()
         await until(done)
-        before = kept(store)
+        await asyncio.sleep(0.001)
+        before = kept(journal)
         self.opened.set()
         await handler
-        return before, kept(store)[len(before) :]
+        return before, kept(journal)[len(before) :]
 
 
 async def test_a_child_is_recorded_after_the_step_that_started_it():
@@ -55,7 +56,7 @@ async def test_a_child_is_recorded_after_the_step_that_started_it():
             await gate.opened.wait()
             return StopEvent()
 
-    before, after = await gate.before_and_after(Parent(store="memory:", workflows={"c": Child()}), lambda: worked)
+    before, after = await gate.before_and_after(Parent(store=Listener(), workflows={"c": Child()}), lambda: worked)
     assert before == []
     assert after[:4] == [("segment", "", "give"), ("started", "c", ""), ("segment", "c", "work"), ("ended", "c", "")]
 
@@ -76,7 +77,7 @@ async def test_a_targeted_event_is_recorded_after_the_step_that_sent_it():
             await gate.opened.wait()
             return StopEvent()
 
-    before, after = await gate.before_and_after(Parent(store="memory:", workflows={"c": Child()}), lambda: worked)
+    before, after = await gate.before_and_after(Parent(store=Listener(), workflows={"c": Child()}), lambda: worked)
     assert before == []
     assert after[:3] == [("segment", "", "give"), ("started", "c", "work"), ("segment", "c", "work")]
 
@@ -101,6 +102,6 @@ async def test_what_a_parent_does_with_a_childs_event_is_recorded_after_the_chil
             worked.append(ev)
             return StopEvent()
 
-    before, after = await gate.before_and_after(Parent(store="memory:", workflows={"c": Child()}), lambda: worked)
+    before, after = await gate.before_and_after(Parent(store=Listener(), workflows={"c": Child()}), lambda: worked)
     assert before == [("segment", "", "give"), ("started", "c", "")]
     assert after[:3] == [("segment", "c", "work"), ("input", "", ""), ("segment", "", "file")]

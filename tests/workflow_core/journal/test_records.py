@@ -1,0 +1,405 @@
+"""Which records a run leaves in a store, and what they say."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    catch_error,
+    step,
+)
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import StepFailedEvent
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
+from tests.workflow_core.flows import until
+from tests.workflow_core.journal.listening import Listener, Record, found_in, history, numbered, shown
+
+
+class Item(Event):
+    n: int = 0
+
+
+class Place(BaseModel):
+    city: str = ""
+
+
+class Hello(Workflow):
+    @step
+    async def greet(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.store.set("greeted", ev.name)
+        ctx.write_event_to_stream(Item(n=1))
+        return StopEvent(result=f"hello {ev.name}")
+
+
+class Waits(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        reply = await ctx.wait_for_event(HumanResponseEvent)
+        return StopEvent(result=reply.get("text"))
+
+
+def kinds(records: list[Record]) -> list[str]:
+    return [record["kind"] for record in records]
+
+
+def of_kind(records: list[Record], kind: str) -> list[Record]:
+    return [record for record in records if record["kind"] == kind]
+
+
+async def recorded(workflow: type[Workflow], **arguments: Any) -> list[Record]:
+    """The records of a run to its end."""
+    journal = Listener()
+    await workflow(store=journal).run(**arguments)
+    return journal.records()
+
+
+async def test_a_run_is_started_has_segments_and_ends():
+    flow = Hello(store="memory:")
+    await flow.run(run_id="a", name="Ann")
+    started, segment, ended = await history(flow.run_store, "a")
+    assert (started["kind"], started["path"]) == ("started", "")
+    assert started["event"] == ["batonflow.workflow_core.events.StartEvent", {"name": "Ann"}]
+    assert (segment["kind"], segment["step"], segment.get("attempt", 0)) == ("segment", "greet", 0)
+    assert segment["origins"] == [[started["id"], 0]]
+    assert numbered(segment["writes"]) == [(1, "greeted", "Ann")]
+    [[number, event, _, _]] = segment["streamed"]
+    assert (number, event) == (1, [f"{__name__}.Item", {"n": 1}])
+    kind, [returned] = segment["outcome"]
+    assert (kind, shown(returned)) == ("returned", ("StopEvent", {"result": "hello Ann"}))
+    assert (ended["kind"], ended["event"]) == ("ended", returned)
+    assert [record["commit"] for record in (started, segment, ended)] == [1, 2, 3]
+
+
+async def test_records_are_numbered_upwards_from_when_they_began():
+    records = await recorded(Hello, name="Ann")
+    numbers = [record["id"] for record in records]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_what_the_state_holds_from_the_beginning_is_in_the_first_record():
+    journal = Listener()
+    flow = Hello(store=journal)
+    ctx: Context = Context(flow)
+    await ctx.store.set("known", {"from": "before"})
+    await flow.run(ctx=ctx, name="Ann")
+    started = journal.records()[0]
+    assert [(name, found_in(value)) for name, value in started["state"]] == [("known", {"from": "before"})]
+
+
+async def test_what_comes_from_outside_is_recorded_and_who_took_it():
+    journal = Listener()
+    handler = Waits(store=journal).run()
+    await until(lambda: len(journal.segments()) == 1)
+    handler.ctx.send_event(HumanResponseEvent(text="yes"))
+    await handler
+    records = journal.records()
+    assert kinds(records) == ["started", "segment", "input", "answered", "segment", "ended"]
+    _, waiting, came, answered, went_on, _ = records
+    assert waiting["outcome"][0] == "waiting"
+    assert "origins" in waiting
+    assert shown(came["event"]) == shown(answered["event"]) == ("HumanResponseEvent", {"text": "yes"})
+    assert answered["origins"] == [[came["id"], 0]]
+    assert (answered["step"], answered["item"]) == ("go", waiting["item"])
+    assert answered["key"] == waiting["outcome"][1]["key"]
+    assert "origins" not in went_on, "it goes on with the delivery that waited"
+    assert shown(went_on["outcome"][1][0]) == ("StopEvent", {"result": "yes"})
+
+
+async def test_a_wait_whose_time_is_up_is_answered_with_nothing():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            try:
+                await ctx.wait_for_event(HumanResponseEvent, timeout=0.001)
+            except TimeoutError:
+                return StopEvent(result="too late")
+            return StopEvent()
+
+    records = await recorded(Flow)
+    assert kinds(records) == ["started", "segment", "answered", "segment", "ended"]
+    _, waiting, answered, *_ = records
+    assert waiting["outcome"][1]["due"] is not None
+    assert "event" not in answered
+    assert "origins" not in answered
+
+
+async def test_a_wait_that_the_step_gives_up_is_named_in_what_it_does_next():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            try:
+                async with asyncio.timeout(0.001):
+                    await ctx.wait_for_event(HumanResponseEvent, waiter_id="who")
+            except TimeoutError:
+                pass
+            return StopEvent()
+
+    records = await recorded(Flow)
+    waiting, returned = of_kind(records, "segment")
+    assert waiting["outcome"][1]["key"] == "who"
+    assert returned["gave_up"] == ["who"]
+
+
+async def test_a_question_and_what_its_answer_must_have_are_kept_with_the_wait():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            question = Item(n=7)
+            await ctx.wait_for_event(HumanResponseEvent, waiter_event=question, requirements={"by": "Ann"})
+            return StopEvent()
+
+    journal = Listener()
+    handler = Flow(store=journal).run()
+    await until(lambda: len(journal.segments()) == 1)
+    handler.ctx.send_event(HumanResponseEvent(by="Ann"))
+    await handler
+    waiting, _ = of_kind(journal.records(), "segment")
+    about = waiting["outcome"][1]
+    assert shown(about["question"]) == ("Item", {"n": 7})
+    assert found_in(about["requirements"]) == {"by": "Ann"}
+    assert waiting["streamed"][0][:2] == [0, about["question"]], "asked once, under a number that no step gives"
+
+
+async def test_an_event_that_nobody_takes_is_recorded_as_dropped():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            ctx.send_event(Item(n=1))
+            await asyncio.sleep(0.001)
+            return StopEvent()
+
+    records = await recorded(Flow)
+    [segment] = of_kind(records, "segment")
+    [dropped] = of_kind(records, "dropped")
+    assert dropped["origins"] == [[segment["id"], 1]]
+
+
+async def test_what_is_put_aside_and_found_complete_is_recorded():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item | None:
+            ctx.send_event(Item(n=1))
+            ctx.send_event(Item(n=2))
+
+        @step
+        async def both(self, ctx: Context, ev: Item) -> StopEvent | None:
+            return StopEvent() if ctx.collect_events(ev, [Item, Item]) else None
+
+    records = await recorded(Flow)
+    first, second = [record for record in of_kind(records, "segment") if record["step"] == "both"]
+    [[_, buffer, put_aside, found]] = first["collects"]
+    assert (shown(put_aside), found) == (("Item", {"n": 1}), None)
+    [[number, same_buffer, put_aside, found]] = second["collects"]
+    assert same_buffer == buffer
+    assert shown(put_aside) == ("Item", {"n": 2})
+    assert found == [[first["item"], number], [second["item"], number]], "each is named by who put it aside"
+
+
+async def test_a_list_is_told_from_a_single_event():
+    class Flow(Workflow):
+        @step
+        async def split(self, ev: StartEvent) -> list[Item]:
+            return [Item(n=1), Item(n=2)]
+
+        @step
+        async def join(self, parts: list[Item]) -> StopEvent:
+            return StopEvent(result=len(parts))
+
+    records = await recorded(Flow)
+    split, join = of_kind(records, "segment")
+    kind, events, listed = split["outcome"]
+    assert (kind, [shown(event)[1] for event in events], listed) == ("returned", [{"n": 1}, {"n": 2}], True)
+    assert join["origins"] == [[split["id"], -1], [split["id"], -2]]
+    assert join["releases"] == split["id"]
+    assert len(join["outcome"]) == 2
+
+
+async def test_records_hold_the_values_at_the_time_of_the_commit():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            tags = ["a"]
+            await ctx.store.set("tags", tags)
+            return Item(tags=tags, where=Place(city="Bergen"))
+
+        @step
+        async def end(self, ctx: Context, ev: Item) -> StopEvent:
+            ev.tags.append("changed later")
+            return StopEvent()
+
+    flow = Flow(store="memory:")
+    await flow.run(run_id="c")
+    _, first, *_ = await history(flow.run_store, "c")
+    assert numbered(first["writes"]) == [(1, "tags", ["a"])]
+    event = Codec(flow.serializer).read(first["outcome"][1][0])
+    assert event == Item(n=0, tags=["a"], where=Place(city="Bergen"))
+
+
+async def test_a_value_of_the_state_that_is_changed_in_place_is_recorded_with_who_changed_it():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("tags", ["a"])
+            return Item()
+
+        @step
+        async def change(self, ctx: Context, ev: Item) -> StopEvent:
+            (await ctx.store.get("tags")).append("b")
+            return StopEvent()
+
+    records = await recorded(Flow)
+    go, change = of_kind(records, "segment")
+    assert numbered(go["writes"]) == [(1, "tags", ["a"])]
+    assert numbered(change["writes"]) == [(0, "tags", ["a", "b"])], "as if it had set it"
+
+
+async def test_a_value_that_is_only_looked_at_is_not_recorded_again():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("tags", ["a"])
+            return Item()
+
+        @step
+        async def look(self, ctx: Context, ev: Item) -> StopEvent:
+            return StopEvent(result=len(await ctx.store.get("tags")))
+
+    records = await recorded(Flow)
+    assert ["writes" in record for record in of_kind(records, "segment")] == [True, False]
+
+
+async def test_a_change_of_the_state_from_outside_is_a_record_of_its_own():
+    journal = Listener()
+    handler = Waits(store=journal).run()
+    await until(lambda: len(journal.segments()) == 1)
+    await handler.ctx.store.set("told", "from outside")
+    handler.ctx.send_event(HumanResponseEvent())
+    await handler
+    [edited] = of_kind(journal.records(), "edited")
+    assert numbered(edited["writes"]) == [(0, "told", "from outside")]
+
+
+async def test_the_last_record_of_a_failed_run_has_the_error():
+    class Flow(Workflow):
+        @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("n", ctx.retry_info().retry_number)
+            raise ValueError("no disk")
+
+    flow = Flow(store="memory:")
+    with pytest.raises(ValueError, match="no disk"):
+        await flow.run(run_id="d")
+    records = await history(flow.run_store, "d")
+    segments = of_kind(records, "segment")
+    assert [(record.get("attempt", 0), record["outcome"][0]) for record in segments] == [(0, "failed"), (1, "failed")]
+    assert [numbered(record["writes"]) for record in segments] == [[(1, "n", 0)], [(1, "n", 1)]]
+    assert segments[0]["outcome"][1] == {"exception_type": "builtins.ValueError", "exception_message": "no disk"}
+    assert [record["outcome"][2]["then"] for record in segments] == ["retry", "ended"]
+    assert records[-1]["kind"] == "ended"
+    assert shown(records[-1]["event"])[0] == "WorkflowFailedEvent"
+
+
+async def test_a_failure_that_is_taken_care_of_says_by_which_step():
+    class Flow(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            raise ValueError("no disk")
+
+        @catch_error
+        async def care(self, ev: StepFailedEvent) -> StopEvent:
+            return StopEvent(result=str(ev.exception))
+
+    records = await recorded(Flow)
+    go, care = of_kind(records, "segment")
+    verdict = go["outcome"][2]
+    assert (verdict["then"], verdict["step"]) == ("recovered", "care")
+    assert shown(verdict["event"])[0] == "StepFailedEvent"
+    assert care["origins"] == [[go["id"], -1]]
+
+
+async def test_of_a_failed_attempt_stays_what_can_be_written():
+    class Opaque:
+        pass
+
+    class Flow(Workflow):
+        @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("plain", ctx.retry_info().retry_number)
+            if ctx.retry_info().retry_number == 0:
+                await ctx.store.set("thing", Opaque())
+                raise ValueError("no disk")
+            await ctx.store.set("thing", "mended")
+            return StopEvent()
+
+    records = await recorded(Flow)
+    failed, returned = of_kind(records, "segment")
+    assert numbered(failed["writes"]) == [(1, "plain", 0)]
+    assert numbered(returned["writes"]) == [(1, "plain", 1), (2, "thing", "mended")]
+
+
+async def test_children_are_recorded_under_the_run_with_their_path():
+    class Parent(Workflow):
+        @step
+        async def go(self, ev: StartEvent, hello: Hello) -> StopEvent:
+            return StopEvent(result=await hello.run(name="Bob"))
+
+    flow = Parent(store="memory:", workflows={"hello": Hello()})
+    assert await flow.run(run_id="e") == "hello Bob"
+    records = await history(flow.run_store, "e")
+    assert [(record["kind"], record["path"]) for record in records] == [
+        ("started", ""), ("started", "hello"), ("segment", "hello"), ("ended", "hello"), ("segment", ""), ("ended", ""),
+    ]  # fmt: skip
+    _, child, *_, call, _ = records
+    assert (child["child"]["name"], child["child"]["by_event"]) == ("hello", False)
+    assert child["child"]["call"] == [call["item"], 1]
+    assert child["child"]["caller"]["step"] == call["step"] == "go"
+
+
+async def test_what_cannot_be_recorded_fails_the_run_and_is_named():
+    class Opaque:
+        pass
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("thing", Opaque())
+            return StopEvent()
+
+    flow = Flow(store="memory:")
+    with pytest.raises(StoreError, match=r"State key 'thing' of step go: .*Opaque cannot be recorded.*pydantic model"):
+        await flow.run(run_id="f")
+    assert [record["kind"] for record in await history(flow.run_store, "f")] == ["started", "segment", "ended"]
+    assert await Hello(store="memory:").run(name="Ann") == "hello Ann"
+
+
+@pytest.mark.parametrize(
+    ("does", "named"),
+    [
+        (lambda ctx, thing: ctx.send_event(Item(thing=thing)), "Sent event of step go: Item cannot be recorded"),
+        (lambda ctx, thing: ctx.write_event_to_stream(Item(thing=thing)), "Streamed event of step go: Item cannot be"),
+        (lambda ctx, thing: StopEvent(result=thing), "StopEvent cannot be recorded"),
+    ],
+)
+async def test_an_event_that_cannot_be_recorded_is_named_with_what_the_step_did_with_it(does: Any, named: str):
+    class Opaque:
+        pass
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return does(ctx, Opaque()) or StopEvent()
+
+        @step
+        async def take(self, ev: Item) -> None: ...
+
+    with pytest.raises(StoreError, match=rf"{named}.*Opaque.*pydantic model or plain data"):
+        await Flow(store="memory:", disable_validation=True).run()

@@ -1,0 +1,76 @@
+"""Which store ``Workflow(store=...)`` means."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.journal.stores import open_store
+
+
+class Hello(Workflow):
+    @step
+    async def greet(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=f"hello {ev.name}")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_memory_is_a_new_store_each_time():
+    first, second = open_store("memory:"), open_store("memory:")
+    assert isinstance(first, MemoryStore)
+    assert isinstance(second, MemoryStore)
+    assert first is not second
+
+
+def test_a_store_is_itself():
+    store = MemoryStore()
+    assert open_store(store) is store
+    assert Hello(store=store).run_store is store
+
+
+@pytest.mark.parametrize("name", ["runs.db", Path("runs.db"), "sqlite:///runs.db"])
+async def test_a_path_is_a_sqlite_file_below_the_working_directory(name: Any, tmp_path: Path):
+    store = open_store(name)
+    assert isinstance(store, SQLiteStore)
+    assert await Hello(store=store).run(run_id="a", name="Ann") == "hello Ann"
+    await store.aclose()
+    assert (tmp_path / "runs.db").is_file()
+
+
+async def test_four_slashes_are_a_path_from_the_root(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    store = open_store(f"sqlite:///{tmp_path / 'elsewhere' / 'runs.db'}")
+    assert await Hello(store=store).run(name="Ann") == "hello Ann"
+    await store.aclose()
+    assert (tmp_path / "elsewhere" / "runs.db").is_file()
+
+
+async def test_what_one_object_wrote_another_on_the_same_file_reads():
+    first = open_store("runs.db")
+    await Hello(store=first).run(run_id="a", name="Ann")
+    await first.aclose()
+    second = open_store("sqlite:///runs.db")
+    info = await second.info("a")
+    await second.aclose()
+    assert info is not None
+    assert info.status == "completed"
+
+
+@pytest.mark.parametrize("name", ["postgres://x", "redis://localhost/0", "sqlite://runs.db", "http://host/runs.db"])
+def test_a_kind_of_store_that_there_is_not_is_refused_by_name(name: str, tmp_path: Path):
+    with pytest.raises(StoreError, match=rf'store={name!r}: .*"memory:".*"sqlite:///runs\.db".*RunStore'):
+        Hello(store=name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_naming_a_file_does_not_make_it(tmp_path: Path):
+    Hello(store="runs.db")
+    assert list(tmp_path.iterdir()) == []
