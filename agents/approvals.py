@@ -97,7 +97,9 @@ class OpenApprovals:
         self._readers: set[asyncio.Event] = set()
 
     def add(self, request: ApprovalRequired) -> None:
-        """A request is open; its readers learn of it."""
+        """A request is open; its readers learn of it, unless they know it from before the run left memory."""
+        if self.requests.get(request.id) == request:
+            return
         self.requests[request.id] = request
         for reader in self._readers:
             reader.set()
@@ -229,8 +231,9 @@ def _request(
 async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
     """The answer to ``request``; None when it expires."""
     assert ctx.run is not None
-    waiting = open_approvals(ctx.run)
-    waiting.add(request)
+    run, waiting = ctx.run, open_approvals(ctx.run)
+    if not _is_on_its_way(run, request):
+        waiting.add(request)
     try:
         return await ctx.wait_for_event(
             ApprovalResponse,
@@ -242,7 +245,14 @@ async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float
     except TimeoutError:
         return None
     finally:
-        waiting.requests.pop(request.id, None)
+        if not run.root.is_away:  # else it stays open
+            waiting.requests.pop(request.id, None)
+
+
+def _is_on_its_way(run: "Run", request: ApprovalRequired) -> bool:
+    """Whether an answer has come already, of a run that left memory and comes back because of it."""
+    sent = (tick.event for on in {run, run.root} for tick in on.undelivered())
+    return any(isinstance(event, ApprovalResponse) and event.id == request.id for event in sent)
 
 
 class ApprovalRequest:
@@ -319,7 +329,7 @@ def answer(
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
     request = open_approvals(run).take(request_id)
     # The same question is among the run's inputs, where it may have been answered.
-    if not run.on_loop(lambda: _is_asked(run, request)):
+    if not run.root.is_away and not run.on_loop(lambda: _is_asked(run, request)):
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     ctx.send_event(
         ApprovalResponse(

@@ -41,7 +41,7 @@ def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
     """Call ``start`` on the background loop, await what it returns, and give the result back to this thread.
 
     Args:
-        start: Returns an awaitable; one with ``cancel_run`` is cancelled by it when this thread is interrupted.
+        start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
 
     Raises:
         RuntimeError: Called on the background loop's own thread, which would wait for itself.
@@ -74,9 +74,9 @@ def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concurrent.futures.Future[Any]") -> None:
-    cancel_run = getattr(running[0], "cancel_run", None) if running else None
-    if cancel_run is None:
+    interrupt = getattr(running[0], "interrupt", None) if running else None
+    if interrupt is None:
         future.cancel()
         return
     with contextlib.suppress(TimeoutError):  # a step that blocks the loop must not hold the interrupt up for long
-        asyncio.run_coroutine_threadsafe(cancel_run(), loop).result(timeout=SECONDS_TO_CANCEL)
+        asyncio.run_coroutine_threadsafe(interrupt(), loop).result(timeout=SECONDS_TO_CANCEL)

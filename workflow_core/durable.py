@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -46,11 +48,14 @@ __all__ = [
     "cancel_run",
     "folded",
     "fork_run",
+    "give_up",
     "known_run",
     "recover_runs",
     "restore",
     "resume_run",
+    "resume_sleeper",
     "send_to_run",
+    "wake_sleeper",
 ]
 
 
@@ -110,7 +115,11 @@ def begin_recorded(workflow: "Workflow", store: RunStore, run: Run, event: Event
         StoreError: The start event cannot be written.
     """
     opening = _Opening(workflow, store, run)
-    opening.prepare(event)
+    try:
+        opening.prepare(event)
+    except StoreError:
+        opening.give_up()
+        raise
     opening.start(opening.create())
 
 
@@ -126,6 +135,34 @@ def fork_run(
     """Begin a run that shares what another one did up to a commit."""
     opening = _Opening(workflow, store, run)
     opening.start(opening.fork(source, at, state, event))
+
+
+async def give_up(run: Run) -> None:
+    """Stop a run in this process, and leave it to the next one that takes it up."""
+    drive, store = run.drive, run.workflow.run_store
+    assert drive is not None
+    assert store is not None
+    with suppress(StoreError):
+        await drive.settled()
+        run.ending.interrupted()
+        await store.release(drive.run_id, store.owner, drive.epoch)
+
+
+def wake_sleeper(run: Run) -> None:
+    """Somebody sent an event to a run that left memory."""
+    store = run.workflow.run_store
+    if store is not None:
+        desk_of(store).wake(run)
+
+
+def resume_sleeper(run: Run) -> None:
+    """Bring a run that left memory back into it."""
+    store = run.workflow.run_store
+    assert store is not None
+    early = run.early
+    opening = _Opening(run.workflow, store, run)
+    run.early = early
+    opening.start(opening.carry_on())
 
 
 async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> list[Run]:
@@ -212,6 +249,11 @@ class _Opening:
 
     def _forget(self) -> None:
         _live.get(self._store, {}).pop(self._run.state.run_id, None)
+
+    def give_up(self) -> None:
+        """The run cannot begin, and its id is free again."""
+        self._forget()
+        self._workflow.runtime.discard(self._run)
 
     def _record_from(self, number: int) -> Drive:
         """Let the run write down what it does from now on."""
@@ -331,7 +373,7 @@ class _Opening:
             return
         self._workflow.launch_run(run, event, None, causes)
         for sent, target in early:
-            run.send(sent, target, None)
+            run.when_taken(sent, partial(run.send, sent, target, None))
 
     def _give_result(self, info: RunInfo) -> None:
         record = from_json(info.result or b"null")

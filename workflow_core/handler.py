@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkflowHandler"]
 
 
+give_up = at_first_use("batonflow.workflow_core.durable", "give_up")
 execution_svg = at_first_use("batonflow.workflow_core.draw", "execution_svg")
 
 
@@ -161,6 +162,18 @@ class WorkflowHandler(EarlierHandler):
                 await asyncio.wait_for(ending.wait(), timeout)
             except TimeoutError:
                 ending.warn(f"some steps did not end within {timeout} seconds after the run was cancelled")
+
+    async def interrupt(self, *, timeout: float = 5.0) -> None:
+        """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
+
+        Args:
+            timeout: Seconds to wait for the steps.
+        """
+        run = self._run.root
+        if run.drive is None:
+            await self.cancel_run(timeout=timeout)
+        else:
+            await give_up(run)
 
     def _repr_html_(self) -> str:
         return execution_svg(self)

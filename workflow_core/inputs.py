@@ -9,7 +9,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from batonflow.workflow_core.engine.state import Question
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent
-from batonflow.workflow_core.questions import News
+from batonflow.workflow_core.questions import News, runs_inside
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -45,9 +45,22 @@ class InputRequest:
         own = question.waiter.id if question.waiter is not None else f"question_{question.number}"
         return f"{self._run.path}:{own}" if self._run.path else own
 
+    def _look_again(self) -> None:
+        """The run may have left memory and come back: the wait is another object of the same name then."""
+        waiter = self._question.waiter
+        if waiter is None or self._question.answered or self._run.root.is_away:
+            return
+        for run in runs_inside(self._run.root):
+            for other in run.state.waiters:
+                if run.path == self._run.path and other.id == waiter.id and other.question is not None:
+                    self._run, self._question = run, other.question
+                    self._question.run = run
+                    return
+
     @property
     def is_open(self) -> bool:
         """Whether an answer is still awaited."""
+        self._look_again()
         return self._run.root.questions.place(self._question, self._run) is not None
 
     @property
@@ -90,7 +103,7 @@ class InputRequest:
         if waiter is not None and not waiter.wants(event):
             raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
         run.root.questions.close(self._question, event)
-        run.send(event, None, None)
+        (run.root if run.root.is_away else run).send(event, None, None)
 
     def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
         """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""

@@ -51,7 +51,7 @@ class Questions:
         root: The run at the root.
     """
 
-    __slots__ = ("_position", "_readers", "_root", "_sent")
+    __slots__ = ("_position", "_readers", "_root", "_sent", "_told")
 
     def __init__(self, root: "Run") -> None:
         self._root = root
@@ -59,6 +59,17 @@ class Questions:
         # Made when somebody needs them: thousands of runs may wait for a person at a time.
         self._readers: WeakSet[News] | None = None
         self._sent: dict[int, Event] | None = None
+        # Questions that readers know from before the run left memory: paths with names of waits.
+        self._told: set[tuple[str, str]] = set()
+
+    def falls_asleep(self) -> None:
+        """The run leaves memory: its readers stay, and are not told again what they know."""
+        self._told = {
+            (run.path, waiter.id)
+            for run in runs_inside(self._root)
+            for waiter in run.state.waiters
+            if waiter.question is not None
+        }
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -81,7 +92,10 @@ class Questions:
                 self._tell(question)
         if waiter.question is not None:
             waiter.question.run = run
-            self._tell(waiter.question)
+            if (run.path, waiter.id) in self._told:
+                self._told.discard((run.path, waiter.id))
+            else:
+                self._tell(waiter.question)
 
     def look(self) -> None:
         """Find out what was streamed since the last look."""
@@ -136,6 +150,8 @@ class Questions:
             answer: The event that is on its way.
         """
         question.answered = True
+        if question.waiter is not None and not self._root.is_away:
+            self._told.discard((question.path, question.waiter.id))
         if question in self._root.state.questions:
             self._root.state.questions.remove(question)
             if answer is not None:
@@ -147,6 +163,8 @@ class Questions:
 
     def reader(self, run: "Run") -> News:
         """Begin to read, with all questions of a run and those inside it that may be open now."""
+        if self._root.is_asleep:
+            self._root.rouse()
         self.look()
         news = News(run)
         for inner in runs_inside(run):
@@ -163,6 +181,8 @@ class Questions:
     def place(self, question: Question, within: "Run") -> "Run | None":
         """The run that asks, if it is ``within`` or one inside it, and the question is open."""
         waiter = question.waiter
+        if self._root.is_away:
+            return None if question.answered else self._root
         if waiter is None:
             run = next((run for run in runs_inside(within) if run.path == question.path), None)
             closed = question not in self._root.state.questions or self.taking(question) is None

@@ -100,6 +100,8 @@ class Ending:
 
     def busy_again(self) -> None:
         """Something runs again."""
+        if self._run.drive is not None:
+            self._run.drive.busy()
         if self._alive_since is None and not self.over:
             self._go()
 

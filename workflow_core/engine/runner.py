@@ -44,18 +44,18 @@ from batonflow.workflow_core.engine.commands import (
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.engine.stored_run import StoredRun
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
-from batonflow.workflow_core.family import Family, reaches
+from batonflow.workflow_core.family import Family, awaits_people
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.snapshot import LoadedRun
     from batonflow.workflow_core.context.state_store import StateCell
     from batonflow.workflow_core.journal.drive import Drive
     from batonflow.workflow_core.journal.recorder import Recorder
@@ -70,7 +70,7 @@ HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
 
 
-class Run:
+class Run(StoredRun):
     """One run of a workflow: its state, its tasks and its stream.
 
     Args:
@@ -169,30 +169,6 @@ class Run:
         if self.ending.over:
             self.ending.children_ended()
 
-    def adopt(self, loaded: "LoadedRun") -> None:
-        """Become what was loaded; before the run begins."""
-        self.state, self.cell = loaded.state, loaded.cell
-        self.broker = Broker(self.state)
-        if loaded.children.get("runs") or loaded.children.get("counts"):
-            self.family = self.family or Family(self, None)
-            self.family.restore(loaded.children["counts"], loaded.children["runs"])
-        if self.handler_context is not None:
-            self.handler_context.bind(self)
-        self._late = deque()
-
-    def when_taken(self, event: Event, deliver: Callable[[], None]) -> None:
-        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on."""
-        if self._late is None or reaches(self, event):
-            deliver()
-        else:
-            self._late.append((event, deliver))
-
-    def look_at_late(self) -> None:
-        """A step waits: something that came before may be for it."""
-        waiting, self._late = self._late or (), deque()
-        for event, deliver in waiting:
-            self.when_taken(event, deliver)
-
     def feed(self, tick: Tick) -> None:
         """Let the broker decide about a tick from outside a step, and start what it starts."""
         if self.ending.over:
@@ -205,6 +181,8 @@ class Run:
         """Queue an event for delivery, in order; the sending step's result will wait for it."""
         if self.early is not None:
             self.early.append((event, target))
+            if self.is_asleep:
+                self.rouse()
             return
         if sender is not None:
             sender.undelivered += 1
@@ -270,12 +248,6 @@ class Run:
                 self.family = self.family or Family(self, None)
                 self.family.adopt(name, cast("Workflow", value))
         return found
-
-    def silence(self) -> None:
-        """Record nothing more, of the workflows inside either."""
-        self.recorder = self.drive = None
-        for child in self.family.children if self.family is not None else ():
-            child.run.silence()
 
     def reader(self, after: int = -1, *, internal: bool = False) -> StreamReader:
         """A new reader of the run's stream."""
@@ -361,8 +333,8 @@ class Run:
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
         """What an exception means: a failed attempt, or the end of the run that is over anyway."""
-        if self.ending.over or isinstance(error, GeneratorExit) or self.loop.is_closed():
-            return None  # of a run that is over, or a task that is thrown away with its loop
+        if self.ending.over or isinstance(error, GeneratorExit) or self.loop.is_closed() or self.is_past(item):
+            return None  # of a run that is over or left memory, or a task that is thrown away with its loop
         if isinstance(error, asyncio.CancelledError):
             cancelled = error
             if self.waiting.timed_out(item):
@@ -389,7 +361,7 @@ class Run:
         item.context = None
         # The task's variables hold the item: without this the two would keep one another until the collector comes.
         item.task = None
-        if self.ending.over:
+        if self.ending.over or self.is_past(item):
             if self.recorder is not None:
                 self.recorder.abandon(item)
             return []
@@ -508,6 +480,9 @@ class Run:
             self._late = None
         self.idle = idle
         self.ending.idle()
+        root = self.root
+        if root.drive is not None and awaits_people(root):
+            root.drive.idle()
         if not self.idle:
             return
         self.start_all(RunIdle(self.state.table.accepts_human or (self.family is not None and self.family.expecting())))

@@ -123,14 +123,14 @@ class Waiting:
         if asks is not None:
             run.publish(asks, item.spec.name, item.id)
         run.root.questions.opened(run, waiter, question)
-        run.look_at_late()
+        run.root.look_at_late()
         run.settle()
         return answered
 
     def _back(self, item: WorkItem) -> None:
         """A wait is over; if the step was away, it runs again."""
         run = self._run
-        if not item.away or run.ending.over:
+        if not item.away or run.ending.over or run.is_past(item):
             return
         item.away = False
         if isinstance(item.timer, StepTimer):
@@ -170,6 +170,12 @@ class Waiting:
         """Set the timers of restored waits anew."""
         for waiter in self._run.state.waiters:
             waiter.timer = self._timer(waiter)
+
+    def disarm(self) -> None:
+        """Cancel the timers of waits."""
+        for waiter in self._run.state.waiters:
+            if waiter.timer is not None:
+                waiter.timer.cancel()
 
     def start_step_timer(self, item: WorkItem, task: "asyncio.Task[Any]") -> None:
         """Begin to count the time of an attempt."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -16,9 +17,11 @@ from pydantic_core import from_json, to_json
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
+from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import Segment
 from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.workflow_core.questions import runs_inside
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -72,6 +75,7 @@ class Drive:
         self._stream_reserved = 0
         self._snapshot_at = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._release: asyncio.TimerHandle | None = None
         # Segments whose turn has not come, with who waits for that.
         self._held: list[tuple[Segment, asyncio.Future[None]]] = []
 
@@ -152,6 +156,47 @@ class Drive:
             ttl=LEASE_SECONDS,
         )
 
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def idle(self) -> None:
+        """The run only waits: after a while it may leave memory."""
+        seconds = self.run.workflow.idle_release
+        if seconds is not None and self._release is None and not self.lost:
+            self._release = self.desk.loop.call_later(seconds, self._leave_memory)
+
+    def busy(self) -> None:
+        """Something goes on again."""
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+
+    def _leave_memory(self) -> None:
+        self._release = None
+        if awaits_people(self.run) and not self.run.ending.over:
+            self.desk.park(self)
+
+    async def park(self) -> None:
+        """Give the run back to the store, unless something came for it; from here on it takes no part in anything."""
+        run = self.run
+        run.early = []
+        run.waiting.disarm()
+        wake_at = earliest_due(run)
+        try:
+            await self.settled()
+            parked = await self.desk.store.park(self.run_id, self.desk.store.owner, self.epoch, self.made, wake_at)
+        except StoreError as error:
+            run.ending.warn(f"it could not leave memory: {error}")
+            parked = False
+        early, run.early = run.early, None
+        if parked:
+            self.close()
+            run.sleep()
+            self.desk.asleep(run, wake_at)
+        elif not self.lost:
+            run.waiting.rearm()
+        for event, target in early:
+            run.send(event, target, None)
+
     # --- what became of it --------------------------------------------------------------------------------------------
 
     @property
@@ -229,6 +274,7 @@ class Drive:
 
     def close(self) -> None:
         """Drive the run no longer."""
+        self.busy()
         self.desk.remove(self)
         self._closed()
 
@@ -237,6 +283,21 @@ def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
     if segment.committed and not waiting.done():
         waiting.set_result(None)
     return segment.committed
+
+
+@dataclass(slots=True)
+class Sleeper:
+    """A run that left memory."""
+
+    run: "Run"
+    desk: "Desk"
+    timer: asyncio.TimerHandle | None = None
+
+
+def earliest_due(run: "Run") -> float | None:
+    """When the first wait of a tree of workflows is over by itself, in wall-clock seconds."""
+    times = [waiter.due for inner in runs_inside(run) for waiter in inner.state.waiters if waiter.due is not None]
+    return min(times, default=None)
 
 
 class Desk:
@@ -256,13 +317,15 @@ class Desk:
         self._scheduled = False
         self._writing = False
         self._watching: asyncio.Task[None] | None = None
+        self._parking: set[asyncio.Task[None]] = set()
+        # Runs that left memory while somebody here holds their handlers, with what wakes them.
+        self._sleepers: dict[str, Sleeper] = {}
 
     def add(self, drive: Drive) -> None:
         """Serve a run."""
         self.drives[drive.run_id] = drive
         self.store.hold(drive.run_id, drive.epoch)
-        if self._watching is None or self._watching.done():
-            self._watching = self.loop.create_task(self._watch(), name="batonflow-inbox")
+        self._watch_on()
 
     def remove(self, drive: Drive) -> None:
         """Serve a run no longer."""
@@ -270,9 +333,40 @@ class Desk:
             del self.drives[drive.run_id]
             self.store.let_go(drive.run_id)
         self._dirty.pop(drive, None)
-        if not self.drives and self._watching is not None:
+        self._watch_on()
+
+    def _watch_on(self) -> None:
+        """Watch the inboxes as long as there are any to watch."""
+        if self.drives or self._sleepers:
+            if self._watching is None or self._watching.done():
+                self._watching = self.loop.create_task(self._watch(), name="batonflow-inbox")
+        elif self._watching is not None:
             self._watching.cancel()
             self._watching = None
+
+    # --- runs that left memory ----------------------------------------------------------------------------------------
+
+    def park(self, drive: Drive) -> None:
+        """Let a run leave memory."""
+        task = self.loop.create_task(drive.park(), name="batonflow-park")
+        self._parking.add(task)
+        task.add_done_callback(self._parking.discard)
+
+    def asleep(self, run: "Run", wake_at: float | None) -> None:
+        """Remember a run that left memory, until it has to come back."""
+        sleeper = self._sleepers[run.state.run_id] = Sleeper(run, self)
+        if wake_at is not None:
+            sleeper.timer = self.loop.call_later(max(0.0, wake_at - run.now()), self.wake, run)
+        self._watch_on()
+
+    def wake(self, run: "Run") -> None:
+        """Bring a run back into memory."""
+        sleeper = self._sleepers.pop(run.state.run_id, None)
+        if sleeper is not None:
+            if sleeper.timer is not None:
+                sleeper.timer.cancel()
+            run.wake()
+            self._watch_on()
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
@@ -337,9 +431,12 @@ class Desk:
         while True:
             try:
                 seen = await self.store.changed(seen)
-                found = await self.store.unread({drive.run_id: drive.inbox_seen for drive in self.drives.values()})
+                places = {drive.run_id: drive.inbox_seen for drive in self.drives.values()}
+                found = await self.store.unread({**dict.fromkeys(self._sleepers, 0), **places})
                 for run_id, items in found.items():
                     drive = self.drives.get(run_id)
+                    if run_id in self._sleepers:
+                        self.wake(self._sleepers[run_id].run)
                     if drive is not None:
                         for item in items:
                             self.deliver(drive, item)
@@ -355,16 +452,23 @@ class Desk:
         run = drive.run
         if run.ending.over:
             return
-        drive.consumed(item)
         if item.kind == "cancel":
+            drive.consumed(item)
             run.ending.cancel()
             return
         try:
             event: Any = Codec(run.workflow.serializer).read(from_json(item.payload))
-            run.send(event, None, None)
         except StoreError as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
+            drive.consumed(item)
             self.dirty(drive)
+            return
+
+        def send() -> None:
+            drive.consumed(item)
+            run.send(event, None, None)
+
+        run.when_taken(event, send)
 
 
 def snapshot_bytes(run: "Run") -> bytes | None:

@@ -1,0 +1,112 @@
+"""The part of a run that a store needs: how it becomes what was loaded, leaves memory and comes back."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from batonflow.workflow_core.engine.broker import Broker
+from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.family import Family, reaches
+from batonflow.workflow_core.lazy import at_first_use
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.context.snapshot import LoadedRun
+    from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.journal.drive import Drive
+    from batonflow.workflow_core.journal.recorder import Recorder
+    from batonflow.workflow_core.questions import Questions
+
+__all__ = ["StoredRun"]
+
+resume_sleeper = at_first_use("batonflow.workflow_core.durable", "resume_sleeper")
+wake_sleeper = at_first_use("batonflow.workflow_core.durable", "wake_sleeper")
+
+
+class StoredRun:
+    """What a run does beside running when a store keeps it."""
+
+    __slots__ = ()
+
+    state: RunState
+    cell: "StateCell"
+    broker: Broker
+    family: Family | None
+    handler_context: "Context[Any] | None"
+    recorder: "Recorder | None"
+    drive: "Drive | None"
+    opening: "asyncio.Task[None] | None"
+    early: list[tuple[Event, str | None]] | None
+    _late: deque[tuple[Event, Callable[[], None]]] | None
+    _questions: "Questions | None"
+
+    def adopt(self, loaded: "LoadedRun") -> None:
+        """Become what was loaded; before the run begins."""
+        self.state, self.cell = loaded.state, loaded.cell
+        self.broker = Broker(self.state)
+        if loaded.children.get("runs") or loaded.children.get("counts"):
+            self.family = self.family or Family(cast("Run", self), None)
+            self.family.restore(loaded.children["counts"], loaded.children["runs"])
+        if self.handler_context is not None:
+            self.handler_context.bind(cast("Run", self))
+        self._late = deque()
+
+    def sleep(self) -> None:
+        """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""
+        tasks = [item.task for step in self.state.steps.values() for item in step.items.values() if item.task]
+        children = list(self.family.children) if self.family is not None else []
+        if self._questions is not None:
+            self._questions.falls_asleep()
+        self.silence()
+        self.state, self.cell = RunState(self.state.run_id, self.state.table), type(self.cell)(self.cell.state_type)
+        self.broker = Broker(self.state)
+        for child in children:
+            child.run.sleep()
+        if self.family is not None:
+            self.family = Family(cast("Run", self), self.family.parent)
+        for task in tasks:
+            task.cancel()
+        self.early = []
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the run left memory and nothing has woken it yet."""
+        return self.is_away and self.drive is None and self.opening is None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it left memory and is not quite back: what is sent to it is kept until it is."""
+        return self.early is not None
+
+    def rouse(self) -> None:
+        """Come back without anything having come."""
+        wake_sleeper(self)
+
+    def wake(self) -> None:
+        """Come back from the store, for what was sent or because a timer is due."""
+        resume_sleeper(self)
+
+    def is_past(self, item: WorkItem) -> bool:
+        """Whether a delivery is one of before the run left memory."""
+        return self.state.steps.get(item.spec.name) is not item.step
+
+    def when_taken(self, event: Event, deliver: Callable[[], None]) -> None:
+        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on."""
+        if self._late is None or reaches(cast("Run", self), event):
+            deliver()
+        else:
+            self._late.append((event, deliver))
+
+    def look_at_late(self) -> None:
+        """A step waits: something that came before may be for it."""
+        waiting, self._late = self._late or (), deque()
+        for event, deliver in waiting:
+            self.when_taken(event, deliver)
+
+    def silence(self) -> None:
+        """Record nothing more, of the workflows inside either."""
+        self.recorder = self.drive = None
+        for child in self.family.children if self.family is not None else ():
+            child.run.silence()
