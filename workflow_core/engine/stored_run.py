@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.context.snapshot import LoadedRun
     from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.drive import Drive
     from batonflow.workflow_core.journal.recorder import Recorder
     from batonflow.workflow_core.questions import Questions
