@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.workflow_core import Event, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.engine.state import RunState, WorkItem
-from batonflow.workflow_core.journal.base import Record
-from batonflow.workflow_core.journal.recorder import Recorder
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.recorder import Journal, Recorder
+from batonflow.workflow_core.journal.segments import Segment
 
 
-class Transactions:
-    """A journal that remembers in which transaction each segment came; segments are named by their outcome."""
+class Groups:
+    """A journal that remembers in which group each segment came; segments are named by their delivery."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}
         self.order: list[list[int]] = []
 
-    def commit(self, records: Sequence[Record]) -> None:
-        numbers = [record.outcome[1] for record in records]
+    def commit(self, group: Sequence[Segment]) -> None:
+        numbers = [segment.item for segment in group]
         for number in numbers:
             assert number not in self.of, "a segment was committed twice"
             self.of[number] = len(self.order)
@@ -35,8 +36,9 @@ class World:
     """Segments that open, read and write keys, cause one another and close, with the edges they thereby get."""
 
     def __init__(self) -> None:
-        self.journal = Transactions()
-        self.recorder = Recorder(self.journal, "run", "")
+        self.journal = Groups()
+        journal: Journal = self.journal
+        self.recorder = Recorder(journal, Codec(JsonSerializer()))
         self.state = RunState("run", Flow().step_table)
         self.open: dict[int, WorkItem] = {}
         self.closed: list[int] = []
@@ -64,7 +66,9 @@ class World:
         self.writers[key] = number
 
     def close(self, number: int) -> None:
-        self.recorder.close(self.open.pop(number), "returned", number)
+        item = self.open.pop(number)
+        self.recorder.returned(item, None)
+        self.recorder.close(item)
         self.closed.append(number)
 
     def needed_by(self, number: int) -> set[int]:
@@ -87,7 +91,12 @@ class World:
             if ready:
                 assert all(committed[other] <= committed[number] for other in needed)
         for together in self.journal.order:
-            assert together == sorted(together, key=self.closed.index), "records of a transaction are not in order"
+            needed = {number: self.needed_by(number) for number in together}
+            for place, number in enumerate(together):
+                for later in together[place + 1 :]:
+                    mutual = later in needed[number] and number in needed[later]
+                    in_order = number < later if mutual else later not in needed[number]
+                    assert in_order, "records of a group are not in order"
 
 
 @given(st.data())

@@ -300,6 +300,63 @@ async def test_segments_that_depend_on_each_other_are_committed_together():
     assert sorted(name for name in together[0] if name != "end") == ["one", "two"]
 
 
+async def test_of_two_that_depend_on_each_other_the_sender_stands_before_the_receiver():
+    received = asyncio.Event()
+
+    class Flow(Workflow):
+        @step
+        async def sender(self, ctx: Context, ev: StartEvent) -> A | B:
+            ctx.send_event(A())
+            await received.wait()
+            await turns()
+            return B(n=await ctx.store.get("received"))
+
+        @step
+        async def receiver(self, ctx: Context, ev: A) -> None:
+            await ctx.store.set("received", 1)
+            received.set()
+
+        @step
+        async def end(self, ev: B) -> StopEvent:
+            return StopEvent()
+
+    journal, _ = await run(Flow)
+    assert journal.steps()[0] == ["sender", "receiver"], "though the receiver was over first"
+
+
+async def test_what_several_held_up_stands_in_the_order_of_what_was_built_upon():
+    journal = Listener()
+    sent, received = asyncio.Event(), asyncio.Event()
+
+    class Flow(Workflow):
+        @step
+        async def writer(self, ctx: Context, ev: StartEvent) -> B:
+            await ctx.store.set("k", 1)
+            sent.set()
+            await received.wait()
+            await turns()
+            return B()
+
+        @step
+        async def sender(self, ctx: Context, ev: StartEvent) -> A | None:
+            await sent.wait()
+            await ctx.store.get("k")
+            ctx.send_event(A())
+            await received.wait()
+
+        @step
+        async def receiver(self, ctx: Context, ev: A) -> None:
+            await ctx.store.get("k")
+            received.set()
+
+        @step
+        async def end(self, ev: B) -> StopEvent:
+            return StopEvent()
+
+    await Flow(store=journal, disable_validation=True).run()
+    assert journal.steps()[0] == ["writer", "sender", "receiver"]
+
+
 async def test_a_collected_set_is_not_committed_before_what_it_holds():
     journal = Listener()
     gate = asyncio.Event()

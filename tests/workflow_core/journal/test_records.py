@@ -244,6 +244,22 @@ async def test_records_hold_the_values_at_the_time_of_the_commit():
     assert event == Item(n=0, tags=["a"], where=Place(city="Bergen"))
 
 
+async def test_what_a_receiver_changes_in_an_event_is_not_in_the_record_of_a_step_that_returned_before():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item | None:
+            ctx.send_event(Item(tags=["a"]))
+
+        @step
+        async def take(self, ev: Item) -> StopEvent:
+            ev.tags.append("changed later")
+            return StopEvent()
+
+    go, _ = of_kind(await recorded(Flow), "segment")
+    [[_, event, _]] = go["sends"]
+    assert shown(event) == ("Item", {"n": 0, "tags": ["a"]})
+
+
 async def test_a_value_of_the_state_that_is_changed_in_place_is_recorded_with_who_changed_it():
     class Flow(Workflow):
         @step
@@ -403,3 +419,31 @@ async def test_an_event_that_cannot_be_recorded_is_named_with_what_the_step_did_
 
     with pytest.raises(StoreError, match=rf"{named}.*Opaque.*pydantic model or plain data"):
         await Flow(store="memory:", disable_validation=True).run()
+
+
+async def test_a_text_that_cannot_be_encoded_is_refused_wherever_it_comes_from():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("text", ["\ud800" if ev.bad == "state" else ""])
+            await ctx.store.get("text")
+            return StopEvent(result="\ud800" if ev.bad == "result" else "written")
+
+    flow = Flow(store="memory:")
+    for run_id, bad in (("a", "state"), ("b", "result"), ("c", "\ud800")):
+        with pytest.raises(StoreError, match=r"cannot be recorded.*surrogates not allowed"):
+            await flow.run(run_id=run_id, bad=bad)
+    assert await flow.run(run_id="c", bad="") == "written", "the id of a run that could not begin is free"
+
+
+async def test_a_value_that_holds_itself_is_refused_and_ends_the_run():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            endless: list[Any] = []
+            endless.append(endless)
+            await ctx.store.set("endless", endless)
+            return StopEvent()
+
+    with pytest.raises(StoreError, match="State key 'endless' of step go: a list cannot be recorded"):
+        await Flow(store="memory:").run()
