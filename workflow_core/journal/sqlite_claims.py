@@ -165,8 +165,9 @@ def renew_held(desk: Desk, held: dict[str, int]) -> None:
         """
         UPDATE runs SET lease_until = ? + lease_ttl
         WHERE id IN (
-            SELECT runs.id FROM json_each(?) AS held
-            JOIN runs ON runs.run_id = held.key AND runs.epoch = held.value AND runs.status = 'running'
+            -- CROSS keeps SQLite from looking through all running runs for each of those held.
+            SELECT runs.id FROM json_each(?) AS held CROSS JOIN runs
+            WHERE runs.run_id = held.key AND runs.epoch = held.value AND runs.status = 'running'
         )
         """,
         (desk.source.monotonic(), json.dumps(held)),

@@ -459,6 +459,28 @@ async def test_a_lease_of_another_boot_does_not_count(store: SQLiteStore, path: 
     await other.aclose()
 
 
+async def test_a_deleted_run_leaves_no_rows(store: SQLiteStore, path: Path):
+    epoch = await begin(store)
+    await store.append("a", "k", b"")
+    await write(store, epoch, 0, snapshot=b"s", status="completed", result=b"r")
+    connection = sqlite3.connect(path)
+    tables = ["runs", "commits", "snapshots", "results", "inbox"]
+    for rows in (1, 0):
+        assert [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables] == [(rows,)] * 5
+        await store.delete("a")
+    connection.close()
+
+
+async def test_thousands_of_held_leases_are_renewed_in_a_moment(store: SQLiteStore, path: Path):
+    await asyncio.gather(*(begin(store, f"r{number}", ttl=1.5) for number in range(2000)))
+    for number in range(2000):
+        store.hold(f"r{number}", 1)
+    await asyncio.sleep(2.0)
+    other = SQLiteStore(path)
+    assert await other.claim_due(other.owner, TTL, 10) == []
+    await other.aclose()
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=30), quoted=st.sampled_from(["'", '"', "';--", "' OR '1'='1", "%", "\\", "?", ":a", "\0"]))
 async def test_no_text_changes_what_a_statement_means(path: Path, text: str, quoted: str):

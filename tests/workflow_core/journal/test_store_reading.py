@@ -172,16 +172,22 @@ async def test_a_subscriber_follows_from_owner_to_owner(store: RunStore, other: 
     assert await asyncio.wait_for(reading, 5) == [1, 2]
 
 
-async def test_a_subscription_ends_when_the_run_is_deleted_or_replaced(store: RunStore):
-    epoch = await begin(store)
-    await write(store, epoch, 0)
-    commits = store.subscribe("a")
-    assert (await anext(commits)).seq == 1
-    waiting = asyncio.create_task(collect(commits))
+async def test_a_subscription_ends_when_the_run_is_deleted(store: RunStore):
+    await begin(store, first=b"1")
+    waiting = asyncio.create_task(collect(store.subscribe("a")))
     await asyncio.sleep(0.05)
     await store.delete("a", force=True)
-    await begin(store, first=b"of another run", workflow="Another")
-    assert await asyncio.wait_for(waiting, 5) == []
+    assert await asyncio.wait_for(waiting, 5) == [1]
+
+
+async def test_a_subscription_ends_when_the_run_is_replaced(store: RunStore):
+    await begin(store, first=b"1")
+    commits = store.subscribe("a")
+    assert (await anext(commits)).seq == 1
+    await store.delete("a", force=True)
+    epoch = await begin(store, first=b"of another run", workflow="Another")
+    await write(store, epoch, 1, [b"of another run"])
+    assert await asyncio.wait_for(collect(commits), 5) == []
 
 
 async def test_a_subscriber_misses_nothing_when_every_hint_is_lost(

@@ -109,6 +109,7 @@ async def test_what_was_compacted_cannot_be_loaded_or_forked(store: RunStore):
         assert await store.load("a", at) is not None
         assert await store.fork("a", at, f"branch-{at}") == "forked"
         assert await store.load(f"branch-{at}") is not None
+        assert await bodies(store, f"branch-{at}") == ([b"5"] if at == 5 else [])
 
 
 async def test_a_driven_run_is_deleted_by_force_only(store: RunStore, other: RunStore, clock: Clock):
