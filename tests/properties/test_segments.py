@@ -20,7 +20,7 @@ class Groups:
         self.order: list[list[int]] = []
 
     def commit(self, group: Sequence[Segment]) -> None:
-        numbers = [segment.item for segment in group]
+        numbers = [segment.item for segment in group if segment.kind == "segment"]
         for number in numbers:
             assert number not in self.of, "a segment was committed twice"
             self.of[number] = len(self.order)
