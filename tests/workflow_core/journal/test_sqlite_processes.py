@@ -112,12 +112,12 @@ async def test_the_runs_of_a_killed_process_are_taken_over_at_once(store: SQLite
 
 async def test_a_process_that_slept_through_its_lease_is_fenced(store: SQLiteStore, start: Callable[[], Worker]):
     worker = start()
-    await worker.ask("begin(store, ttl=0.5)")
+    await worker.ask("begin(store, ttl=1.0)")
     await worker.ask("store.hold('a', 1)")
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(1.5)
     assert isinstance(await store.claim("a", store.owner, TTL), Busy)  # it is held
     worker.signal(signal.SIGSTOP)
-    await asyncio.sleep(0.7)
+    await asyncio.sleep(1.2)
     assert (await known(store)).owner_alive
     assert (await take(store)).epoch == 2
     worker.signal(signal.SIGCONT)

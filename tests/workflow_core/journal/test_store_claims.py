@@ -156,18 +156,18 @@ async def test_renewing_extends_the_leases_of_what_is_driven_and_tells_what_is_l
 
 async def test_a_held_lease_does_not_run_out(store: RunStore, other: RunStore):
     for run_id in ("held", "left", "other-epoch"):
-        await begin(store, run_id, ttl=0.2)
+        await begin(store, run_id, ttl=0.6)
     store.hold("held", 1)
     store.hold("left", 1)
     store.let_go("left")
     store.hold("other-epoch", 7)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.2)
     assert isinstance(await other.claim("held", other.owner, TTL), Busy)
     assert isinstance(await other.claim("left", other.owner, TTL), Claimed)
     assert isinstance(await other.claim("other-epoch", other.owner, TTL), Claimed)
     assert await other.sweep(10, grace=60) == []
     store.let_go("held")
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.8)
     assert isinstance(await other.claim("held", other.owner, TTL), Claimed)
 
 
