@@ -14,9 +14,13 @@ class Bell:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
+        self._rung = False
 
     def ring(self) -> None:
         """Let ``wait`` return, now or when it is called next."""
+        if self._rung:
+            return
+        self._rung = True
         with suppress(RuntimeError):  # its loop was closed: nobody is left to be woken
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -25,7 +29,9 @@ class Bell:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
+        # Whoever rings before this line is heard all the same, as the caller looks for news only now.
         self._event.clear()
+        self._rung = False
 
 
 class Hints:

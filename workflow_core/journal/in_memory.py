@@ -85,7 +85,7 @@ class _Run:
     def stored(self, after: int, last: int) -> list[StoredCommit]:
         """The commits behind ``after``, up to ``last``."""
         first = max(after, self.compacted)
-        begin, end = first - self.compacted, last - self.compacted
+        begin, end = first - self.compacted, max(first, last) - self.compacted
         return [
             StoredCommit(seq, at, body)
             for seq, (at, body) in enumerate(zip(self.times[begin:end], self.bodies[begin:end], strict=True), first + 1)

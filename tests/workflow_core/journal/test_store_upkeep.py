@@ -99,14 +99,17 @@ async def test_compacting_without_a_snapshot_or_a_run_drops_nothing(store: RunSt
 
 
 async def test_what_was_compacted_cannot_be_loaded_or_forked(store: RunStore):
-    await grown(store)
+    epoch = await grown(store)
     await store.compact("a")
+    await write(store, epoch, 6, [b"7", b"8", b"9"])
     for at in (1, 3):
         assert await store.fork("a", at, "branch") == "compacted"
         with pytest.raises(StoreError, match=f"Commit {at} of run 'a' is not kept any more: those up to 4"):
             await store.load("a", at)
     for at in (0, 4, 5):
-        assert await store.load("a", at) is not None
+        loaded = await store.load("a", at)
+        assert loaded is not None
+        assert [commit.seq for commit in loaded.commits] == ([5] if at == 5 else [])
         assert await store.fork("a", at, f"branch-{at}") == "forked"
         assert await store.load(f"branch-{at}") is not None
         assert await bodies(store, f"branch-{at}") == ([b"5"] if at == 5 else [])
