@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic_core import to_jsonable_python
 
-from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED
+from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED, TOOL_NOT_REPEATED
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError
 from batonflow.tools.call import checked_arguments
 from batonflow.workflow_core import Context
@@ -193,7 +193,8 @@ async def approved_arguments(
             return APPROVAL_EXPIRED.format(tool_name=request.tool_name)
         if not response.approved:
             because = f": {response.reason}" if response.reason else ""
-            return APPROVAL_DENIED.format(tool_name=request.tool_name, because=because)
+            words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
+            return words.format(tool_name=request.tool_name, because=because)
         if response.arguments is None:
             return shown
         try:

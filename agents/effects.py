@@ -57,20 +57,18 @@ async def recorded(
     try:
         return await ctx.effect(key, run_writable, about=about, repeat=repeat)
     except UnknownOutcomeError:
-        told = ToolOutput(
-            tool_name=call.tool_name,
-            content=TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name),
-            raw_input=call.tool_kwargs,
-            is_error=True,
-        )
         if policy.on_unknown == "fail":
-            return told
+            return _told(call, TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name))
         said = await approved_arguments(
             ctx, tool, arguments, call=f"{place}?", agent=agent.name, reason="unknown_outcome"
         )
         if isinstance(said, str):
-            return told
+            return _told(call, said)
     return await ctx.effect(key, run_writable, about=about, repeat=True)
+
+
+def _told(call: ToolCall, words: str) -> ToolOutput:
+    return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
 
 
 def _writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:

@@ -37,6 +37,7 @@ __all__ = [
     "RESULT_UNKNOWN",
     "STATE_PROMPT",
     "TOOL_DENIED",
+    "TOOL_NOT_REPEATED",
     "TOOL_OUTCOME_UNKNOWN",
     "TOOL_USED_UP",
 ]
@@ -94,6 +95,11 @@ REACT_GIVEN_UP = (
 APPROVAL_DENIED = "Tool {tool_name} was not run, a person denied it{because}."
 
 APPROVAL_EXPIRED = "Tool {tool_name} was not run: approval expired."
+
+TOOL_NOT_REPEATED = (
+    "Tool {tool_name} was interrupted, and it is not known from its result whether it did its work. A person decided "
+    "not to run it again{because}."
+)
 
 TOOL_OUTCOME_UNKNOWN = (
     "Tool {tool_name} was interrupted, and nobody knows whether it did its work. Do not assume that it did or that it "

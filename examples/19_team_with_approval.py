@@ -17,11 +17,11 @@ researcher = FunctionAgent(
     name="researcher", description="Finds facts.", tools=[search], can_handoff_to=["writer"], llm=llm
 )
 writer = FunctionAgent(name="writer", description="Writes and publishes.", tools=[publish], llm=llm)
-team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
+team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher", store="runs.db")
 
 
 async def main() -> None:
-    handler = team.run("Write about tides.", run_id="tides-1")
+    handler = team.run("Write about tides.", run_id="tides-1")  # the same id after a crash: carries on
     async for request in handler.approvals():
         request.approve()  # or request.deny("why")
     print(await handler)

@@ -58,12 +58,21 @@ class Shown(Event):
     n: int
 
 
+class Noted(Event):
+    effect: str
+
+
 class Recorded(Workflow):
     """Notes its effects outside."""
 
     def __init__(self, store: MemoryStore, ledger: Ledger, **options: Any) -> None:
         super().__init__(store=store, timeout=None, disable_validation=True, **options)
         self.ledger = ledger
+
+    def note(self, ctx: Context[Any], effect: str) -> None:
+        """Do something outside, and say so in the stream: where the record has that, it must not be done again."""
+        self.ledger.note(effect)
+        ctx.write_event_to_stream(Noted(effect=effect))
 
 
 # --- a chain ----------------------------------------------------------------------------------------------------------
@@ -77,20 +86,20 @@ class Chain(Recorded):
 
     @step
     async def go(self, ctx: Context, ev: Link) -> Link | StopEvent:
-        self.ledger.note(f"link {ev.n}")
         seen = await ctx.store.get("seen")
         seen.append(ev.n)  # in place, without set
         await asyncio.sleep(0)
-        paid = await ctx.once(f"pay {ev.n}", self.pay, ev.n)
+        paid = await ctx.once(f"pay {ev.n}", self.pay, ctx, ev.n)
         await ctx.store.set(f"paid.{ev.n}", paid)
-        ctx.write_event_to_stream(Shown(n=ev.n))
+        # After the last boundary: what comes before one is done again by an attempt that begins again.
+        self.note(ctx, f"link {ev.n}")
         if ev.n == 4:
             return StopEvent(result=[await ctx.store.get("seen"), await ctx.store.get("paid"), [*ev.seen, ev.n]])
         return Link(n=ev.n + 1, seen=[*ev.seen, ev.n])
 
-    async def pay(self, n: int) -> int:
+    async def pay(self, ctx: Context, n: int) -> int:
         await asyncio.sleep(0)
-        self.ledger.note(f"paid {n}")
+        self.note(ctx, f"paid {n}")
         return n * 10
 
 
@@ -133,13 +142,13 @@ class Fans(Recorded):
 
     @step(num_workers=2)
     async def work(self, ctx: Context, ev: Part) -> Done | None:
-        self.ledger.note(f"part {ev.n}")
+        self.note(ctx, f"part {ev.n}")
         await asyncio.sleep(0.01 * (5 - ev.n))
         return Done(n=ev.n) if ev.n != 3 else None
 
     @step
     async def gather(self, ctx: Context, ev: Annotated[list[Done], Collect()]) -> Half:
-        self.ledger.note("gather")
+        self.note(ctx, "gather")
         return Half(total=sum(one.n for one in ev))
 
     @step(num_workers=3)
@@ -157,7 +166,7 @@ class Fans(Recorded):
 
     @step
     async def join(self, ctx: Context, half: Half, other: Other) -> StopEvent:
-        self.ledger.note("join")
+        self.note(ctx, "join")
         return StopEvent(result=[half.total, other.total])
 
 
@@ -194,7 +203,8 @@ class People(Recorded):
         answer = await ctx.wait_for_event(
             Answer, waiter_event=Ask(who=ev.who), waiter_id=ev.who, requirements={"who": ev.who}
         )
-        self.ledger.note(f"heard {ev.who}")
+        # The step begins again after a restore, and this is not its last wait.
+        await ctx.once("hear", self.note, ctx, f"heard {ev.who}")
         again = await ctx.wait_for_event(Answer, waiter_event=Ask(who=f"{ev.who}!"), requirements={"who": f"{ev.who}!"})
         return Heard(who=ev.who, text=f"{answer.text} {again.text}")
 
@@ -234,7 +244,7 @@ class Retries(Recorded):
     @step(retry_policy=retry_policy(wait=wait_fixed(30), stop=stop_after_attempt(3)))
     async def attempt(self, ctx: Context, ev: Try) -> Tried:
         retries = ctx.retry_info().retry_number
-        self.ledger.note(f"attempt {ev.n} {retries}")
+        self.note(ctx, f"attempt {ev.n} {retries}")
         await ctx.store.set(f"tries.{ev.n}", retries)
         await asyncio.sleep(0)
         if retries < ev.n:
@@ -246,7 +256,7 @@ class Retries(Recorded):
     @catch_error(for_steps=["attempt"])
     async def rescue(self, ctx: Context, ev: StepFailedEvent) -> Tried:
         await asyncio.sleep(0)
-        self.ledger.note("rescue")
+        self.note(ctx, "rescue")
         return Tried(n=100, retries=ev.attempts)
 
     @step
@@ -312,7 +322,7 @@ class Family(Recorded):
         ctx.send_event(Order(n=2))
         await asyncio.sleep(0.01)
         said = await asking.run(who="cleo")
-        self.ledger.note("asked")
+        self.note(ctx, "asked")
         await ctx.store.set("said", said)
         ctx.send_event(Receipt(n=100))
 

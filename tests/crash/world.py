@@ -6,9 +6,9 @@ commit is written, whatever code still runs to clean up after itself.
 """
 
 import asyncio
-import gc
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -181,18 +181,21 @@ def run_now(awaitable: Awaitable[Any]) -> Any:
 
 
 def _bury(loop: asyncio.AbstractEventLoop) -> None:
-    """Nothing of a dead process goes on: its tasks are forgotten, not cancelled."""
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    """Nothing of a dead process goes on: its tasks are thrown away, and what they still try on their way out fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        while tasks := [task for task in asyncio.all_tasks(loop) if task.get_coro() is not None]:
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine: Any = task.get_coro()
+                with suppress(BaseException):
+                    coroutine.close()
+            if not any(_is_alive(task.get_coro()) for task in tasks):
+                break
         loop._ready.clear()  # type: ignore[attr-defined]
         loop._scheduled.clear()  # type: ignore[attr-defined]
         loop.close()
 
 
-def collect() -> None:
-    """Let go of what dead processes leave behind; their coroutines are closed here, and must do no harm."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        gc.collect()
+def _is_alive(coroutine: Any) -> bool:
+    return coroutine is not None and coroutine.cr_frame is not None

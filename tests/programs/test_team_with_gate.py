@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from batonflow.llms import ScriptedLLM, tool_call
-from batonflow.workflow_core.errors import StoreError
 from tests.programs.running import ROOT
 
 PROGRAM = '''
@@ -27,10 +26,15 @@ async for request in handler.approvals():
     request.approve()                                        # or request.deny("why")
 print(await handler)
 '''  # noqa: E501
-WITHOUT_STORE = PROGRAM.replace(', store="runs.db"', "")
 EXAMPLE = ROOT / "examples" / "19_team_with_approval.py"
 GIVEN = "from tides import llm, search"
 AROUND = {"import asyncio", GIVEN, "asyncio.run(main())"}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is a file in the current directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 def given() -> dict[str, Any]:
@@ -56,8 +60,8 @@ async def run(program: str) -> dict[str, Any]:
     return names
 
 
-async def test_it_runs_as_written_but_for_the_store(capsys: pytest.CaptureFixture[str]) -> None:
-    names = await run(WITHOUT_STORE)
+async def test_it_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    names = await run(PROGRAM)
     assert capsys.readouterr().out == "It is out.\n"
     assert names["handler"].run_id == "tides-1"
     output = await names["handler"]
@@ -66,16 +70,22 @@ async def test_it_runs_as_written_but_for_the_store(capsys: pytest.CaptureFixtur
 
 
 async def test_without_the_approval_nothing_is_published(capsys: pytest.CaptureFixture[str]) -> None:
-    denying = WITHOUT_STORE.replace("request.approve()", 'request.deny("not now")')
+    denying = PROGRAM.replace("request.approve()", 'request.deny("not now")')
     output = await (await run(denying))["handler"]
     assert output.tool_calls[-1].tool_output.is_error
     assert "not now" in output.tool_calls[-1].tool_output.content
 
 
-@pytest.mark.xfail(raises=StoreError, strict=True, reason="stores in files come with a later version")
-async def test_it_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    await run(PROGRAM)
+async def test_without_a_store_it_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    await run(PROGRAM.replace(', store="runs.db"', ""))
+    assert capsys.readouterr().out == "It is out.\n"
+
+
+async def test_under_the_same_id_it_is_not_done_again(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again = await run(PROGRAM), await run(PROGRAM)
+    assert capsys.readouterr().out == "It is out.\n" * 2
+    assert len(first["llm"].requests) == 5
+    assert again["llm"].requests == []
 
 
 def statements(source: str) -> list[str]:
@@ -91,7 +101,7 @@ def statements(source: str) -> list[str]:
 
 
 def test_the_example_is_this_program() -> None:
-    assert statements(EXAMPLE.read_text()) == statements(WITHOUT_STORE)
+    assert statements(EXAMPLE.read_text()) == statements(PROGRAM)
 
 
 def test_the_example_has_at_most_18_lines_and_4_imported_names() -> None:
