@@ -273,7 +273,7 @@ def test_collect_gives_the_oldest_of_each_type_in_the_order_asked_for(expected, 
     for cls in arrivals:
         event = cls()
         (start,) = broker.decide(EventArrived(event))
-        found = broker.collect(start.item, event, expected, "default")
+        found = collect(start.item, event, expected, "default")
         if sum(type(other) is cls for other in held) < expected.count(cls):
             held.append(event)
         wanted: list[Event] | None = None

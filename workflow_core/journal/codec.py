@@ -59,7 +59,7 @@ class Codec:
                 # A copy, as it may be changed before it is written.
                 return [name, dict(values)]
             return [name, self._short.encode(event)["value"], 1]
-        except (TypeError, ValueError, PydanticSerializationError) as error:
+        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise StoreError(f"{cls.__name__} cannot be recorded: {error}; {_REMEDY}") from error
 
     def value(self, value: Any) -> Any:
@@ -72,7 +72,7 @@ class Codec:
             if self._short is None:
                 return self._serializer.serialize(value)
             return [value] if is_plain(value) else [None, self._short.encode(value)]
-        except (TypeError, ValueError, PydanticSerializationError) as error:
+        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise StoreError(f"a {type(value).__name__} cannot be recorded: {error}; {_REMEDY}") from error
 
     def text(self, data: Any) -> str:

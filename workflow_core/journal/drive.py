@@ -19,7 +19,7 @@ from batonflow.workflow_core.errors import RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.segments import Segment
+from batonflow.workflow_core.journal.segments import Segment, as_json
 from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
 from batonflow.workflow_core.questions import runs_inside
 
@@ -103,7 +103,7 @@ class Drive:
         # How much of the run's timeout is used up.
         elapsed = run.ending.elapsed() if self._counts_time else 0.0
         if len(group) == 1 and not group[0].is_frozen:
-            body = to_json({"t": run.now(), "e": elapsed, "r": [group[0].data]}, inf_nan_mode="constants")
+            body = as_json({"t": run.now(), "e": elapsed, "r": [group[0].data]})
         else:
             records = b",".join([segment.body() for segment in group])
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)

@@ -6,10 +6,11 @@ A run without a journal has no recorder; the price is then one truth test at eac
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import count
+from operator import itemgetter
 from typing import Any, Protocol
 
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import from_json
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
@@ -19,7 +20,7 @@ from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import DictLikeModel, Event
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, origins_of
+from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, origins_of
 from batonflow.workflow_core.types import dump_exception
 
 __all__ = ["Journal", "Recorder"]
@@ -39,10 +40,11 @@ class Journal(Protocol):
 class _Shared:
     """What the recorders of a tree of workflows have in common."""
 
-    __slots__ = ("numbers", "open")
+    __slots__ = ("numbers", "open", "writes")
 
     def __init__(self, first: int) -> None:
         self.numbers: Iterator[int] = count(first)
+        self.writes: Iterator[int] = count(1)
         # An ordered set, as Python's own has an order that cannot be repeated; with the deliveries.
         self.open: dict[Segment, WorkItem] = {}
 
@@ -157,7 +159,11 @@ class Recorder:
     def edited(self, changes: list[tuple[str, Any]]) -> None:
         """The state was changed from outside the steps: paths with their values."""
         writes = [[0, path, None if value is DELETED else self._codec.value(value)] for path, value in changes]
-        self._put("edited", (), {"writes": writes})
+        keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
+        writers = [self._writers[key] for key in keys if key in self._writers]
+        segment = self._put("edited", (), {"writes": writes}, writers)
+        if not segment.committed:
+            self._writers.update(dict.fromkeys(keys, segment))
 
     def ended(self, event: Event) -> None:
         """The run is over; its last record comes after that of the segment which brought the end about."""
@@ -177,6 +183,7 @@ class Recorder:
         segment = Segment(next(self._shared.numbers), kind, self._path, "", consumed=event, causes=causes)
         segment.follows(after)
         segment.data = {"kind": kind, "id": segment.id, "path": self._path, **data}
+        segment.written_at = [next(self._shared.writes) for _ in data.get("writes", ())]
         child: dict[str, Any] = data.get("child") or {}
         if causes and child.get("call") is None:
             segment.data["origins"] = origins_of(causes)
@@ -333,7 +340,9 @@ class Recorder:
                 (number, path, self._tried(f"State key {path!r} {where}", codec.value, value, strict))
                 for number, path, value in segment.writes
             ]
-            data["writes"] = [one for one in written if one[2] is not _MISSING]
+            kept = [place for place, one in enumerate(written) if one[2] is not _MISSING]
+            data["writes"] = [written[place] for place in kept]
+            segment.written_at = [segment.written_at[place] for place in kept]
         if segment.sends:
             # What was sent is delivered, so a failed attempt cannot leave it out; at the end nobody needs it any more.
             needed = outcome[0] != "cancelled"
@@ -356,7 +365,8 @@ class Recorder:
         if segment.gave_up:
             data["gave_up"] = segment.gave_up
         data["outcome"] = outcome
-        segment.data = data
+        # Until the outcome is decided, those who get what was sent may change it.
+        segment.data = from_json(as_json(data)) if item.undelivered else data
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
         """A value as data; what stays of a failed attempt is what can be written."""
@@ -405,10 +415,11 @@ class Recorder:
         self._known.pop(key, None)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
+        segment.written_at.append(next(self._shared.writes))
 
     def _digest(self, value: Any) -> int:
         try:
-            return hash(to_json(self._codec.value(value), inf_nan_mode="constants"))
+            return hash(as_json(self._codec.value(value)))
         except StoreError:
             return 0
 
@@ -420,6 +431,7 @@ class Recorder:
                 self._known[key] = digest
                 self._writers[key] = segment
                 segment.writes.append((0, key, value))
+                segment.written_at.append(next(self._shared.writes))
 
     def _changed_in_place(self, segment: Segment) -> Iterator[tuple[str, Any, int]]:
         for key in sorted(segment.handed or ()):
@@ -462,7 +474,32 @@ class Recorder:
                     known.update(further)
             # Cut the chain of segments, or it would reach back to the first one.
             member.after, member.held_up, member.causes = [], [], ()
-        self._commit(group)
+        self._commit(group if len(group) == 1 else [*group, *self._amends(group)])
+
+    def _amends(self, group: list[Segment]) -> Iterator[Segment]:
+        """Segments that depend on each other may have written to a key by turns; then their order is told once more."""
+        last: dict[tuple[str, str], int] = {}
+        by_turns: set[tuple[str, str]] = set()
+        for member in group:
+            written: list[tuple[Any, str, Any]] = (member.data or {}).get("writes", []) if member.written_at else []
+            for at, (_, path, _) in zip(member.written_at, written, strict=True):
+                key = member.path, path.partition(".")[0]
+                if at < last.get(key, 0):
+                    by_turns.add(key)
+                last[key] = max(at, last.get(key, 0))
+        for where in sorted({where for where, _ in by_turns}):
+            writes = [
+                (at, path, value)
+                for member in group
+                if member.written_at and member.path == where
+                for at, (_, path, value) in zip(member.written_at, from_json(member.body())["writes"], strict=True)
+                if (where, path.partition(".")[0]) in by_turns
+            ]
+            amended = Segment(next(self._shared.numbers), "edited", where, "")
+            amended.closed = amended.committed = True
+            amended.data = {"kind": "edited", "id": amended.id, "path": where}
+            amended.data["writes"] = [[0, path, value] for _, path, value in sorted(writes, key=itemgetter(0))]
+            yield amended
 
     def _commit(self, group: list[Segment]) -> None:
         self._journal.commit(group)

@@ -7,12 +7,13 @@ segments that are not yet committed is remembered, so that none is committed bef
 from collections.abc import Iterable
 from typing import Any, cast
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from batonflow.workflow_core.engine.progress import Number
+from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 
-__all__ = ["CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_origin", "origins_of"]
+__all__ = ["CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "origins_of"]
 
 CAME_IN = 0
 """The number of the event that a segment stands for, when it came from outside or from another workflow."""
@@ -47,6 +48,7 @@ class Segment:
     __slots__ = (
         "_body", "after", "attempt", "causes", "closed", "collects", "committed", "consumed", "data", "gave_up",
         "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed", "writes",
+        "written_at",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +73,8 @@ class Segment:
         # Its place in the order of closing.
         self.number = 0
         self.writes: list[tuple[Number, str, Any]] = []
+        # Places of the writes in the order of all writes.
+        self.written_at: list[int] = []
         self.sends: list[tuple[Number, Event, str | None]] = []
         self.streamed: list[tuple[Number, Event, int, float]] = []
         self.collects: list[tuple[Number, str, Event | None, list[Any] | None]] | None = None
@@ -110,7 +114,7 @@ class Segment:
     def body(self) -> bytes:
         """All of it as JSON, as it was when this was first asked."""
         if self._body is None:
-            self._body = to_json(self.data, inf_nan_mode="constants")
+            self._body = as_json(self.data)
         return self._body
 
     def follows(self, causes: "Iterable[Segment]") -> None:
@@ -118,7 +122,7 @@ class Segment:
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
     def group(self) -> "list[Segment] | Segment":
-        """All that must be committed with this one, oldest first; or an open segment that it has to wait for."""
+        """All that must be committed with this one, in order; or an open segment that it has to wait for."""
         found: dict[int, Segment] = {}
         stack: list[Segment] = [self]
         while stack:
@@ -129,7 +133,47 @@ class Segment:
                 return segment
             found[id(segment)] = segment
             stack.extend(segment.after)
-        return sorted(found.values(), key=lambda segment: segment.number)
+        return [self] if len(found) == 1 else _in_order(found)
+
+
+def _in_order(left: dict[int, Segment]) -> list[Segment]:
+    """What others build upon comes first; of those that build upon one another, what was begun first."""
+    left = {id(one): one for one in sorted(left.values(), key=lambda segment: segment.number)}
+    order: list[Segment] = []
+    while left:
+        ready = [one for one in left.values() if not any(id(other) in left for other in one.after)]
+        if not ready:
+            ready = sorted(min((_within(one, left) for one in left.values()), key=len), key=lambda segment: segment.id)
+        for one in ready:
+            del left[id(one)]
+        order += ready
+    return order
+
+
+def _within(segment: Segment, left: dict[int, Segment]) -> list[Segment]:
+    """The segment and what of the others it builds upon."""
+    found = {id(segment): segment}
+    stack = [segment]
+    while stack:
+        for other in stack.pop().after:
+            if id(other) in left and id(other) not in found:
+                found[id(other)] = other
+                stack.append(other)
+    return list(found.values())
+
+
+def as_json(data: Any) -> bytes:
+    """Records as JSON.
+
+    Raises:
+        StoreError: A text in them cannot be written.
+    """
+    try:
+        return to_json(data, inf_nan_mode="constants")
+    except PydanticSerializationError as error:
+        raise StoreError(
+            f"What the run did cannot be recorded: {error}; keep such text out of events and state"
+        ) from error
 
 
 Cause = tuple[Segment, Number]
