@@ -109,6 +109,10 @@ def _judge(
     run = _replay(store)
     if run.status != "completed" or _plain(run.result) != _plain(life.result):
         outcome.faults.append(f"the store says {run.status}, and the run gave {life.result}")
+    asked = sum(getattr(entry.event, "reason", "") == "unknown_outcome" for entry in run.events)
+    again = sum(done.values()) - sum(found.effects.values())
+    if program.asks_before_repeating and again > asked:
+        outcome.faults.append(f"did {again} things again, and asked about {asked}")
     transcript = _transcript(run)
     if transcript != found.transcript:
         twice, lost = transcript - found.transcript, found.transcript - transcript
@@ -134,6 +138,8 @@ def _replay(store: MemoryStore) -> ReplayedRun:
 def _transcript(run: ReplayedRun) -> Counter[str]:
     """What was streamed. Pieces of answers may be cut elsewhere, and calls in code are named by chance."""
     kept = [entry for entry in run.events if not isinstance(entry.event, AgentStream | StreamResetEvent)]
+    # What a crash alone makes necessary to ask.
+    kept = [entry for entry in kept if getattr(entry.event, "reason", "") != "unknown_outcome"]
     return Counter(f"{entry.path} {entry.step} {type(entry.event).__name__} {_text(entry.event)}" for entry in kept)
 
 

@@ -34,6 +34,7 @@ class Program:
         drive: Uses it.
         start: Arguments of ``run``.
         expected: The result.
+        asks_before_repeating: Whether a person is asked before anything is done again.
         real_time: Whether it works with other processes, for which no clock can be turned forward.
     """
 
@@ -42,6 +43,7 @@ class Program:
     drive: Callable[[Workflow, WorkflowHandler], Awaitable[Any]]
     start: dict[str, Any]
     expected: Any
+    asks_before_repeating: bool = False
     real_time: bool = False
 
 
@@ -267,6 +269,41 @@ class Retries(Recorded):
         return StopEvent(result=[sorted((one.n, one.retries) for one in found), await ctx.store.get("tries")])
 
 
+# --- effects that rest on a step which is still at work ---------------------------------------------------------------
+
+
+class Task(Event):
+    n: int
+
+
+class Held(Recorded):
+    """A step sends work out and goes on for long: what others do with it meanwhile rests on what it sent."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> None:
+        for n in range(2):
+            ctx.send_event(Task(n=n))
+        await asyncio.sleep(0.1)
+        self.note(ctx, "sent")
+
+    @step(num_workers=2)
+    async def work(self, ctx: Context, ev: Task) -> Counted:
+        paid = await ctx.once("pay", self.pay, ctx, ev.n)
+        await asyncio.sleep(0.01)
+        ctx.write_event_to_stream(Shown(n=paid))
+        return Counted(n=paid)
+
+    async def pay(self, ctx: Context, n: int) -> int:
+        await asyncio.sleep(0.01)
+        self.note(ctx, f"paid {n}")
+        return n + 1
+
+    @step
+    async def end(self, ctx: Context, ev: Counted) -> StopEvent | None:
+        found = ctx.collect_events(ev, [Counted] * 2)
+        return None if found is None else StopEvent(result=sum(one.n for one in found))
+
+
 # --- workflows inside -------------------------------------------------------------------------------------------------
 
 
@@ -345,5 +382,6 @@ PROGRAMS = [
     Program("fans", Fans, awaited, {}, [7, 6]),
     Program("people", People, answered, {}, [["ann", "bob"], ["ann: yes ann yes ann!", "bob: yes bob yes bob!"]]),
     Program("retries", Retries, awaited, {}, [[(0, 0), (1, 1), (100, 3)], {"0": 0, "1": 1, "2": 2}]),
+    Program("held", Held, awaited, {}, 3),
     Program("family", Family, answered, {}, [[2, 4, 100], "yes cleo"]),
 ]

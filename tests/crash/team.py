@@ -100,5 +100,11 @@ async def approves(_: Workflow, handler: WorkflowHandler) -> Any:
 
 
 TEAM = Program(
-    "team", make, approves, {"user_msg": "Write about tides."}, "In all: published Tides; mailed Ann", real_time=True
+    "team",
+    make,
+    approves,
+    {"user_msg": "Write about tides."},
+    "In all: published Tides; mailed Ann",
+    asks_before_repeating=True,
+    real_time=True,
 )

@@ -1,0 +1,29 @@
+"""The crashes find what they are there for: each deliberate bug, planted alone, makes a program go wrong somewhere."""
+
+import logging
+
+import pytest
+
+from tests.crash.bugs import BUGS, Bug
+from tests.crash.matrix import crashed, moments, pairs, reference
+from tests.crash.programs import PROGRAMS
+from tests.crash.team import TEAM
+
+ALL = {program.name: program for program in [*PROGRAMS, TEAM]}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="batonflow")
+    program = ALL[bug.program]
+    found = reference(program, 0)
+    bug.plant(monkeypatch)
+    tried = [*([moment] for moment in moments(found)), *pairs(found, 0, 20)]
+    assert any(_goes_wrong(program, found, at) for at in tried), f"nobody noticed: {bug.name}"
+
+
+def _goes_wrong(program: object, found: object, at: list[object]) -> bool:
+    try:
+        return bool(crashed(program, found, at, 0).faults)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001 - however it shows
+        return True
