@@ -279,27 +279,30 @@ class MemoryStore(StoredHistory):
     def _commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
         for entry in batch:
             check_commit(entry)
+        source = current_source()
+        now, monotonic = source.now(), source.monotonic()
         with self._lock:
-            verdicts = [self._write(entry) for entry in batch]
-        self._hints.committed(entry.run_id for entry in batch)
+            verdicts = [self._write(entry, now, monotonic) for entry in batch]
+        if self._hints.wanted:
+            self._hints.committed(entry.run_id for entry in batch)
         return verdicts
 
-    def _write(self, entry: RunCommit) -> CommitVerdict:
+    def _write(self, entry: RunCommit, now: float, monotonic: float) -> CommitVerdict:
         run = self._runs.get(entry.run_id)
         if run is None:
             return _FENCED
         if run.seq != entry.expected_seq or not _is_owned(run, entry.owner, entry.epoch):
             return CommitVerdict("already", run.unread > 0) if _was_written(run, entry) else _FENCED
-        source = current_source()
-        now = source.now()
         if entry.consumed:
             _use(run, entry)
+        count = len(entry.commits)
         run.bodies += entry.commits
-        run.times += [now] * len(entry.commits)
-        run.seq += len(entry.commits)
+        run.times += [now] * count
+        run.seq += count
         run.updated_at, run.wake_at = now, entry.wake_at
-        run.lease_until, run.ttl = source.monotonic() + entry.ttl, entry.ttl
-        run.stream_seq = max(run.stream_seq, entry.stream_seq)
+        run.lease_until, run.ttl = monotonic + entry.ttl, entry.ttl
+        if entry.stream_seq > run.stream_seq:  # noqa: PLR1730 - a call would cost more, and this is often done
+            run.stream_seq = entry.stream_seq
         if entry.snapshot is not None:
             run.snapshots[run.seq] = entry.snapshot
         if entry.status is not None:
