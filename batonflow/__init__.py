@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         StopEvent,
     )
     from batonflow.workflow_core.handler import WorkflowHandler
+    from batonflow.workflow_core.journal.sqlite import SQLiteStore
     from batonflow.workflow_core.resource import Resource, ResourceConfig
     from batonflow.workflow_core.retry_policy import retry_policy
     from batonflow.workflow_core.workflow import Workflow
@@ -83,6 +84,7 @@ __all__ = [
     "ReActAgent",
     "Resource",
     "ResourceConfig",
+    "SQLiteStore",
     "ScriptedLLM",
     "StartEvent",
     "StepFailedEvent",
@@ -124,6 +126,7 @@ _HOMES = {
     ),
     "workflow_core.events": "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent",
     "workflow_core.handler": "WorkflowHandler",
+    "workflow_core.journal.sqlite": "SQLiteStore",
     "workflow_core.resource": "Resource ResourceConfig",
     "workflow_core.retry_policy": "retry_policy",
     "workflow_core.workflow": "Workflow",

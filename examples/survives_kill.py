@@ -2,9 +2,13 @@
 
 Each time the process is killed (SIGKILL, which nothing can catch), another one runs the same program: the same run id
 makes it carry on. What the tools did stands in a file, as what the world saw of it.
+
+    python examples/survives_kill.py        until a process happens to live long enough, which takes up to a minute
+    python examples/survives_kill.py 3      at most three kills, then it is left in peace
 """
 
 import asyncio
+import math
 import random
 import subprocess
 import sys
@@ -87,8 +91,8 @@ async def work() -> None:
     print(await handler)
 
 
-def main() -> None:
-    """Kill the program at random moments until one of them lives long enough to finish."""
+def main(most: float) -> None:
+    """Kill the program at random moments, so many times at most, until one of them lives long enough to finish."""
     dice, kills = random.Random(), 0
     with tempfile.TemporaryDirectory() as folder:
         while True:
@@ -96,7 +100,7 @@ def main() -> None:
                 [sys.executable, __file__, "work"], cwd=folder, stdout=subprocess.PIPE, text=True
             )
             try:
-                output, _ = process.communicate(timeout=dice.uniform(0.5, 1.0))
+                output, _ = process.communicate(timeout=dice.uniform(0.5, 1.0) if kills < most else None)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
@@ -108,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work()) if "work" in sys.argv else main()
+    asyncio.run(work()) if "work" in sys.argv else main(float(sys.argv[1]) if len(sys.argv) > 1 else math.inf)

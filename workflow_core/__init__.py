@@ -1,5 +1,6 @@
 """The workflow engine: events, steps, context, runs. Import from here, or from the modules of each concept."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core import context as _context
@@ -12,8 +13,16 @@ from batonflow.workflow_core.errors import (
     ContextStateError,
     InputClosedError,
     InputResponseError,
+    ReplayIncompatible,
+    RunInputMismatchError,
+    RunInterruptedError,
+    RunInUseError,
+    RunLostError,
     StepCancelledError,
     StepTimeoutError,
+    StoreCorruptedError,
+    StoreError,
+    UnknownOutcomeError,
     WorkflowCancelledByUser,
     WorkflowConfigurationError,
     WorkflowDone,
@@ -30,6 +39,7 @@ from batonflow.workflow_core.events import (
     StartEvent,
     StepFailedEvent,
     StopEvent,
+    StreamResetEvent,
     UnhandledEvent,
     WorkflowCancelledEvent,
     WorkflowFailedEvent,
@@ -43,6 +53,10 @@ from batonflow.workflow_core.workflow import Workflow
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
+    from batonflow.workflow_core.journal.in_memory import MemoryStore
+    from batonflow.workflow_core.journal.sqlite import SQLiteStore
+    from batonflow.workflow_core.journal.store import RunInfo, RunStore
+    from batonflow.workflow_core.replay import ReplayedRun, RunDiff
 
 __all__ = [
     "All",
@@ -61,19 +75,34 @@ __all__ = [
     "InputResponseError",
     "JsonPickleSerializer",
     "JsonSerializer",
+    "MemoryStore",
     "PickleSerializer",
+    "ReplayIncompatible",
+    "ReplayedRun",
     "Resource",
     "ResourceConfig",
     "ResourceManager",
     "RetryInfo",
+    "RunDiff",
+    "RunInUseError",
+    "RunInfo",
+    "RunInputMismatchError",
+    "RunInterruptedError",
+    "RunLostError",
+    "RunStore",
+    "SQLiteStore",
     "StartEvent",
     "StepCancelledError",
     "StepFailedEvent",
     "StepTimeoutError",
     "StopEvent",
+    "StoreCorruptedError",
+    "StoreError",
     "StreamItem",
+    "StreamResetEvent",
     "Take",
     "UnhandledEvent",
+    "UnknownOutcomeError",
     "Workflow",
     "WorkflowCancelledByUser",
     "WorkflowCancelledEvent",
@@ -92,8 +121,22 @@ __all__ = [
 ]
 
 
+# Stores and what they tell are loaded when first used: most processes keep no runs.
+_HOME_OF = {
+    "MemoryStore": "journal.in_memory",
+    "ReplayedRun": "replay",
+    "RunDiff": "replay",
+    "RunInfo": "journal.store",
+    "RunStore": "journal.store",
+    "SQLiteStore": "journal.sqlite",
+}
+
+
 def __getattr__(name: str) -> Any:
     # The pickle serializer is loaded only when asked for by name.
     if name in ("PickleSerializer", "JsonPickleSerializer"):
         return getattr(_context, name)
+    if name in _HOME_OF:
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@
     ├── WorkflowRuntimeError               a step or a caller did something a run cannot accept
     │   ├── NoRunningLoopError (RuntimeError)  run() was called outside an event loop
     │   ├── StepCancelledError             a step raised CancelledError by itself
+    │   ├── UnknownOutcomeError            nobody knows whether an effect happened: its process ended in the middle
     │   └── WorkflowStalledError           a run that can no longer move (on_stall="raise")
     ├── WorkflowTimeoutError               a run took longer than its timeout
     ├── StepTimeoutError (TimeoutError)    an attempt of a step took longer than its timeout

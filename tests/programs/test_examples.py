@@ -1,6 +1,10 @@
-"""Every example runs offline and prints what stands in `expected/`; nothing stays behind in the folder it ran in."""
+"""Every example runs offline and prints what stands in `expected/`; nothing stays behind in the folder it ran in.
+
+One keeps its runs in a file there, as it says; that is all that it leaves.
+"""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,14 +13,17 @@ from tests.programs.running import ROOT, run_program
 
 EXPECTED = Path(__file__).with_name("expected")
 EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.py"]
+KEPT = {"19_team_with_approval": "runs.db"}
+"""What the names of files begin with that an example leaves behind on purpose."""
+KILLED = ROOT / "examples" / "survives_kill.py"
 NEED_MORE = {"local_model", "inventory", "models", "tides"}
 """The first needs a model on this machine (`make test-local`), the others are what examples share."""
 
 
 def test_every_example_is_run() -> None:
     names = {path.stem for path in ROOT.glob("examples/*.py")}
-    assert names == {path.stem for path in EXAMPLES} | NEED_MORE
-    assert {path.stem for path in EXAMPLES} == {path.stem for path in EXPECTED.glob("*.txt")}
+    assert names == {path.stem for path in EXAMPLES} | NEED_MORE | {KILLED.stem}
+    assert {path.stem for path in [*EXAMPLES, KILLED]} == {path.stem for path in EXPECTED.glob("*.txt")}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -24,4 +31,13 @@ async def test_example(example: Path, tmp_path: Path) -> None:
     code, output, errors = await run_program(example, tmp_path)
     assert (code, errors) == (0, "")
     assert output == (EXPECTED / f"{example.stem}.txt").read_text()
-    assert [entry.name for entry in os.scandir(tmp_path)] == []
+    left = [entry.name for entry in os.scandir(tmp_path)]
+    assert all(name.startswith(KEPT[example.stem]) for name in left) if example.stem in KEPT else left == []
+
+
+async def test_a_program_that_is_killed_ends_as_if_it_were_not(tmp_path: Path) -> None:
+    code, output, errors = await run_program(KILLED, tmp_path, "3")
+    assert code == 0
+    assert output == (EXPECTED / f"{KILLED.stem}.txt").read_text()
+    assert re.fullmatch(r"killed [0-3] times; the world saw: published 'Tides'\n", errors)
+    assert list(os.scandir(tmp_path)) == []

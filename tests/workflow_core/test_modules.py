@@ -8,7 +8,9 @@ from batonflow.workflow_core import errors
 from tests.contract import contract
 
 MODULES = {
-    "": "Workflow step catch_error Context",
+    "": "Workflow step catch_error Context SQLiteStore MemoryStore RunStore RunInfo ReplayedRun RunDiff"
+    " StreamResetEvent StoreError RunInUseError RunInputMismatchError RunInterruptedError RunLostError ReplayIncompatible"
+    " StoreCorruptedError UnknownOutcomeError",
     ".workflow": "Workflow",
     ".decorators": "step catch_error StepConfig StepFunction WorkflowGraphCheck StepGraphCheck",
     ".context": "Context PickleSerializer JsonSerializer JsonPickleSerializer",
@@ -20,6 +22,7 @@ MODULES = {
     " WorkflowTimedOutEvent IdleReleasedEvent CollectionReleaseEvent DictLikeModel EventType UnreconstructedException",
     ".errors": "WorkflowValidationError WorkflowConfigurationError WorkflowRuntimeError WorkflowTimeoutError"
     " WorkflowDone WorkflowCancelledByUser WorkflowStepDoesNotExistError ContextSerdeError ContextStateError",
+    ".replay": "ReplayedRun ReplayedEvent RunDiff Difference",
     ".handler": "WorkflowHandler",
     ".resource": "Resource ResourceConfig ResourceManager ResourceDefinition ResourceDescriptor",
     ".retry_policy": "RetryPolicy retry_policy ConstantDelayRetryPolicy ExponentialBackoffRetryPolicy",
