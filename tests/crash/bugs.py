@@ -147,10 +147,10 @@ def tools_are_repeated_silently(patch: pytest.MonkeyPatch) -> None:
 BUGS = [
     Bug("commits in the wrong order", commits_in_the_wrong_order, "chain"),
     Bug("state outside the transaction", state_outside_the_transaction, "chain"),
-    Bug("committed before what it rests on", committed_before_what_it_rests_on, "fans"),
+    Bug("committed before what it rests on", committed_before_what_it_rests_on, "held"),
     Bug("parts of an attempt in any order", parts_of_an_attempt_in_any_order, "held"),
     Bug("result given before it is written", result_given_before_it_is_written, "chain"),
-    Bug("sends are not numbered", sends_are_not_numbered, "family"),
+    Bug("sends are not numbered", sends_are_not_numbered, "people"),
     Bug("results of once are forgotten", results_of_once_are_forgotten, "chain"),
     Bug("collected events are forgotten", collected_events_are_forgotten, "fans"),
     Bug("answers are forgotten", answers_are_forgotten, "people"),

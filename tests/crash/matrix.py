@@ -3,18 +3,19 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from batonflow.agents.events import AgentStream
+from batonflow.workflow_core import Workflow, WorkflowHandler
 from batonflow.workflow_core.events import StreamResetEvent
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.replay import ReplayedRun
 from tests.crash.programs import Noted, Program
 from tests.crash.world import Ledger, Life, Moment, MortalStore, live, run_now
 
-__all__ = ["Outcome", "Reference", "crashed", "moments", "pairs", "reference"]
+__all__ = ["Outcome", "Reference", "crashed", "forked", "moments", "pairs", "reference"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,18 @@ def crashed(program: Program, found: Reference, at: list[Moment], seed: int) -> 
     return outcome
 
 
+def forked(program: Program, seed: int) -> Iterator[tuple[int, str]]:
+    """Let a run branch off after every commit of one that is over; gives the commits at which that goes wrong."""
+    store = MortalStore(Moment())
+    _live(program, Ledger(), store, seed)
+    info = run_now(store.info("r"))
+    for at in range(1, info.seq):
+        branch = MortalStore(Moment(), store)
+        life = _live(program, Ledger(), branch, seed, lambda workflow: workflow.fork("r", at, new_id=f"r{at}"))  # noqa: B023
+        if life.ended or _plain(life.result) != _plain(program.expected):
+            yield at, f"gave {life.result} instead of {program.expected}"
+
+
 def _judge(
     program: Program, found: Reference, store: MemoryStore, ledger: Ledger, life: Life, outcome: Outcome
 ) -> None:
@@ -109,6 +122,9 @@ def _judge(
     run = _replay(store)
     if run.status != "completed" or _plain(run.result) != _plain(life.result):
         outcome.faults.append(f"the store says {run.status}, and the run gave {life.result}")
+    answers = [(one["path"], one["item"], one["key"]) for one in run.records if one["kind"] == "answered"]
+    if len(answers) != len(set(answers)):
+        outcome.faults.append("an answer was used twice")
     asked = sum(getattr(entry.event, "reason", "") == "unknown_outcome" for entry in run.events)
     again = sum(done.values()) - sum(found.effects.values())
     if program.asks_before_repeating and again > asked:
@@ -119,14 +135,20 @@ def _judge(
         outcome.faults.append(f"recorded otherwise: {dict(twice)} too many, {dict(lost)} missing")
 
 
-def _live(program: Program, ledger: Ledger, store: MortalStore, seed: int) -> Life:
+def _live(
+    program: Program,
+    ledger: Ledger,
+    store: MortalStore,
+    seed: int,
+    begin: Callable[[Workflow], WorkflowHandler] | None = None,
+) -> Life:
     return live(
         program.make,
         program.drive,
         ledger,
         store,
         seed=seed,
-        start=program.start,
+        begin=begin or (lambda workflow: workflow.run(run_id="r", **program.start)),
         real_time=program.real_time,
     )
 

@@ -193,6 +193,10 @@ class Heard(Event):
     text: str
 
 
+class Knock(Event):
+    who: str
+
+
 class People(Recorded):
     @step
     async def ask(self, ctx: Context, ev: StartEvent) -> None:
@@ -202,6 +206,7 @@ class People(Recorded):
     @step
     async def wait(self, ctx: Context, ev: Asked) -> Heard:
         await ctx.store.set(f"asked.{ev.who}", True)
+        ctx.send_event(Knock(who=ev.who))
         answer = await ctx.wait_for_event(
             Answer, waiter_event=Ask(who=ev.who), waiter_id=ev.who, requirements={"who": ev.who}
         )
@@ -209,6 +214,10 @@ class People(Recorded):
         await ctx.once("hear", self.note, ctx, f"heard {ev.who}")
         again = await ctx.wait_for_event(Answer, waiter_event=Ask(who=f"{ev.who}!"), requirements={"who": f"{ev.who}!"})
         return Heard(who=ev.who, text=f"{answer.text} {again.text}")
+
+    @step
+    async def knock(self, ctx: Context, ev: Knock) -> None:
+        self.note(ctx, f"knock {ev.who}")
 
     @step
     async def end(self, ctx: Context, ev: Heard) -> StopEvent | None:
@@ -283,7 +292,7 @@ class Held(Recorded):
     async def begin(self, ctx: Context, ev: StartEvent) -> None:
         for n in range(2):
             ctx.send_event(Task(n=n))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(8)  # longer than an effect waits for its intent to be written
         self.note(ctx, "sent")
 
     @step(num_workers=2)
@@ -357,6 +366,7 @@ class Family(Recorded):
     async def begin(self, ctx: Context, ev: StartEvent, asking: Asking) -> None:
         ctx.send_event(Order(n=1))
         ctx.send_event(Order(n=2))
+        await ctx.once("ordered", self.note, ctx, "ordered")
         await asyncio.sleep(0.01)
         said = await asking.run(who="cleo")
         self.note(ctx, "asked")

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tests.crash.matrix import crashed, moments, pairs, reference
+from tests.crash.matrix import crashed, forked, moments, pairs, reference
 from tests.crash.programs import PROGRAMS, Program
 from tests.crash.team import TEAM
 
@@ -31,6 +31,12 @@ def test_a_crash_while_it_recovers_from_one(program: Program) -> None:
     found = reference(program, 0)
     for number, pair in enumerate(pairs(found, 0, 25)):
         assert crashed(program, found, pair, number).faults == [], f"{program.name}, {pair}"
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, TEAM], ids=lambda program: program.name)
+def test_a_branch_off_after_any_commit(program: Program) -> None:
+    """Stricter than a crash: commits that are written together can be told apart."""
+    assert list(forked(program, 0)) == []
 
 
 def test_a_team_with_a_sandbox_and_approvals() -> None:

@@ -6,6 +6,7 @@ commit is written, whatever code still runs to clean up after itself.
 """
 
 import asyncio
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -20,7 +21,8 @@ from batonflow.workflow_core.journal.store import CommitDone, RunCommit
 from batonflow.workflow_core.testing.interleaving import SeededLoop
 from batonflow.workflow_core.testing.virtual_time import VirtualSource
 
-MOST_TURNS = 20_000
+MOST_SECONDS = 20.0
+TURNS_TO_WRITE = 3
 
 
 class ProcessEnd(SystemExit):
@@ -70,13 +72,19 @@ class MortalStore(MemoryStore):
         if self.dead:
             return
         self.groups += 1
-        if self.groups != self.moment.group:
+        if self.groups == self.moment.group:
+            if self.moment.written:
+                super().commit_soon(batch, lambda verdicts, error: None)
+            self.dead = True
+            raise ProcessEnd
+        # As with a disk, the loop goes on while it is written.
+        asyncio.get_running_loop().call_soon(self._write_later, batch, done, TURNS_TO_WRITE)
+
+    def _write_later(self, batch: Sequence[RunCommit], done: CommitDone, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._write_later, batch, done, turns - 1)
+        elif not self.dead:
             super().commit_soon(batch, done)
-            return
-        if self.moment.written:
-            super().commit_soon(batch, lambda verdicts, error: None)
-        self.dead = True
-        raise ProcessEnd
 
 
 class MortalLoop(SeededLoop):
@@ -88,7 +96,7 @@ class MortalLoop(SeededLoop):
         self.threads_at_work = int(real_time)
         self.moment = moment
         self.turns = 0
-        self.dead = False
+        self.killed_at = time.monotonic() + MOST_SECONDS
 
     def call_soon_threadsafe(self, *args: Any, **options: Any) -> asyncio.Handle:
         """What other threads, of a process that is no more, still want to say is not heard."""
@@ -98,8 +106,9 @@ class MortalLoop(SeededLoop):
 
     def _run_once(self) -> None:
         self.turns += 1
-        if self.turns == self.moment.turn or self.turns > MOST_TURNS:
-            self.dead = True
+        # With nothing to do and no timer it would wait for ever: the run hangs, and somebody kills the process.
+        hangs = not (self._ready or self._scheduled or self.threads_at_work or self._stopping)  # type: ignore[attr-defined]
+        if hangs or self.turns == self.moment.turn or time.monotonic() > self.killed_at:
             raise ProcessEnd
         super()._run_once()
 
@@ -131,10 +140,10 @@ def live(
     store: MortalStore,
     *,
     seed: int,
-    start: dict[str, Any],
+    begin: Callable[[Workflow], WorkflowHandler],
     real_time: bool = False,
 ) -> Life:
-    """Let a process begin or take up the run ``"r"`` and bring it to its end, or until the process ends.
+    """Let a process begin or take up a run and bring it to its end, or until the process ends.
 
     Args:
         make: The workflow, as the program of the process builds it.
@@ -142,7 +151,7 @@ def live(
         ledger: Outlives processes.
         store: Of this process.
         seed: Of the order in which tasks run.
-        start: Arguments of ``run``.
+        begin: Begins or takes up the run.
         real_time: Let no virtual time pass.
     """
     loop = MortalLoop(seed, store.moment, real_time=real_time)
@@ -150,7 +159,7 @@ def live(
 
     async def main() -> Any:
         workflow = make(store, ledger)
-        return await drive(workflow, workflow.run(run_id="r", **start))
+        return await drive(workflow, begin(workflow))
 
     source = VirtualSource(loop, seed)
     try:
