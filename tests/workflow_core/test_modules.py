@@ -9,7 +9,8 @@ from tests.contract import contract
 
 MODULES = {
     "": "Workflow step catch_error Context SQLiteStore MemoryStore RunStore RunInfo ReplayedRun RunDiff"
-    " StreamResetEvent StoreError RunInUseError RunInputMismatchError RunInterruptedError RunLostError ReplayIncompatible"
+    " StreamResetEvent StoreError RunInUseError RunInputMismatchError RunInterruptedError RunLostError"
+    " ReplayIncompatible"
     " StoreCorruptedError UnknownOutcomeError",
     ".workflow": "Workflow",
     ".decorators": "step catch_error StepConfig StepFunction WorkflowGraphCheck StepGraphCheck",
