@@ -1,8 +1,8 @@
-"""Thousands of seeded interleavings of workflows and scripts of agents; behind ``make soak``.
+"""Thousands of seeded interleavings, scripts of agents and crashes; behind ``make soak``.
 
 Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks;
-every script of ``tests/agents/scripts`` must keep the rules of calls and results. The tables go to
-``docs/soak-results.md``.
+every script of ``tests/agents/scripts`` must keep the rules of calls and results; every run of ``tests/crash`` must come
+to the same end wherever its processes end. The tables go to ``docs/soak-results.md``.
 """
 
 import argparse
@@ -24,12 +24,15 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
+from tests.crash.soaking import ALL as CRASHED
+from tests.crash.soaking import CrashTally, soak_crashes
 from tests.interleavings.exploring import explore
 from tests.interleavings.workflows import PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "soak-results.md"
 BATCH = 100
+CRASH_BATCH = 2
 
 
 @dataclass(slots=True)
@@ -114,15 +117,32 @@ def soak(name: str, seeds: Sequence[int]) -> Tally:
     return tally
 
 
+KINDS: dict[str, tuple[type[Any], Callable[[str, Sequence[int]], Any], int]] = {
+    "interleavings": (Tally, soak, BATCH),
+    "scripts": (ScriptTally, soak_scripts, BATCH),
+    "crashes": (CrashTally, soak_crashes, CRASH_BATCH),
+}
+"""How each is counted and done, and how many seeds at a time."""
+
+
+def _kind(line: str) -> str:
+    """Of which table a line is."""
+    return line.partition(": ")[0]
+
+
+def _name(line: str) -> str:
+    return line.partition(": ")[2]
+
+
 def _run_all(seeds: Mapping[str, int]) -> dict[str, Any]:
-    """The tallies of programs and of ways to play scripts, each under so many seeds."""
-    tallies: dict[str, Any] = {name: ScriptTally() if name in SCRIPTS else Tally() for name in seeds}
+    """The tallies of all lines, each under so many seeds."""
+    tallies: dict[str, Any] = {line: KINDS[_kind(line)][0]() for line in seeds}
     with ProcessPoolExecutor(2) as pool:
-        batches = {
-            pool.submit(soak_scripts if name in SCRIPTS else soak, name, range(first, min(first + BATCH, count))): name
-            for name, count in seeds.items()
-            for first in range(0, count, BATCH)
-        }
+        batches: dict[Any, str] = {}
+        for line, count in seeds.items():
+            _, play_all, size = KINDS[_kind(line)]
+            for first in range(0, count, size):
+                batches[pool.submit(play_all, _name(line), range(first, min(first + size, count)))] = line
         for done, batch in enumerate(as_completed(batches), 1):
             tallies[batches[batch]].add(batch.result())
             failed = sum(len(tally.failures) for tally in tallies.values())
@@ -139,16 +159,25 @@ def _git(*arguments: str) -> str:
 def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("pydantic", "tenacity"))
     rows = "\n".join(
-        f"| {name} | {tally.runs} | {len(tally.orders)} | {tally.restores} | {tally.ticks} | {len(tally.failures)} |"
-        for name, tally in tallies.items()
-        if name not in SCRIPTS
+        f"| {_name(line)} | {tally.runs} | {len(tally.orders)} | {tally.restores} | {tally.ticks} | {len(tally.failures)} |"
+        for line, tally in tallies.items()
+        if _kind(line) == "interleavings"
     )
     scripts = "\n".join(
-        f"| {name} | {tally.scripts} | {tally.runs} | {tally.cancelled} | {tally.requests} | {len(tally.failures)} |"
-        for name, tally in tallies.items()
-        if name in SCRIPTS
+        f"| {_name(line)} | {tally.scripts} | {tally.runs} | {tally.cancelled} | {tally.requests} "
+        f"| {len(tally.failures)} |"
+        for line, tally in tallies.items()
+        if _kind(line) == "scripts"
     )
-    return f"""# Seeded interleavings and scripts
+    crashes = {_name(line): tally for line, tally in tallies.items() if _kind(line) == "crashes"}
+    crash_rows = "\n".join(
+        f"| {name} | {tally.seeds} | {tally.points} | {tally.crashes} | {tally.doubles} | {len(tally.failures)} |"
+        for name, tally in crashes.items()
+    )
+    crashed = sum(tally.crashes for tally in crashes.values())
+    doubles = sum(tally.doubles for tally in crashes.values())
+    failed = sum(len(tally.failures) for tally in crashes.values())
+    return f"""# Seeded interleavings, scripts and crashes
 
 Written by `make soak`.
 
@@ -177,6 +206,20 @@ nothing hangs and no task is left.
 |---|---|---|---|---|---|
 {scripts}
 
+## Crashes
+
+Each program of `tests/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of the
+event loop and at each group of commits, before and after it is written; at some of them the process that takes the run up
+ends too. The run must come to its end in the next process with the same result and the same records: nothing is lost,
+nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated at most
+once for each crash.
+
+| program | seeds | moments of a run, at most | crashes | runs crashed twice | failures |
+|---|---|---|---|---|---|
+{crash_rows}
+
+In all {crashed:,} crashes, {doubles:,} of them double, {failed} failures.
+
 Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in two processes;
 Python {platform.python_version()}, {libraries}, {platform.system()} {platform.machine()}.
 """
@@ -189,7 +232,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scripts", type=int, default=5000, help="how many scripts of agents (default 5000)")
     parser.add_argument("--over-sockets", type=int, default=200, help="how many of them over sockets too (default 200)")
     parser.add_argument(
-        "--only", choices=[*PROGRAMS, *SCRIPTS], help="one line of a table; the results page is not written then"
+        "--crash-seeds", type=int, default=60, help="how many seeds for each crashed program (default 60)"
+    )
+    parser.add_argument(
+        "--only", help="one line of a table, as in 'crashes: team'; the results page is not written then"
     )
     parser.add_argument("--allow-dirty", action="store_true", help="run although the tree has uncommitted changes")
     options = parser.parse_args(arguments)
@@ -198,8 +244,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("The tree has uncommitted changes: commit them, or give --allow-dirty", file=sys.stderr)
         return 2
     started = time.monotonic()
-    played = zip(SCRIPTS, (options.scripts, options.over_sockets), strict=True)
-    counts = {**dict.fromkeys(PROGRAMS, options.seeds), **dict(played)}
+    counts = {f"interleavings: {name}": options.seeds for name in PROGRAMS}
+    for name, count in zip(SCRIPTS, (options.scripts, options.over_sockets), strict=True):
+        counts[f"scripts: {name}"] = count
+    for name, program in CRASHED.items():
+        counts[f"crashes: {name}"] = options.crash_seeds // 4 if program.real_time else options.crash_seeds
+    if options.only and options.only not in counts:
+        parser.error(f"--only is one of: {', '.join(counts)}")
     tallies = _run_all({options.only: counts[options.only]} if options.only else counts)
     seconds = time.monotonic() - started
     failures = [failure for tally in tallies.values() for failure in tally.failures]
