@@ -1,8 +1,8 @@
 """Thousands of seeded interleavings, scripts of agents and crashes; behind ``make soak``.
 
 Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks;
-every script of ``tests/agents/scripts`` must keep the rules of calls and results; every run of ``tests/crash`` must come
-to the same end wherever its processes end. The tables go to ``docs/soak-results.md``.
+every script of ``tests/agents/scripts`` must keep the rules of calls and results; every run of ``tests/crash`` must
+come to the same end wherever its processes end. The tables go to ``docs/soak-results.md``.
 """
 
 import argparse
@@ -159,7 +159,8 @@ def _git(*arguments: str) -> str:
 def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("pydantic", "tenacity"))
     rows = "\n".join(
-        f"| {_name(line)} | {tally.runs} | {len(tally.orders)} | {tally.restores} | {tally.ticks} | {len(tally.failures)} |"
+        f"| {_name(line)} | {tally.runs} | {len(tally.orders)} | {tally.restores} | {tally.ticks} "
+        f"| {len(tally.failures)} |"
         for line, tally in tallies.items()
         if _kind(line) == "interleavings"
     )
@@ -208,11 +209,11 @@ nothing hangs and no task is left.
 
 ## Crashes
 
-Each program of `tests/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of the
-event loop and at each group of commits, before and after it is written; at some of them the process that takes the run up
-ends too. The run must come to its end in the next process with the same result and the same records: nothing is lost,
-nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated at most
-once for each crash.
+Each program of `tests/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of
+the event loop and at each group of commits, before and after it is written; at some of them the process that takes the
+run up ends too. The run must come to its end in the next process with the same result and the same records: nothing is
+lost, nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated
+at most once for each crash.
 
 | program | seeds | moments of a run, at most | crashes | runs crashed twice | failures |
 |---|---|---|---|---|---|
