@@ -32,11 +32,13 @@ class News:
         run: Questions of this run and of those inside it are wanted.
     """
 
-    __slots__ = ("__weakref__", "coming", "run")
+    __slots__ = ("__weakref__", "coming", "run", "told")
 
     def __init__(self, run: "Run") -> None:
         self.run = run
         self.coming: deque[Question] = deque()
+        # Questions that it knows from before the run left memory: paths with names of waits.
+        self.told: set[tuple[str, str]] = set()
 
     def add(self, question: Question) -> None:
         """Tell of a question that may be open."""
@@ -51,7 +53,7 @@ class Questions:
         root: The run at the root.
     """
 
-    __slots__ = ("_position", "_readers", "_root", "_sent", "_told")
+    __slots__ = ("_position", "_readers", "_root", "_sent")
 
     def __init__(self, root: "Run") -> None:
         self._root = root
@@ -59,17 +61,17 @@ class Questions:
         # Made when somebody needs them: thousands of runs may wait for a person at a time.
         self._readers: WeakSet[News] | None = None
         self._sent: dict[int, Event] | None = None
-        # Questions that readers know from before the run left memory: paths with names of waits.
-        self._told: set[tuple[str, str]] = set()
 
     def falls_asleep(self) -> None:
         """The run leaves memory: its readers stay, and are not told again what they know."""
-        self._told = {
+        told = {
             (run.path, waiter.id)
             for run in runs_inside(self._root)
             for waiter in run.state.waiters
             if waiter.question is not None
         }
+        for reader in self._readers or ():
+            reader.told = set(told)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -92,10 +94,7 @@ class Questions:
                 self._tell(question)
         if waiter.question is not None:
             waiter.question.run = run
-            if (run.path, waiter.id) in self._told:
-                self._told.discard((run.path, waiter.id))
-            else:
-                self._tell(waiter.question)
+            self._tell(waiter.question, (run.path, waiter.id))
 
     def look(self) -> None:
         """Find out what was streamed since the last look."""
@@ -151,7 +150,8 @@ class Questions:
         """
         question.answered = True
         if question.waiter is not None and not self._root.is_away:
-            self._told.discard((question.path, question.waiter.id))
+            for reader in self._readers or ():
+                reader.told.discard((question.path, question.waiter.id))
         if question in self._root.state.questions:
             self._root.state.questions.remove(question)
             if answer is not None:
@@ -228,11 +228,15 @@ class Questions:
         shared = any(_value(question, name) is not _MISSING for name in waiter.requirements)
         return shared and _fits(question, waiter)
 
-    def _tell(self, question: Question) -> None:
+    def _tell(self, question: Question, name: tuple[str, str] | None = None) -> None:
+        """Tell the readers of a question, but for those who know it, by the name of its wait."""
         if question.waiter is None:
             self._tie_to_open_wait(question)
         for reader in list(self._readers or ()):
-            reader.add(question)
+            if name in reader.told:
+                reader.told.discard(name)
+            else:
+                reader.add(question)
 
     def _tie_to_open_wait(self, question: Question) -> None:
         """A question may come after the wait of another step for its answer."""

@@ -18,6 +18,7 @@ from batonflow.workflow_core import (
     InputRequest,
     InputRequiredEvent,
     InputResponseError,
+    MemoryStore,
     StartEvent,
     StopEvent,
     Workflow,
@@ -584,3 +585,16 @@ async def test_an_answer_may_come_from_another_thread():
     request = await first(handler)
     await asyncio.to_thread(request.respond, "yes")
     assert await handler == ("yes", "ann")
+
+
+async def test_who_begins_to_read_while_the_run_is_out_of_memory_gets_the_question_too():
+    flow = Asking(store=MemoryStore(), timeout=None, idle_release=0)
+    handler = flow.run()
+    known = handler.inputs()
+    earlier = await anext(known)
+    await until(lambda: not handler.ctx.run.state.waiters)  # it left memory
+    request = await first(handler)
+    assert request.event == earlier.event
+    request.respond("yes")
+    assert await handler == ("yes", "ann")
+    assert [again async for again in known] == []  # this reader knows it already
