@@ -24,7 +24,7 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.drive import LEASE_SECONDS, Desk, Drive, desk_of
+from batonflow.workflow_core.journal.drive import Desk, Drive, desk_of
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
 from batonflow.workflow_core.journal.recorder import Recorder
@@ -170,7 +170,7 @@ async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> lis
     found: list[Run] = []
     while len(found) < limit:
         claimed = await store.claim_due(
-            store.owner, LEASE_SECONDS, min(100, limit - len(found)), [workflow.workflow_name]
+            store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.workflow_name]
         )
         if not claimed:
             break
@@ -295,7 +295,7 @@ class _Opening:
             digest=self._digest,
             first=self._first,
         )
-        found = await self._store.create(new, self._store.owner, LEASE_SECONDS)
+        found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
             if found.info.digest != self._digest:
                 raise _mismatch(run_id)
@@ -309,7 +309,7 @@ class _Opening:
     async def carry_on(self) -> None:
         """Go on with a run that exists."""
         run_id = self._run.state.run_id
-        found = await self._store.claim(run_id, self._store.owner, LEASE_SECONDS)
+        found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if isinstance(found, Claimed):
             await self.take_up(found)
         elif isinstance(found, Busy):
@@ -325,7 +325,7 @@ class _Opening:
         outcome = await self._store.fork(source, at, run_id)
         if outcome != "forked":
             raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
-        claimed = await self._store.claim(run_id, self._store.owner, LEASE_SECONDS)
+        claimed = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if not isinstance(claimed, Claimed):
             raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
         self._changes = list(state.items())

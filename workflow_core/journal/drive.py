@@ -26,12 +26,9 @@ from batonflow.workflow_core.questions import runs_inside
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["LEASE_SECONDS", "Desk", "Drive", "desk_of"]
+__all__ = ["Desk", "Drive", "desk_of"]
 
 logger = logging.getLogger("batonflow.workflow_core")
-
-LEASE_SECONDS = 15.0
-"""How long a run belongs to its owner without a sign of life."""
 
 SNAPSHOT_EVERY = 1000
 """After how many commits the whole state is written, so that loading a run need not begin at the first one."""
@@ -153,7 +150,7 @@ class Drive:
             result=self._result,
             stream_seq=self._stream_reserved,
             snapshot=snapshot,
-            ttl=LEASE_SECONDS,
+            ttl=self.desk.store.lease_seconds,
         )
 
     # --- waiting ----------------------------------------------------------------------------------------------------

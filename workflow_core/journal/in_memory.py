@@ -18,6 +18,7 @@ from batonflow.workflow_core.journal.bounds import (
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.store import (
+    LEASE_SECONDS,
     Appended,
     Busy,
     Claimed,
@@ -109,6 +110,7 @@ class MemoryStore(StoredHistory):
 
     Args:
         beside: Another one, to share its runs under an owner of one's own, like a second process on one database.
+        lease_seconds: After how many seconds without a sign of life another owner may take a run.
 
     Example:
         >>> store = MemoryStore()
@@ -116,7 +118,8 @@ class MemoryStore(StoredHistory):
         Created(epoch=1)
     """
 
-    def __init__(self, *, beside: "MemoryStore | None" = None) -> None:
+    def __init__(self, *, beside: "MemoryStore | None" = None, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.lease_seconds = lease_seconds
         self._owner = secrets.token_hex(8)
         self._shared = _Shared() if beside is None else beside._shared
         self._lock = self._shared.lock

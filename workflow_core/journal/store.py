@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 __all__ = [
+    "LEASE_SECONDS",
     "Appended",
     "Busy",
     "Claimed",
@@ -36,6 +37,9 @@ __all__ = [
     "RunStore",
     "StoredCommit",
 ]
+
+LEASE_SECONDS = 15.0
+"""How long a run belongs to its owner without a sign of life, unless a store says otherwise."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
 """``ready``: somebody should drive it; ``running``: somebody does; ``waiting``: nothing to do until its inbox or a
@@ -282,6 +286,11 @@ class RunStore(Protocol):
     @property
     def owner(self) -> str:
         """Names this store object to all others; a new one has another name, also in the same process."""
+        ...
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long runs are claimed for with this store: after so long without a sign of life another may take them."""
         ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:

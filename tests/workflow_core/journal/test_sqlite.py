@@ -94,6 +94,8 @@ def test_what_cannot_be_a_file_is_refused_when_the_store_is_made():
             SQLiteStore(path)
     with pytest.raises(StoreError, match='"process" or "power"'):
         SQLiteStore("x.db", durability="disk")  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="lease_seconds=0: give a number of seconds above 0"):
+        SQLiteStore("x.db", lease_seconds=0)
 
 
 async def test_a_directory_is_refused(tmp_path: Path):
