@@ -138,14 +138,22 @@ def fork_run(
 
 
 async def give_up(run: Run) -> None:
-    """Stop a run in this process, and leave it to the next one that takes it up."""
-    drive, store = run.drive, run.workflow.run_store
-    assert drive is not None
+    """Stop a run in this process, and leave it to the next one that takes it up; one that is over stays so."""
+    store = run.workflow.run_store
     assert store is not None
-    with suppress(StoreError):
-        await drive.settled()
+    if run.opening is not None:
+        await asyncio.wait({run.opening})
+    drive = run.drive
+    if drive is None and not run.ending.done:  # it left memory
+        desk_of(store).forget(run)
+        _live.get(store, {}).pop(run.state.run_id, None)
         run.ending.interrupted()
-        await store.release(drive.run_id, store.owner, drive.epoch)
+    with suppress(StoreError):
+        if drive is not None:
+            await drive.settled()
+        if drive is not None and not run.ending.done:
+            run.ending.interrupted()
+            await store.release(drive.run_id, store.owner, drive.epoch)
 
 
 def wake_sleeper(run: Run) -> None:
@@ -297,6 +305,11 @@ class _Opening:
         )
         found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
+            if found.info.workflow != self._workflow.workflow_name:
+                raise RunInputMismatchError(
+                    f"Run {run_id!r} belongs to workflow {found.info.workflow}, not to {self._workflow.workflow_name}: "
+                    f"choose another run_id, or keep the workflow's name with workflow_name={found.info.workflow!r}"
+                )
             if found.info.digest != self._digest:
                 raise _mismatch(run_id)
             self._event = None  # it was taken when the run began

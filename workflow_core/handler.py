@@ -166,14 +166,20 @@ class WorkflowHandler(EarlierHandler):
     async def interrupt(self, *, timeout: float = 5.0) -> None:
         """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
 
+        A run that is over stays as it is.
+
         Args:
             timeout: Seconds to wait for the steps.
         """
         run = self._run.root
-        if run.drive is None:
+        if run.workflow.run_store is None:
             await self.cancel_run(timeout=timeout)
-        else:
-            await give_up(run)
+            return
+        await give_up(run)
+        try:
+            await asyncio.wait_for(run.ending.wait(), timeout)
+        except TimeoutError:
+            run.ending.warn(f"some steps did not end within {timeout} seconds after the run was interrupted")
 
     def _repr_html_(self) -> str:
         return execution_svg(self)

@@ -128,6 +128,9 @@ class Ending:
 
     def cancel(self) -> None:
         """Cancel the run; its state stays as it is, to be resumed."""
+        root = self._run.root
+        if root.is_asleep:
+            root.rouse()  # the store has to learn of it
         self.end(RunEnded(WorkflowCancelledEvent(), WorkflowCancelledByUser("The run was cancelled"), resumable=True))
 
     def fail(self, step: str, error: BaseException) -> None:
@@ -187,6 +190,8 @@ class Ending:
             self._unrecorded = run.drive is not None
             if run.early is None:  # else it is recorded as soon as the store has the beginning
                 run.recorder.ended(event)
+        elif run.opening is not None:
+            self._unrecorded = True
         self._let_out()
         if not self.resolved:
             self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._enough_grace)
@@ -274,13 +279,15 @@ class Ending:
 
     def interrupted(self) -> None:
         """Somebody else than the engine cancels a step, as when the event loop ends: the store still has the run."""
-        run_id = self._run.state.run_id
+        run_id, drive = self._run.state.run_id, self._run.drive
         self.drop(
             RunInterruptedError(
                 f"Run {run_id!r} was interrupted, as a task of its steps was cancelled; it goes on from the store with "
                 f"resume({run_id!r}), or run() under the same id"
             )
         )
+        if drive is not None:
+            drive.when_written(drive.close)
 
     def go_on_after(self, event: StopEvent) -> None:
         """The run's own steps are over already; what they had started goes on."""
@@ -289,7 +296,8 @@ class Ending:
     def forgotten(self) -> None:
         """Nobody holds a handler any more: a failure that nobody has asked for must not vanish without a word."""
         inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
-        if self.resolved and self.error is not None and not (inside or isinstance(self.error, WorkflowCancelledByUser)):
+        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
+        if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.workflow_name, self._run.state.run_id
             logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
 

@@ -33,6 +33,9 @@ logger = logging.getLogger("batonflow.workflow_core")
 SNAPSHOT_EVERY = 1000
 """After how many commits the whole state is written, so that loading a run need not begin at the first one."""
 
+SECONDS_OF_SHORT_RUNS = 0.05
+"""A run that is over sooner needs no renewed lease, and nobody can have written to it."""
+
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
 
@@ -63,6 +66,7 @@ class Drive:
         # The inbox: up to where it is known, and what of it was given to the run since the last commit.
         self.inbox_seen = 0
         self.lost = False
+        self.is_held = False
         self._attached = False
         self._counts_time = run.workflow.timeout_seconds is not None
         self._bodies: list[bytes] = []
@@ -186,7 +190,7 @@ class Drive:
             parked = False
         early, run.early = run.early, None
         if parked:
-            self.close()
+            self._leave()  # its id still means this run
             run.sleep()
             self.desk.asleep(run, wake_at)
         elif not self.lost:
@@ -271,9 +275,12 @@ class Drive:
 
     def close(self) -> None:
         """Drive the run no longer."""
+        self._leave()
+        self._closed()
+
+    def _leave(self) -> None:
         self.busy()
         self.desk.remove(self)
-        self._closed()
 
 
 def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
@@ -314,6 +321,8 @@ class Desk:
         self._scheduled = False
         self._writing = False
         self._watching: asyncio.Task[None] | None = None
+        self._new: list[Drive] = []
+        self._attending: asyncio.TimerHandle | None = None
         self._parking: set[asyncio.Task[None]] = set()
         # Runs that left memory while somebody here holds their handlers, with what wakes them.
         self._sleepers: dict[str, Sleeper] = {}
@@ -321,14 +330,26 @@ class Desk:
     def add(self, drive: Drive) -> None:
         """Serve a run."""
         self.drives[drive.run_id] = drive
-        self.store.hold(drive.run_id, drive.epoch)
+        self._new.append(drive)
+        if self._attending is None:
+            self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
+
+    def _attend(self) -> None:
+        """Runs that last longer than a moment have their leases renewed and their inboxes watched."""
+        self._attending = None
+        new, self._new = self._new, []
+        for drive in new:
+            if self.drives.get(drive.run_id) is drive:
+                self.store.hold(drive.run_id, drive.epoch)
+                drive.is_held = True
         self._watch_on()
 
     def remove(self, drive: Drive) -> None:
         """Serve a run no longer."""
         if self.drives.get(drive.run_id) is drive:
             del self.drives[drive.run_id]
-            self.store.let_go(drive.run_id)
+            if drive.is_held:
+                self.store.let_go(drive.run_id)
         self._dirty.pop(drive, None)
         self._watch_on()
 
@@ -358,11 +379,17 @@ class Desk:
 
     def wake(self, run: "Run") -> None:
         """Bring a run back into memory."""
+        if run.state.run_id in self._sleepers:
+            self.forget(run)
+            run.wake()
+            self._watch_on()
+
+    def forget(self, run: "Run") -> None:
+        """Do not bring a run back that left memory."""
         sleeper = self._sleepers.pop(run.state.run_id, None)
         if sleeper is not None:
             if sleeper.timer is not None:
                 sleeper.timer.cancel()
-            run.wake()
             self._watch_on()
 
     # --- commits ------------------------------------------------------------------------------------------------------

@@ -210,6 +210,12 @@ async def test_two_workflows_may_share_a_store(store: RunStore):
     assert await history(store, "z") == []
 
 
+async def test_the_id_of_another_workflows_run_is_refused(store: RunStore):
+    await Hello(store=store).run(run_id="x", name="Ann")
+    with pytest.raises(RunInputMismatchError, match=r"Run 'x' belongs to workflow .*\.Hello, not to Greeting: choose"):
+        await Hello(store=store, workflow_name="Greeting").run(run_id="x", name="Ann")
+
+
 async def test_without_a_store_nothing_is_kept():
     assert Hello().run_store is None
     assert await asyncio.gather(Hello().run(name="a"), Hello().run(name="b")) == ["hello a", "hello b"]
