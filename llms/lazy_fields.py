@@ -13,6 +13,10 @@ _new, _put = object.__new__, object.__setattr__
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
+# By class, the names of its fields: one set for all models that are assembled, as each of their own would be an object
+# more for the collector to look at. All names are in it, so that a field that is set later adds none.
+_names: dict[type[BaseModel], set[str]] = {}
+
 
 def assembled(cls: type[_ModelT], values: dict[str, Any]) -> _ModelT:
     """A model of all its fields, unvalidated as they are of our own making.
@@ -23,9 +27,12 @@ def assembled(cls: type[_ModelT], values: dict[str, Any]) -> _ModelT:
         cls: A class without extra data and private attributes.
         values: All fields by name; the dict is kept.
     """
+    given = _names.get(cls)
+    if given is None:
+        given = _names[cls] = set(cls.model_fields)
     made = _new(cls)
     _put(made, "__dict__", values)
-    _put(made, "__pydantic_fields_set__", set(values))
+    _put(made, "__pydantic_fields_set__", given)
     _put(made, "__pydantic_extra__", None)
     _put(made, "__pydantic_private__", None)
     return made

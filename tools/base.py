@@ -5,12 +5,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import ToolSpec, sendable, wire_name
 from batonflow.tools.schema import parameters_text
 
@@ -152,8 +152,28 @@ class ToolOutput(BaseModel):
             is_error=is_error,
         )
         if exception is not None:
-            # No private attribute of pydantic's: having one makes every output twice as dear.
             self.exception = exception
+
+    @staticmethod
+    def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":
+        """The output of a call that gave a text, unvalidated as there is nothing in it that may not fit.
+
+        Args:
+            tool_name: Which tool.
+            text: What the model reads; without what is no character (see ``sendable``).
+            raw_input: The arguments.
+            raw_output: The value the tool returned.
+        """
+        return assembled(
+            ToolOutput,
+            {
+                "blocks": [TextBlock(text=text)],
+                "tool_name": tool_name,
+                "raw_input": raw_input,
+                "raw_output": raw_output,
+                "is_error": False,
+            },
+        )
 
     @property
     def content(self) -> str:
@@ -164,10 +184,15 @@ class ToolOutput(BaseModel):
     def content(self, content: str) -> None:
         self.blocks = [TextBlock(text=content)]
 
-    @cached_property
+    @property
     def exception(self) -> Exception | None:
         """Why the call failed; not kept when the output is written."""
-        return None
+        # No private attribute of pydantic's: having one makes every output twice as dear.
+        return self.__dict__.get("exception")
+
+    @exception.setter
+    def exception(self, exception: Exception | None) -> None:
+        vars(self)["exception"] = exception
 
     def __str__(self) -> str:
         return self.content

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -75,15 +75,18 @@ def unknown_tool_output(tool_name: str, arguments: Mapping[str, Any], known: Ite
     )
 
 
+def _requirement(tool: BaseTool) -> Any:
+    return getattr(getattr(tool, "policy", None), "requires_approval", False)
+
+
 def may_need_approval(tool: BaseTool) -> bool:
     """Whether there are arguments with which ``tool`` would have to be approved."""
-    return bool(getattr(getattr(tool, "policy", None), "requires_approval", False))
+    return bool(_requirement(tool))
 
 
 async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     """Whether a person must agree before ``tool`` runs with ``arguments``."""
-    policy = getattr(tool, "policy", None)
-    required = getattr(policy, "requires_approval", False)
+    required = _requirement(tool)
     if callable(required):
         required = required(arguments)
         if inspect.isawaitable(required):
@@ -150,13 +153,13 @@ async def run_tool(
                 "Correct them and call the tool again."
             )
         values = checked_arguments(target, arguments)
-        if not approved and await needs_approval(tool, values):
+        if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
         return error_output(name, arguments, err)
     call = _Call(target, values, ctx, report, idempotency_key)
     if not _dispatcher.enabled:
-        return await _run(call, values)
+        return await call.outcome()
     tags = {
         genai.OPERATION: "execute_tool",
         genai.TOOL_NAME: name,
@@ -172,7 +175,7 @@ async def run_tool(
     token = active_span_id.set(span_id)
     _dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:
-        output = await _run(call, values)
+        output = await call.outcome()
     except BaseException as err:
         _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
         _dispatcher.fail_span(span_id, err, tool)
@@ -190,13 +193,6 @@ async def run_tool(
     return output
 
 
-async def _run(call: "_Call", values: dict[str, Any]) -> ToolOutput:
-    try:
-        return await call.outcome()
-    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
-        return error_output(call.name, values, err)
-
-
 class _Call:
     """A call whose arguments are checked, and the attempts it takes.
 
@@ -208,10 +204,12 @@ class _Call:
         key: The call's idempotency key.
     """
 
+    __slots__ = ("_filled_in", "_key", "_name", "_report", "_retry", "_timeout", "_tool", "_values")
+
     def __init__(
         self, tool: AsyncBaseTool, values: dict[str, Any], ctx: Any, report: Report | None, key: str | None
     ) -> None:
-        self.name = tool.metadata.name or ""
+        self._name = tool.metadata.name or ""
         self._tool = tool
         self._values = values
         self._filled_in = tool.filled_in(ctx, key) if isinstance(tool, FunctionTool) else {}
@@ -222,13 +220,20 @@ class _Call:
         self._key = key
 
     async def outcome(self) -> ToolOutput:
-        """The output of the first attempt that succeeds; raises what the last one raised."""
-        if self._retry is None:
+        """The output of the first attempt that succeeds; what the last one raised as an error output."""
+        try:
+            if self._retry is not None:
+                return await self._tried(self._retry)
             return await (self._once() if self._timeout is None else self._attempt())
+        except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
+            return error_output(self._name, self._values, err)
+
+    async def _tried(self, retry: RetryPolicy) -> ToolOutput:
+        """The output of the first attempt that succeeds; raises what the last one raised."""
         source = current_source()
         started, failures = source.monotonic(), 0
         # Calls that fail together should not all come again together.
-        seed = f"{self._key or source.token()}:{self.name}"
+        seed = f"{self._key or source.token()}:{self._name}"
         while True:
             try:
                 return await self._attempt()
@@ -236,7 +241,7 @@ class _Call:
                 raise
             except Exception as err:
                 failures += 1
-                delay = next_delay(self._retry, source.monotonic() - started, failures, err, f"{seed}:{failures}")
+                delay = next_delay(retry, source.monotonic() - started, failures, err, f"{seed}:{failures}")
                 if delay is None:
                     raise
             await asyncio.sleep(delay)
@@ -254,18 +259,18 @@ class _Call:
             raise self._too_late()
         return output
 
-    async def _once(self) -> ToolOutput:
+    def _once(self) -> Awaitable[ToolOutput]:
         # A body may change what it is handed; the next attempt begins with what the model sent.
         values = self._values if self._retry is None else deepcopy(self._values)
         arguments = {**values, **self._filled_in}
         if isinstance(self._tool, FunctionTool):
-            return await self._tool.acall_reporting(arguments, self._report)
-        return await cast("Any", self._tool).acall(**arguments)
+            return self._tool.acall_reporting(arguments, self._report)
+        return cast("Any", self._tool).acall(**arguments)
 
     def _too_late(self) -> ToolTimeoutError:
         return ToolTimeoutError(
-            f"Tool {self.name!r} gave no result within {self._timeout:g} seconds and was given up. Whether what it had "
-            "begun takes effect is not known."
+            f"Tool {self._name!r} gave no result within {self._timeout:g} seconds and was given up. Whether what it "
+            "had begun takes effect is not known."
         )
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from types import NoneType
+from types import CoroutineType, NoneType
 from typing import Annotated, Any, cast, get_args, get_origin, overload
 
 from pydantic import BaseModel
@@ -91,8 +91,6 @@ _PLAIN_VALUES = (str, int, float, NoneType)
 
 def _blocks(value: Any) -> list[Any]:
     """What a function returned as content blocks."""
-    if isinstance(value, _PLAIN_VALUES):
-        return [TextBlock(text=sendable(str(value)))]
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
@@ -263,19 +261,19 @@ class FunctionTool(AsyncBaseTool):
         schema = self._metadata.fn_schema
         if schema is None:
             return dict(arguments)
-        passed_on = {}
+        passed_on: dict[str, Any] = {}
         declared = argument_names(schema).keys()
         # What is filled in by others is not the model's to send.
-        hidden = {*self._injected, *self.partial_params}
-        refused = hidden - declared if hidden else hidden
+        refused = {*self._injected, *self.partial_params} - declared if self._injected or self.partial_params else ()
         if self._takes_any and schema.model_config.get("extra") != "allow":
-            known = declared | refused
+            known = declared | set(refused)
             passed_on = {name: value for name, value in arguments.items() if name not in known}
             arguments = {name: value for name, value in arguments.items() if name in known}
         values = validated_arguments(self._metadata.get_name(), schema, arguments, refused)
         if not self._own_schema:
             values = {name: self._as_annotated(name, value) for name, value in values.items()}
-        return {**values, **passed_on}
+        values.update(passed_on)
+        return values
 
     def _as_annotated(self, name: str, value: Any) -> Any:
         """A value from a schema the user wrote: functions that take dicts get dicts, not the schema's models."""
@@ -327,13 +325,14 @@ class FunctionTool(AsyncBaseTool):
         return tuple(front), rest
 
     def _output(self, args: tuple[Any, ...], arguments: dict[str, Any], value: Any) -> ToolOutput:
-        shown = {name: one for name, one in arguments.items() if name not in self._injected}
-        return ToolOutput(
-            blocks=_blocks(value),
-            tool_name=self._metadata.get_name(),
-            raw_input={"args": args, "kwargs": shown},
-            raw_output=sendable(value) if isinstance(value, str) else value,
-        )
+        shown = arguments
+        if self._injected:
+            shown = {name: one for name, one in arguments.items() if name not in self._injected}
+        name, raw_input = self._metadata.get_name(), {"args": args, "kwargs": shown}
+        if isinstance(value, _PLAIN_VALUES):
+            text = sendable(str(value))
+            return ToolOutput.of_text(name, text, raw_input, sendable(value) if isinstance(value, str) else value)
+        return ToolOutput(blocks=_blocks(value), tool_name=name, raw_input=raw_input, raw_output=value)
 
     def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:
         if result is None:
@@ -363,7 +362,7 @@ class FunctionTool(AsyncBaseTool):
         """The same asynchronously; a synchronous function runs in a thread."""
         return await self._perform(args, kwargs, None)
 
-    async def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
+    def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
         """The same with arguments by name and the progress of a generator.
 
         Args:
@@ -375,16 +374,16 @@ class FunctionTool(AsyncBaseTool):
         """
         if type(self).acall is not FunctionTool.acall:
             # A subclass with a way of its own to be called.
-            return await self.acall(**arguments)
-        return await self._perform((), dict(arguments), report)
+            return self.acall(**arguments)
+        return self._perform((), dict(arguments), report)
 
     async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
         arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
         value = await self._async_fn(*front, **rest)
-        if inspect.iscoroutine(value):
+        if isinstance(value, CoroutineType):
             # Of an asynchronous function in a decorator that is not.
-            value = await value
+            value = await cast("Awaitable[Any]", value)
         if isinstance(value, GENERATORS):
             value = await settled(value, report)
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)

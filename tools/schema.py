@@ -324,9 +324,9 @@ def validated_arguments(
         raise _refusal(tool_name, problems) from err
     if problems:
         raise _refusal(tool_name, problems)
-    chosen = checked.model_fields_set
-    given = {alias: getattr(checked, name) for alias, name in names.items() if name in chosen}
-    given.update(checked.model_extra or {})
+    chosen, values = checked.__pydantic_fields_set__, checked.__dict__
+    given = {alias: values[name] for alias, name in names.items() if name in chosen}
+    given.update(checked.__pydantic_extra__ or ())
     return given
 
 

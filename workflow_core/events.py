@@ -8,7 +8,7 @@ dict, so that building an event never runs Python code for the usual case.
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -60,7 +60,7 @@ SerializableException = Annotated[
 """An exception field that is written as type name and message, and read back without calling anything else."""
 
 
-_put = object.__setattr__
+_new, _put = object.__new__, object.__setattr__
 
 
 class DictLikeModel(BaseModel):
@@ -171,6 +171,15 @@ class Event(DictLikeModel):
         'web'
     """
 
+    # Of all declared fields. One set for all events that are made unvalidated, as each of their own would be an object
+    # more for the collector to look at; all names are in it, so that a field that is set later adds none.
+    _names: ClassVar[set[str]] = set()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls._names = set(cls.model_fields)
+
     @classmethod
     def made(cls, **fields: Any) -> Self:
         """An event of all its fields, unvalidated; for loops that make many of values they have made themselves.
@@ -178,10 +187,10 @@ class Event(DictLikeModel):
         Args:
             fields: Every declared field by name. The class must not have private attributes.
         """
-        event = object.__new__(cls)
+        event = _new(cls)
         # What the constructor would do.
         _put(event, "__dict__", fields)
-        _put(event, "__pydantic_fields_set__", set(fields))
+        _put(event, "__pydantic_fields_set__", cls._names)
         _put(event, "__pydantic_extra__", {})
         _put(event, "__pydantic_private__", None)
         return event

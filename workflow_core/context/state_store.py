@@ -80,12 +80,14 @@ def new_state(state_type: type[StateT]) -> StateT:
 class StateCell:
     """The one place where a run's state lives; every store object of the run looks at the same cell."""
 
-    __slots__ = ("_state", "editor", "foreign", "lock", "recorder", "state_type")
+    __slots__ = ("editor", "foreign", "lock", "recorder", "state", "state_type")
+
+    state: BaseModel
 
     def __init__(self, state_type: type[BaseModel], state: BaseModel | None = None) -> None:
         self.state_type = state_type
-        # Built at the first look, as many runs never use it.
-        self._state = state
+        if state is not None:
+            self.state = state
         # The lock of edit_state and who holds it; made at the first edit.
         self.lock: asyncio.Lock | None = None
         self.editor: asyncio.Task[Any] | None = None
@@ -93,16 +95,14 @@ class StateCell:
         # Writes down what is changed, when the run is recorded.
         self.recorder: Recorder | None = None
 
-    @property
-    def state(self) -> BaseModel:
-        """The state itself."""
-        if self._state is None:
-            self._state = new_state(self.state_type)
-        return self._state
+    if not TYPE_CHECKING:
 
-    @state.setter
-    def state(self, value: BaseModel) -> None:
-        self._state = value
+        def __getattr__(self, name: str) -> Any:
+            """Build the state at the first look, as many runs never use it."""
+            if name != "state":
+                raise AttributeError(name)
+            self.state = new_state(self.state_type)
+            return self.state
 
 
 class InMemoryStateStore(Generic[StateT]):
@@ -154,9 +154,11 @@ class InMemoryStateStore(Generic[StateT]):
             self._note_read(path.partition(".")[0])
         found: Any = self._cell.state
         if type(found) is DictState and "." not in path:  # by far the most common case
-            values = found.__pydantic_extra__
-            if values is not None and path in values:
+            values = found.__pydantic_extra__ or {}
+            if path in values:
                 return values[path]
+            if default is not _MISSING:
+                return default
         for segment in _segments(path):
             found = _read(found, segment)
             if found is _MISSING:
