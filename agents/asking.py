@@ -5,6 +5,7 @@ from typing import Any
 
 from batonflow.agents.events import AgentStream, TextSoFar
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms.answer import Answer
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context
 
@@ -33,7 +34,7 @@ async def streamed(
         async for last in chunks:
             # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
             # settles calls.
-            if last.stop_reason is not None and pieces and not last.delta and not _has_calls(last.message):
+            if last.stop_reason is not None and pieces and not last.delta and not _has_calls(last):
                 continue
             show(AgentStream.of(last, agent, calls, so_far))
             pieces.append(last.delta or "")
@@ -52,11 +53,16 @@ def whole(last: ChatResponse, pieces: Sequence[str]) -> ChatResponse:
         last: The last response of a stream; gets a message if it has an empty one.
         pieces: The new text of each.
     """
-    message = last.message
-    if not message.content and not _has_calls(message) and not message.additional_kwargs and any(pieces):
-        last.message = ChatMessage("".join(pieces), role=MessageRole.ASSISTANT)
+    if any(pieces) and not _has_calls(last):
+        message = last.message
+        if not message.content and not message.additional_kwargs:
+            last.message = ChatMessage("".join(pieces), role=MessageRole.ASSISTANT)
     return last
 
 
-def _has_calls(message: ChatMessage) -> bool:
-    return any(isinstance(block, ToolCallBlock) for block in message.blocks)
+def _has_calls(last: ChatResponse) -> bool:
+    source: Any = last.source
+    if type(source) is Answer:
+        # Not asked of the message, which would be made for that.
+        return source.has_calls()
+    return any(isinstance(block, ToolCallBlock) for block in last.message.blocks)

@@ -1,7 +1,7 @@
 """BaseWorkflowAgent: an agent as a workflow; subclasses say how one step of thinking goes."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -211,12 +211,18 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
         return [*adapted, *(adapt_to_async_tool(tool) for tool in found)]
 
-    async def call_one_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
-        """Call a tool; what it raises becomes an output."""
-        return await self._call_tool(ctx, tool, tool_input)
+    # Coroutines, as of `async def`; each that only waited for the next would be one more that every call goes through.
 
-    async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
-        return await run_tool(tool, tool_input, ctx=ctx, **call_options.get({}))
+    def call_one_tool(
+        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]:
+        """Call a tool; what it raises becomes an output."""
+        return self._call_tool(ctx, tool, tool_input)
+
+    def _call_tool(
+        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]:
+        return run_tool(tool, tool_input, ctx=ctx, **call_options())
 
     async def _get_llm_response(
         self, ctx: Context[Any], llm_input: list[ChatMessage], llm: LLM | None = None
@@ -250,7 +256,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     def llm_or_none(self) -> LLM | None:
         """The model, None when the agent has none."""
-        return self.llm if isinstance(self.llm, LLM) else None  # a name has become a model at construction
+        return None if isinstance(self.llm, str) else self.llm  # a name has become a model at construction
 
     def the_llm(self) -> LLM:
         """The model.
@@ -258,8 +264,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         Raises:
             WorkflowRuntimeError: The agent has none.
         """
-        if not isinstance(self.llm, LLM):
+        llm = self.llm
+        if llm is None or isinstance(llm, str):
             raise WorkflowRuntimeError(
                 f'Agent {self.name} has no model: pass llm=, for example llm="openai:gpt-5.6" or an LLM object'
             )
-        return self.llm
+        return llm

@@ -2,10 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -19,6 +18,7 @@ from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, befo
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
 from batonflow.llms import Usage, UsageTotals, track_usage
+from batonflow.llms.usage import counting_here
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, may_need_approval, needs_approval
 from batonflow.workflow_core import Context
@@ -52,24 +52,28 @@ LEDGER = "ledger"
 BUDGET_ANSWER = "budget_answer"
 """Where the state store says that a budget is used up and an answer is due."""
 
-call_options: ContextVar[dict[str, Any]] = ContextVar("batonflow_call_options")
-"""What ``run_tool`` is to know of the call that is under way, beside tool and arguments."""
+# The call that is under way here: of which run, and what ``run_tool`` is to know of it.
+_under_way: ContextVar[tuple["Run | None", dict[str, Any]]] = ContextVar("batonflow_call", default=(None, {}))
 
 
-_running: ContextVar["Run | None"] = ContextVar("batonflow_running_tool", default=None)
-"""The run of whose calls one is under way here."""
+def call_options() -> dict[str, Any]:
+    """What ``run_tool`` is to know of the call that is under way here, beside tool and arguments."""
+    return _under_way.get()[1]
 
 
-@dataclass(slots=True)
-class _Account:
-    """Where what is spent in a step is counted."""
+class _Account(UsageTotals):
+    """Where what is spent in a step of a run is counted."""
 
-    run: "Run | None"
-    totals: UsageTotals
-    around: "_Account | None"
+    __slots__ = ("run",)
+
+    def __init__(self, run: "Run | None") -> None:
+        super().__init__()
+        self.run = run
 
 
-_account: ContextVar[_Account | None] = ContextVar("batonflow_account", default=None)
+def _accounts() -> list[_Account]:
+    """The accounts that what is spent here is counted in, the outermost first."""
+    return [one for one in counting_here() if isinstance(one, _Account)]
 
 
 class spending:  # noqa: N801 - used like a function
@@ -82,38 +86,33 @@ class spending:  # noqa: N801 - used like a function
         only_around: Leave those of this run out.
     """
 
-    __slots__ = ("_agent", "_ctx", "_held", "_token", "_totals", "_tracking")
-
-    _token: Token[_Account | None]
-    _totals: UsageTotals
+    __slots__ = ("_account", "_agent", "_ctx", "_held", "_tracking")
 
     def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
         self._ctx, self._agent = ctx, agent
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
-        outer = _account.get()
+        self._account = _Account(ctx.run)
+        around = _accounts()
         # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
-        inside = outer is not None and outer.run is ctx.run is not None
-        self._tracking = track_usage(agent, instead_of=outer.totals if outer is not None and inside else None)
+        inside = around and around[-1].run is self._account.run is not None
+        self._tracking = track_usage(agent, into=self._account, instead_of=around[-1] if inside else None)
 
     # Written out: every step of an agent does this, and an asynchronous generator would cost five times as much.
 
     async def __aenter__(self) -> UsageTotals:
-        outer = _account.get()
-        totals = self._totals = self._tracking.__enter__()
+        self._tracking.__enter__()
         if self._held is not None:
             self._held.__enter__()
-        self._token = _account.set(_Account(self._ctx.run, totals, outer))
-        return totals
+        return self._account
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _account.reset(self._token)
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
         self._tracking.__exit__(kind, error, traceback)
-        if error is None and self._totals.requests:
-            await _add_usage(self._ctx, self._agent, self._totals)
+        if error is None and self._account.requests:
+            await _add_usage(self._ctx, self._agent, self._account)
 
 
 async def _add_usage(ctx: Context[Any], agent: str, spent: UsageTotals) -> None:
@@ -132,13 +131,9 @@ def spent_earlier(usage: Mapping[str, Usage]) -> None:
     Args:
         usage: By agent.
     """
-    account, counted = _account.get(), None
-    while account is not None:
-        # Calls inside a call are of one run, which counts where the innermost is.
-        if counted is None or account.run is not counted:
-            for name, taken in usage.items():
-                account.totals.add(taken, "", name)
-        counted, account = account.run, account.around
+    for account in _accounts():
+        for name, taken in usage.items():
+            account.add(taken, "", name)
 
 
 class Caller(Protocol):
@@ -149,7 +144,9 @@ class Caller(Protocol):
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
 
-    async def call_one_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
+    def call_one_tool(
+        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]:
         """Call a tool; what it raises becomes an output."""
         ...
 
@@ -203,10 +200,13 @@ async def perform(
     except BudgetExceededError as err:
         return await _over_budget(ctx, call, err, limits)
     if agent.after_tool:
-        output = await after_tool(agent.after_tool, ctx, _result(tool, call, arguments, output))
+        result = ToolCallResult.of(call, arguments, output, return_direct=tool.metadata.return_direct)
+        output = await after_tool(agent.after_tool, ctx, result)
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
+    if longest is None or len(output.content) <= longest:
+        return output
     # Code gets the whole of what it calls, and this tool gives pages that fit.
-    if longest is None or _running.get() is ctx.run is not None or call.tool_name == READ_RESULT:
+    if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
         return output
     async with alone(ctx):
         return await shortened(ctx, output, longest, handle=place)
@@ -227,21 +227,21 @@ async def _run(
     """
     settle = None if limits is None else limits.charge_call()
     counts = True
-    token, inside = call_options.set(options), _running.set(ctx.run)
+    run = ctx.run
+    token = _under_way.set((run, options))
     try:
         running = agent.call_one_tool(ctx, tool, arguments)
         output = await (running if limits is None else in_time(running, limits))
         counts = not isinstance(output.exception, ToolArgumentsError)
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if task is None or task.cancelling() or (ctx.run is not None and ctx.run.ending.over):
+        if task is None or task.cancelling() or (run is not None and run.ending.over):
             raise
         # Nobody cancels the step: something that the tool waited for was cancelled, and that is the tool's failure.
         error = RuntimeError(f"Tool {tool.metadata.get_name()!r} gave no result: what it waited for was cancelled")
         output = error_output(tool.metadata.get_name(), arguments, error)
     finally:
-        call_options.reset(token)
-        _running.reset(inside)
+        _under_way.reset(token)
         if settle is not None:
             settle(counts)
     error = output.exception
@@ -362,22 +362,12 @@ async def in_time(running: Awaitable[T], limits: Limits) -> T:
 _writing: "WeakKeyDictionary[Run, asyncio.Lock]" = WeakKeyDictionary()
 
 
-@asynccontextmanager
-async def alone(ctx: Context[Any]) -> AsyncGenerator[None, None]:
+def alone(ctx: Context[Any]) -> AbstractAsyncContextManager[None]:
     """For a value of the state store that is read, changed and written: nobody else does so inside the block."""
     run = ctx.run
     if run is None:
-        yield
-        return
-    async with _writing.setdefault(run, asyncio.Lock()):
-        yield
-
-
-def _result(tool: AsyncBaseTool, call: ToolCall, arguments: dict[str, Any], output: ToolOutput) -> ToolCallResult:
-    return ToolCallResult(
-        tool_name=call.tool_name,
-        tool_kwargs=arguments,
-        tool_id=call.tool_id,
-        tool_output=output,
-        return_direct=tool.metadata.return_direct,
-    )
+        return nullcontext()
+    lock = _writing.get(run)
+    if lock is None:
+        lock = _writing[run] = asyncio.Lock()
+    return lock

@@ -260,7 +260,7 @@ class CodeActAgent(ScratchpadAgent):
         async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
             return await self._call(ctx, self, tool, call, call.tool_id)
 
-        options = call_options.get({})
+        options = call_options()
         key: str = options.get("idempotency_key", "")
         return await run_snippet(
             ctx,

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
@@ -272,6 +272,29 @@ class ToolCallResult(Event):
     tool_output: ToolOutput
     return_direct: bool
 
+    @classmethod
+    def of(cls, call: ToolCall, arguments: Mapping[str, Any], output: Any, *, return_direct: bool) -> Self:
+        """The result of a call.
+
+        Args:
+            call: What the model asked for.
+            arguments: With what the tool was called.
+            output: What it gave back.
+            return_direct: Whether that ends the run as the answer.
+
+        Raises:
+            ValidationError: ``output`` is no :class:`ToolOutput`.
+        """
+        fields: dict[str, Any] = {
+            "tool_name": call.tool_name,
+            "tool_kwargs": dict(arguments),
+            "tool_id": call.tool_id,
+            "tool_output": output,
+            "return_direct": return_direct,
+        }
+        # Tools of other makes may give anything back.
+        return cls.made(**fields) if isinstance(output, ToolOutput) else cls(**fields)
+
 
 class AgentOutput(Event):
     """An answer of an agent.
@@ -299,6 +322,30 @@ class AgentOutput(Event):
     @classmethod
     def _none_is_empty(cls, value: Any) -> Any:
         return [] if value is None else value
+
+    @classmethod
+    def of(cls, response: ChatResponse, calls: Sequence[ToolSelection], agent: str) -> Self:
+        """The output for an answer of a model.
+
+        Args:
+            response: The answer.
+            calls: The calls it asks for.
+            agent: Whose answer it is.
+        """
+        message, raw = response.message, raw_of(response)
+        if type(message) is not ChatMessage or not set(map(type, calls)) <= {ToolSelection}:
+            # Of a model that goes its own way.
+            return cls(response=message, tool_calls=list(calls), raw=raw, current_agent_name=agent)
+        return cls.made(
+            response=message,
+            structured_response=None,
+            current_agent_name=agent,
+            raw=raw,
+            tool_calls=list(calls),
+            retry_messages=[],
+            usage=None,
+            usage_by_agent={},
+        )
 
     def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
         """The structured answer as a model, None (with a warning) when it does not fit."""

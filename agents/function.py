@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batonflow.agents.asking import streamed
-from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
+from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
@@ -65,9 +65,7 @@ class FunctionAgent(ScratchpadAgent):
         else:
             raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=self.name, times=_MOST_PAUSES))
         await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
-        return AgentOutput(
-            response=response.message, tool_calls=list(calls), raw=raw_of(response), current_agent_name=self.name
-        )
+        return AgentOutput.of(response, calls, self.name)
 
     def _calls(self, response: ChatResponse) -> list[ToolSelection]:
         llm: Any = self.the_llm()

@@ -566,12 +566,12 @@ class AgentLoop(Workflow):
         expected: int = await store.get("num_tool_calls", default=0)
         if expected == 0:
             raise ValueError("No tool calls found, cannot aggregate results.")
-        arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
-        if arrived is None:
-            return None
-        results = cast("list[ToolCallResult]", arrived)
+        results = [ev]
         if expected > 1:
-            results = sorted(results, key=lambda result: result.get("position", 0))
+            arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
+            if arrived is None:
+                return None
+            results = sorted(cast("list[ToolCallResult]", arrived), key=lambda result: result.get("position", 0))
         agent = self._member(await store.get("current_agent_name", default=None))
         memory = await self._memory(ctx, agent)
         so_far: list[ToolCallResult] = [*await store.get("current_tool_calls", default=[]), *results]

@@ -21,13 +21,7 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
 
 def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
     """The result of a call, which remembers where the call stood in the model's answer."""
-    result = ToolCallResult(
-        tool_name=call.tool_name,
-        tool_kwargs=call.tool_kwargs,
-        tool_id=call.tool_id,
-        tool_output=output,
-        return_direct=return_direct,
-    )
+    result = ToolCallResult.of(call, call.tool_kwargs, output, return_direct=return_direct)
     result["position"] = call.get("position", 0)
     return result
 

@@ -7,6 +7,7 @@ from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.llms import ChatMessage, MessageRole
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import tool_selections
 from batonflow.workflow_core import Context
 
@@ -15,8 +16,13 @@ __all__ = ["ScratchpadAgent", "tool_message"]
 
 def tool_message(result: ToolCallResult) -> ChatMessage:
     """The message that answers a native call."""
-    return ChatMessage(
-        result.tool_output.blocks, role=MessageRole.TOOL, additional_kwargs={"tool_call_id": result.tool_id}
+    return assembled(
+        ChatMessage,
+        {
+            "role": MessageRole.TOOL,
+            "additional_kwargs": {"tool_call_id": result.tool_id},
+            "blocks": list(result.tool_output.blocks),
+        },
     )
 
 

@@ -1,7 +1,6 @@
 """The responses that the events of a stream add up to."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from io import StringIO
 from typing import Any
 
@@ -161,6 +160,10 @@ class Answer:
         """Whether anything has arrived."""
         return bool(self._parts)
 
+    def has_calls(self) -> bool:
+        """Whether a call has begun."""
+        return bool(self._calls) or any(isinstance(part, ToolCallBlock) for part in self._parts)
+
     def mark(self) -> int:
         """Tells :meth:`at` what the answer is now, however much comes later."""
         # One number, as there is one for every piece for as long as somebody holds the piece.
@@ -218,7 +221,7 @@ async def fold(
         IncompleteResponseError: The events end without :class:`Finish`.
     """
     answer = Answer()
-    async with aclosing(events):
+    try:
         async for event in events:
             delta = ""
             additional: dict[str, Any] = {}
@@ -230,17 +233,20 @@ async def fold(
                     additional["thinking_delta"] = event.text
                 case ToolCallDelta():
                     answer.call(event)
-                case BlockDone():
-                    answer.block(event.block)
-                    if isinstance(event.block, ThinkingBlock):
-                        continue
                 case Finish():
                     answer.settle()
                     if event.usage is not None:
                         record_usage(event.usage, event.model or model or "unknown")
                     yield _last(answer, event, model)
                     return
+                case BlockDone():
+                    answer.block(event.block)
+                    if isinstance(event.block, ThinkingBlock):
+                        continue
             yield ChatResponse.piece(answer, delta, event.raw, additional, answer.mark())
+    finally:
+        # As aclosing would, at a third of its price.
+        await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)
 
 

@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from batonflow.llms.blocks import ToolCallBlock
+from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ChatMessage
 from batonflow.workflow_core.clock import current_source
 
@@ -111,6 +113,7 @@ class ToolSelection(BaseModel):
         return dumped
 
 
+@lru_cache(maxsize=1024)
 def wire_name(name: str) -> str:
     """A tool's name as vendors take it: letters, digits, ``_`` and ``-``."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
@@ -227,18 +230,12 @@ def tool_selections(message: ChatMessage) -> list[ToolSelection]:
     return selections
 
 
-def _selection(call_id: str | None, name: str, arguments: Any) -> ToolSelection:
-    if isinstance(arguments, str):
-        parsed = parse_arguments(arguments)
-        invalid = arguments if parsed is None else None
-    else:
-        parsed, invalid = arguments, None
-    return ToolSelection(
-        tool_id=call_id or _new_call_id(),
-        tool_name=name,
-        tool_kwargs=cast("dict[str, Any]", parsed or {}),
-        invalid_arguments=invalid,
-    )
+def _arguments(given: Any) -> tuple[dict[str, Any], str | None]:
+    """The arguments of a call, and what they came as when that is no JSON object."""
+    if not isinstance(given, str):
+        return cast("dict[str, Any]", given) if isinstance(given, dict) else {}, None
+    parsed = parse_arguments(given)
+    return parsed or {}, given if parsed is None else None
 
 
 def _new_call_id() -> str:
@@ -246,11 +243,21 @@ def _new_call_id() -> str:
 
 
 def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
+    selections: list[ToolSelection] = []
     for block in blocks:
         if not block.tool_call_id:
             # Kept in the block, so that asking again gives the same id.
             block.tool_call_id = _new_call_id()
-    return [_selection(block.tool_call_id, block.tool_name, block.tool_kwargs) for block in blocks]
+        arguments, invalid = _arguments(block.tool_kwargs)
+        # The block has been validated.
+        values = {
+            "tool_id": block.tool_call_id,
+            "tool_name": block.tool_name,
+            "tool_kwargs": dict(arguments),
+            "invalid_arguments": invalid,
+        }
+        selections.append(assembled(ToolSelection, values))
+    return selections
 
 
 def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
@@ -266,8 +273,14 @@ def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
                 selections.append(ToolSelection.model_validate(given))
             else:
                 function = cast("dict[str, Any]", given.get("function", {}))
+                arguments, invalid = _arguments(function.get("arguments", ""))
                 selections.append(
-                    _selection(given.get("id"), str(function.get("name", "")), function.get("arguments", ""))
+                    ToolSelection(
+                        tool_id=given.get("id") or _new_call_id(),
+                        tool_name=str(function.get("name", "")),
+                        tool_kwargs=arguments,
+                        invalid_arguments=invalid,
+                    )
                 )
         else:
             raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is no tool call")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from batonflow.llms._vendor import load
 
-__all__ = ["Usage", "UsageTotals", "price", "prices_available", "record_usage", "track_usage"]
+__all__ = ["Usage", "UsageTotals", "counting_here", "price", "prices_available", "record_usage", "track_usage"]
 
 # How the price list calls the vendors that we call otherwise.
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "deepseek": "deepseek"}
@@ -100,6 +100,9 @@ def price(usage: Usage, model: str, vendor: str | None = None) -> float | None:
 
 _NOTHING = Usage()
 
+# Synchronous calls answer on the bridge's thread.
+_adding = threading.Lock()
+
 
 class UsageTotals:
     """What the models asked inside a :func:`track_usage` block have taken so far.
@@ -111,25 +114,30 @@ class UsageTotals:
         requests: How many answers that is.
     """
 
+    __slots__ = ("by_model", "by_spender", "requests", "usage")
+
     def __init__(self) -> None:
         self.usage = _NOTHING
         self.by_model: dict[str, Usage] = {}
         self.by_spender: dict[str | None, Usage] = {}
         self.requests = 0
-        # Synchronous calls answer on the bridge's thread.
-        self._lock = threading.Lock()
 
     def add(self, usage: Usage, model: str, spender: str | None = None) -> None:
         """Count one answer."""
-        with self._lock:
+        with _adding:
             self.usage += usage
             self.by_model[model] = self.by_model.get(model, _NOTHING) + usage
             self.by_spender[spender] = self.by_spender.get(spender, _NOTHING) + usage
             self.requests += 1
 
 
-_tracking: ContextVar[tuple[UsageTotals, ...]] = ContextVar("batonflow_usage", default=())
-_spender: ContextVar[str | None] = ContextVar("batonflow_spender", default=None)
+# Where answers are counted, the outermost block first, and on whose behalf.
+_tracking: ContextVar[tuple[tuple[UsageTotals, ...], str | None]] = ContextVar("batonflow_usage", default=((), None))
+
+
+def counting_here() -> tuple[UsageTotals, ...]:
+    """Where an answer that comes here is counted: what :func:`track_usage` counts in, the outermost block first."""
+    return _tracking.get()[0]
 
 
 class track_usage:  # noqa: N801 - used like a function
@@ -139,6 +147,7 @@ class track_usage:  # noqa: N801 - used like a function
 
     Args:
         spender: On whose behalf models are asked inside the block; None leaves that to the block around.
+        into: What to count in; new totals when left out.
         instead_of: What a block around counts in, and does not while this one does.
 
     Example:
@@ -147,34 +156,35 @@ class track_usage:  # noqa: N801 - used like a function
         >>> print(totals.usage.total_tokens, totals.usage.cost)
     """
 
-    __slots__ = ("_earlier", "_instead_of", "_token", "spender")
+    __slots__ = ("_instead_of", "_into", "_token", "spender")
 
-    _token: Token[tuple[UsageTotals, ...]]
-    _earlier: Token[str | None] | None
+    _token: Token[tuple[tuple[UsageTotals, ...], str | None]]
 
-    def __init__(self, spender: str | None = None, *, instead_of: UsageTotals | None = None) -> None:
+    def __init__(
+        self, spender: str | None = None, *, into: UsageTotals | None = None, instead_of: UsageTotals | None = None
+    ) -> None:
         self.spender = spender
+        self._into = into
         self._instead_of = instead_of
 
     # Written out: agents do this for every answer, and a generator would cost three times as much.
 
     def __enter__(self) -> UsageTotals:
-        totals, around = UsageTotals(), _tracking.get()
+        totals = UsageTotals() if self._into is None else self._into
+        around, spender = _tracking.get()
         if self._instead_of is not None:
             around = tuple(one for one in around if one is not self._instead_of)
-        self._token = _tracking.set((*around, totals))
-        self._earlier = None if self.spender is None else _spender.set(self.spender)
+        self._token = _tracking.set(((*around, totals), spender if self.spender is None else self.spender))
         return totals
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _tracking.reset(self._token)
-        if self._earlier is not None:
-            _spender.reset(self._earlier)
 
 
 def record_usage(usage: Usage, model: str) -> None:
     """Count an answer where :func:`track_usage` is at work."""
-    for totals in _tracking.get():
-        totals.add(usage, model, _spender.get())
+    counting, spender = _tracking.get()
+    for totals in counting:
+        totals.add(usage, model, spender)
