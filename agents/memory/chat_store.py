@@ -191,7 +191,13 @@ class SimpleChatStore(ArchivingChatStore):
         self.store[key] = list(messages)
 
     @override
+    async def aget_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> list[ChatMessage]:
+        return self.get_messages(key, status)
+
+    @override
     def get_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> list[ChatMessage]:
+        if status == MessageStatus.ACTIVE:  # nearly always
+            return list(self.store.get(key, ()))
         return [message for messages in self._with(status) for message in messages.get(key, ())]
 
     def _with(self, status: MessageStatus | None) -> list[dict[str, list[ChatMessage]]]:

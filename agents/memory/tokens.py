@@ -63,9 +63,13 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
         6
     """
     if isinstance(content, str):
-        return len(tokenizer_fn(content)) if tokenizer_fn is not None else _estimate(content)
+        return _text_tokens(content, tokenizer_fn)
     if isinstance(content, ChatMessage):
-        count = sum(_block_tokens(block, tokenizer_fn, media) for block in content.blocks)
+        count = 0
+        for block in content.blocks:
+            count += _block_tokens(block, tokenizer_fn, media)
+        if not content.additional_kwargs:
+            return count
         (shown,) = as_shown([content])
         if shown.additional_kwargs:
             # As data: objects among them must count the same when they come back from a snapshot.
@@ -79,7 +83,9 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
     return _block_tokens(content, tokenizer_fn, media)
 
 
-def _estimate(text: str) -> int:
+def _text_tokens(text: str, tokenizer_fn: Tokenizer | None) -> int:
+    if tokenizer_fn is not None:
+        return len(tokenizer_fn(text))
     size = len(text) if text.isascii() else len(text.encode(errors="replace"))
     return -(-size // BYTES_PER_TOKEN)
 
@@ -87,7 +93,7 @@ def _estimate(text: str) -> int:
 def _block_tokens(block: ContentBlock, tokenizer_fn: Tokenizer | None, media: MediaTokens) -> int:
     match block:
         case TextBlock():
-            return count_tokens(block.text, tokenizer_fn)
+            return _text_tokens(block.text, tokenizer_fn)
         case ImageBlock():
             return media.image
         case AudioBlock():

@@ -9,9 +9,9 @@ from batonflow.llms import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 
 __all__ = [
     "PRELUDE",
+    "Calls",
     "as_shown",
     "call_ids",
-    "calls_of_results",
     "cuts",
     "first_shown",
     "is_observation",
@@ -54,7 +54,7 @@ def is_observation(message: ChatMessage) -> bool:
 
 def as_shown(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The messages without the marks of observations, which are no vendor's business."""
-    return [_unmarked(message) if is_observation(message) else message for message in messages]
+    return [_unmarked(one) if _OBSERVATION in one.additional_kwargs else one for one in messages]
 
 
 def _unmarked(message: ChatMessage) -> ChatMessage:
@@ -62,18 +62,57 @@ def _unmarked(message: ChatMessage) -> ChatMessage:
     return message.model_copy(update={"additional_kwargs": kept})
 
 
-def cuts(messages: Sequence[ChatMessage]) -> list[int]:
+class Calls:
+    """Which calls of tools stand in a conversation, and which results.
+
+    Args:
+        messages: The conversation.
+
+    Attributes:
+        newest: By id, the position of the newest call.
+        of_results: For the position of a result, the position of the newest call before it that has its id.
+        strangers: For the position of a result without such a call, the id.
+    """
+
+    __slots__ = ("newest", "of_results", "strangers")
+
+    def __init__(self, messages: Sequence[ChatMessage]) -> None:
+        self.newest: dict[str, int] = {}
+        self.of_results: dict[int, int] = {}
+        self.strangers: dict[int, str] = {}
+        for position, message in enumerate(messages):
+            # A text and nothing else, as most messages are.
+            if not message.additional_kwargs and [type(block) for block in message.blocks] == _TEXT_ALONE:
+                continue
+            result = result_id(message)
+            if result in self.newest:
+                self.of_results[position] = self.newest[result]
+            elif result is not None:
+                self.strangers[position] = result
+            for call in call_ids(message):
+                self.newest[call] = position
+
+
+_TEXT_ALONE = [TextBlock]
+
+
+def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[int]:
     """The positions from which on a conversation makes sense without what stands before them.
 
     That is where a user speaks (system messages right before that go with it) and not where an observation is told,
     unless a tool's result behind the position belongs to a call before it. Position 0 is not among them: nothing is cut
     there.
+
+    Args:
+        messages: The conversation.
+        calls: Those in it, for who has looked for them already.
     """
     found: list[int] = []
-    calls = calls_of_results(messages)
+    of_results = (calls or Calls(messages)).of_results
     earliest_call, user_speaks = len(messages), False
     for position in range(len(messages) - 1, 0, -1):
-        earliest_call = min(earliest_call, calls.get(position, earliest_call))
+        if position in of_results:
+            earliest_call = min(earliest_call, of_results[position])
         role = messages[position].role
         if role not in PRELUDE:
             user_speaks = role == MessageRole.USER and not is_observation(messages[position])
@@ -128,21 +167,8 @@ def first_shown(tokens: Sequence[int], at: Sequence[int], room: int, flush: int)
 
 def without_orphans(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The messages without results of calls that are not among those before them."""
-    calls = calls_of_results(messages)
-    return [one for position, one in enumerate(messages) if result_id(one) is None or position in calls]
-
-
-def calls_of_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
-    """For the position of each tool's result, the position of the newest call before it that has its id."""
-    asked: dict[str, int] = {}
-    found: dict[int, int] = {}
-    for position, message in enumerate(messages):
-        result = result_id(message)
-        if result is not None and result in asked:
-            found[position] = asked[result]
-        for call in call_ids(message):
-            asked[call] = position
-    return found
+    strangers = Calls(messages).strangers
+    return [one for position, one in enumerate(messages) if position not in strangers]
 
 
 def result_id(message: ChatMessage) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import accumulate
 
-from batonflow.agents.memory.turns import PRELUDE, call_ids, calls_of_results, cuts, next_start, result_id
+from batonflow.agents.memory.turns import PRELUDE, Calls, cuts, next_start
 from batonflow.llms import ChatMessage
 
 __all__ = ["Window"]
@@ -45,39 +45,46 @@ class Window:
             flush: The tokens that the window moves over at least.
         """
         # A comparison of the very same objects takes no time.
-        if self._limits != (room, flush) or messages[: len(self._known)] != self._known:
+        if self._limits != (room, flush):
             self._forget((room, flush))
-        found = self._new_cuts(messages)
+        elif messages == self._known:  # as long as a turn goes on
+            return self._start
+        elif messages[: len(self._known)] != self._known:
+            self._forget((room, flush))
+        offset = max(len(self._known) - 1, 0)
+        calls = Calls(messages[offset:])
+        found = self._new_cuts(messages, offset, calls)
         if found is None:
             self._forget((room, flush))
-            found = self._new_cuts(messages) or []
+            offset, calls = 0, Calls(messages)
+            found = self._new_cuts(messages, offset, calls) or []
         known, sizes, at = len(self._known), self._sizes, self._cuts
         at += found
         sizes += accumulate(map(count, messages[known:]), initial=sizes.pop())
         settled = len(messages)
         while settled > known and messages[settled - 1].role in PRELUDE:
             settled -= 1
-        for end in range(known + 1, settled + 1):
-            self._start = next_start(sizes, at, self._start, end, room, flush)
         start = self._start
-        for end in range(settled + 1, len(messages) + 1):
-            start = next_start(sizes, at, start, end, room, flush)
+        for end in range(known + 1, len(messages) + 1):
+            # Looked at here already, as it is so nearly always.
+            if sizes[end] - sizes[start] > room:
+                start = next_start(sizes, at, start, end, room, flush)
+            if end == settled:
+                self._start = start
         del sizes[settled + 1 :]
-        for position in range(known, settled):
-            self._calls.update(dict.fromkeys(call_ids(messages[position]), position))
+        for call, position in calls.newest.items():
+            if offset + position < settled:
+                self._calls[call] = offset + position
         self._known += messages[known:settled]
         return start
 
-    def _new_cuts(self, messages: list[ChatMessage]) -> list[int] | None:
-        """The cuts among the new messages; None when one of them belongs to a call before a cut that is known."""
-        offset = max(len(self._known) - 1, 0)
-        new = messages[offset:]
-        among_them, first = calls_of_results(new), offset
-        for position, message in enumerate(new, offset):
-            result = result_id(message)
-            call = None if result is None or position - offset in among_them else self._calls.get(result)
+    def _new_cuts(self, messages: list[ChatMessage], offset: int, calls: Calls) -> list[int] | None:
+        """The cuts behind ``offset``; None when a result there belongs to a call before a cut that is known."""
+        first = offset
+        for position, result in calls.strangers.items():
+            call = self._calls.get(result)
             if call is not None and call < offset:
                 if self._cuts and self._cuts[-1] > call:
                     return None
-                first = position
-        return [offset + cut for cut in cuts(new) if offset + cut > first]
+                first = offset + position
+        return [offset + cut for cut in cuts(messages[offset:], calls) if offset + cut > first]
