@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from batonflow.agents.members import HANDOFF, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
@@ -24,6 +25,22 @@ class HandoffArguments(BaseModel):
 
     to_agent: str
     reason: str
+
+
+class HandoffMetadata(ToolMetadata):
+    """What a model reads of the tool with which an agent hands over."""
+
+    @override
+    def get_parameters_dict(self) -> dict[str, Any]:
+        # What the class would say of itself, written out: asked for the first time it takes as long as ten handoffs.
+        return {
+            "properties": {
+                "to_agent": {"title": "To Agent", "type": "string"},
+                "reason": {"title": "Reason", "type": "string"},
+            },
+            "required": ["to_agent", "reason"],
+            "type": "object",
+        }
 
 
 def targets(agent: Member, names: Sequence[str]) -> list[str]:
@@ -59,7 +76,7 @@ class HandoffTool(AsyncBaseTool):
         self._names = list(agents)
         self._max_handoffs = max_handoffs
         info = str({name: agents[name].description for name in targets(agent, self._names)})
-        self._metadata = ToolMetadata(
+        self._metadata = HandoffMetadata(
             name=HANDOFF,
             description=fill(description, {"agent_info": info}),
             fn_schema=HandoffArguments,

@@ -116,6 +116,8 @@ class ToolSelection(BaseModel):
 @lru_cache(maxsize=1024)
 def wire_name(name: str) -> str:
     """A tool's name as vendors take it: letters, digits, ``_`` and ``-``."""
+    if name.isascii() and name.isidentifier():
+        return name
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from batonflow.agents import AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
-from batonflow.agents.handoff import meant
+from batonflow.agents.handoff import HandoffArguments, HandoffMetadata, meant
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
-from batonflow.tools import tool
+from batonflow.tools import ToolMetadata, tool
 from batonflow.workflow_core import Context
 
 NAMES = ["writer", "fact checker", "code_reviewer", "Ann", "web"]
@@ -232,3 +232,11 @@ class TestWhatIsCarried:
     def test_anything_else_is_told_when_the_team_is_made(self) -> None:
         with pytest.raises(ValueError, match="handoff_carries is one of full, summary, own, not 'all'"):
             AgentWorkflow(agents=[agent("one")], handoff_carries="all")  # type: ignore[arg-type]
+
+
+def test_what_a_model_reads_of_the_arguments_is_what_their_class_says() -> None:
+    written, derived = (
+        cls("Hand over.", name="handoff", fn_schema=HandoffArguments).get_parameters_dict()
+        for cls in (HandoffMetadata, ToolMetadata)
+    )
+    assert written == derived
