@@ -26,7 +26,7 @@ async def streamed(
         agent: Whose answer it is.
         calls: Finds the tool calls that are whole so far; without, they are those of the message.
     """
-    last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+    last: ChatResponse | None = None
     show = ctx.write_event_to_stream
     pieces: list[str] = []
     so_far = TextSoFar()
@@ -46,13 +46,15 @@ async def streamed(
     return whole(last, pieces)
 
 
-def whole(last: ChatResponse, pieces: Sequence[str]) -> ChatResponse:
+def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
     """The whole answer, also of models that give pieces only.
 
     Args:
-        last: The last response of a stream; gets a message if it has an empty one.
+        last: The last response of a stream, None when it had none; gets a message if it has an empty one.
         pieces: The new text of each.
     """
+    if last is None:
+        return ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
     if any(pieces) and not _has_calls(last):
         message = last.message
         if not message.content and not message.additional_kwargs:

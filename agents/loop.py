@@ -56,10 +56,10 @@ from batonflow.agents.prompts import (
     ONE_HANDOFF,
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
+from batonflow.agents.shown_state import with_state
 from batonflow.agents.tracing import is_traced, traced
 from batonflow.agents.unfinished import close_turn, left_over
-from batonflow.llms import ChatMessage, MessageRole, TextBlock, Usage
-from batonflow.llms.prompts.base import fill
+from batonflow.llms import ChatMessage, MessageRole, Usage
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
@@ -231,9 +231,11 @@ class AgentLoop(Workflow):
 
     async def _close_failed_turn(self, ctx: Context[Any]) -> None:
         """What an earlier run of the conversation had done when it failed comes before what is said now."""
+        if await ctx.store.get("memory", default=None) is None:
+            return
         agent = self._member(await ctx.store.get("current_agent_name", default=None))
         left = await left_over(ctx, agent)
-        if left and await ctx.store.get("memory", default=None) is not None:
+        if left:
             await close_turn(ctx, agent, left, await self._memory(ctx, agent))
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
@@ -293,7 +295,7 @@ class AgentLoop(Workflow):
         place = found[-1] if found else len(shown) - 1 if first else None
         if place is None:
             return shown
-        return [*shown[:place], _with_state(shown[place], kept[1], self._state_template()), *shown[place + 1 :]]
+        return [*shown[:place], with_state(shown[place], kept[1], self._state_template()), *shown[place + 1 :]]
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
@@ -324,7 +326,7 @@ class AgentLoop(Workflow):
     async def _limits(self, ctx: Context[Any], agent: Member) -> Limits | None:
         """The budgets that hold for what ``agent`` does now; None when there is none, as nearly always."""
         given: Any = await ctx.store.get("budget", default=None)
-        budgets = [one for one in (given, self._run_budget()) if isinstance(one, Budget)]
+        budgets = [one for one in (given, self._run_budget()) if one is not None and isinstance(one, Budget)]
         if not budgets and agent.budget is None and not paying():
             return None
         kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
@@ -375,10 +377,15 @@ class AgentLoop(Workflow):
         agent, store = self._member(ev.current_agent_name), ctx.store
         iterations: int = await store.get("num_iterations", default=0) + 1
         await store.set("num_iterations", iterations)
+        limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
+        if ev.tool_calls and not ev.retry_messages and iterations < limit:
+            await store.set("num_tool_calls", len(ev.tool_calls))
+            for request in self._requests(agent, ev.tool_calls):
+                ctx.send_event(request)
+            return None
         memory = await self._memory(ctx, agent)
         if ev.get(_OVER_BUDGET):
             return await self._stop_early(ctx, agent, memory, BUDGET_EXCEEDED)
-        limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
         if not ev.tool_calls and not ev.retry_messages:
             words = await self._forgotten_handoff(ctx, agent, ev.response) if iterations < limit else None
             if words is None:
@@ -391,13 +398,8 @@ class AgentLoop(Workflow):
                 await agent.finalize(ctx, nothing_said(agent), memory)
                 raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
             return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
-        if ev.retry_messages:
-            shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
-            return AgentInput.made(input=shown, current_agent_name=ev.current_agent_name)
-        await store.set("num_tool_calls", len(ev.tool_calls))
-        for request in self._requests(agent, ev.tool_calls):
-            ctx.send_event(request)
-        return None
+        shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
+        return AgentInput.made(input=shown, current_agent_name=ev.current_agent_name)
 
     async def _leave_undone(
         self, ctx: Context[Any], agent: Member, calls: Sequence[ToolSelection | ToolCallResult], memory: BaseMemory
@@ -449,10 +451,11 @@ class AgentLoop(Workflow):
 
     async def _let_out(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Finish with an answer, unless a guard is against it."""
-        reason = await blocked(agent.output_guards, ctx, agent.as_shown_to_users(output.response))
-        if reason is not None:
-            await agent.take_back(ctx)
-            output = blocked_output(agent, reason, "output")
+        if agent.output_guards:
+            reason = await blocked(agent.output_guards, ctx, agent.as_shown_to_users(output.response))
+            if reason is not None:
+                await agent.take_back(ctx)
+                output = blocked_output(agent, reason, "output")
         return await agent.finalize(ctx, output, memory)
 
     async def _add_structure(
@@ -587,13 +590,3 @@ class AgentLoop(Workflow):
             memory = await self._memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
         return AgentInput.made(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
-
-
-def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
-    blocks = list(message.blocks)
-    for index in range(len(blocks) - 1, -1, -1):
-        block = blocks[index]
-        if isinstance(block, TextBlock):
-            blocks[index] = TextBlock(text=fill(prompt, {"state": state, "msg": block.text}))
-            break
-    return ChatMessage(blocks, role=message.role, additional_kwargs=message.additional_kwargs)

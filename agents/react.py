@@ -145,11 +145,11 @@ class ReActAgent(BaseWorkflowAgent):
 
     async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
         chunks = await self.the_llm().astream_chat(current_llm_input)
-        last = ChatResponse(message=ChatMessage("", role=MessageRole.ASSISTANT))
+        last: ChatResponse | None = None
         splitter, so_far = _Splitter(), TextSoFar()
         pieces: list[str] = []
 
-        def show(thought: str, text: str) -> None:
+        def show(last: ChatResponse, thought: str, text: str) -> None:
             new = text, thought or None
             ctx.write_event_to_stream(AgentStream.of(last, self.name, _no_calls, so_far, new))
 
@@ -157,10 +157,10 @@ class ReActAgent(BaseWorkflowAgent):
             async for last in chunks:
                 pieces.append(last.delta or "")
                 thought, text = splitter.feed(pieces[-1])
-                show(thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
+                show(last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
         thought, text = splitter.rest()
-        if thought or text:
-            show(thought, text)
+        if last is not None and (thought or text):
+            show(last, thought, text)
         return whole(last, pieces)
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:

@@ -7,7 +7,7 @@ from typing import Any
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.messages import ALL_BUT_MESSAGE, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.llms.usage import record_usage
@@ -263,9 +263,8 @@ def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
         "request_id": finish.request_id,
     }
     if not finish.message_kwargs:
-        given = set(values)
         values["_mark"] = answer.mark()
-        return ChatResponse.partial(answer, values, given)
+        return ChatResponse.partial(answer, values, ALL_BUT_MESSAGE)
     message = answer.whole()
     message.additional_kwargs.update(finish.message_kwargs)
     return ChatResponse.made(message=message, **values)

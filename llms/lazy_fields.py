@@ -96,7 +96,7 @@ class LazyFields(BaseModel):
             return
         # Looked at once: another thread may be doing the same, and what it puts there has no mark.
         now: Mapping[str, Any] = self.__dict__
-        fields = type(self).model_fields
+        fields = self.__pydantic_fields__
         if now.keys() >= fields.keys():
             return
         left = self._rest(make, now.get("_mark"))
@@ -104,7 +104,7 @@ class LazyFields(BaseModel):
         # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
         # looks at the same moment would find nothing.
         _put(self, "__dict__", {name: found[name] for name in fields if name in found})
-        _put(self, "__pydantic_fields_set__", (self.__pydantic_fields_set__ | left.keys()) - {"_mark"})
+        _put(self, "__pydantic_fields_set__", self.__pydantic_fields_set__.union(left))
         _put(self, "__pydantic_private__", None)
 
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:

@@ -170,15 +170,15 @@ class ChatResponse(LazyFields):
                 "request_id": None,
                 "_mark": mark,
             },
-            _OF_A_PIECE,
+            ALL_BUT_MESSAGE,
         )
 
     def __str__(self) -> str:
         return str(self.message)
 
 
-# All but the message.
-_OF_A_PIECE = set(ChatResponse.model_fields) - {"message"}
+ALL_BUT_MESSAGE = set(ChatResponse.model_fields) - {"message"}
+"""The fields of a response whose message is made when somebody asks; one set for all of them."""
 
 ChatResponseGen = Generator[ChatResponse, None, None]
 ChatResponseAsyncGen = AsyncGenerator[ChatResponse, None]

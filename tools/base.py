@@ -178,7 +178,7 @@ class ToolOutput(BaseModel):
     @property
     def content(self) -> str:
         """The text blocks joined by line breaks; setting it replaces all blocks."""
-        return "\n".join(block.text for block in self.blocks if isinstance(block, TextBlock))
+        return "\n".join([block.text for block in self.blocks if isinstance(block, TextBlock)])
 
     @content.setter
     def content(self, content: str) -> None:

@@ -144,7 +144,7 @@ async def run_tool(
         >>> output.content
         '42'
     """
-    target = adapt_to_async_tool(tool)
+    target = tool if isinstance(tool, FunctionTool) else adapt_to_async_tool(tool)
     name = target.metadata.name or ""
     try:
         if invalid_arguments is not None:

@@ -262,11 +262,12 @@ class FunctionTool(AsyncBaseTool):
         if schema is None:
             return dict(arguments)
         passed_on: dict[str, Any] = {}
-        declared = argument_names(schema).keys()
-        # What is filled in by others is not the model's to send.
-        refused = {*self._injected, *self.partial_params} - declared if self._injected or self.partial_params else ()
+        refused: set[str] = set()
+        if self._injected or self.partial_params:
+            # What is filled in by others is not the model's to send.
+            refused = {*self._injected, *self.partial_params} - argument_names(schema).keys()
         if self._takes_any and schema.model_config.get("extra") != "allow":
-            known = declared | set(refused)
+            known = argument_names(schema).keys() | refused
             passed_on = {name: value for name, value in arguments.items() if name not in known}
             arguments = {name: value for name, value in arguments.items() if name in known}
         values = validated_arguments(self._metadata.get_name(), schema, arguments, refused)

@@ -193,7 +193,7 @@ class Context(EarlierContext, Generic[StateT]):
         """The run's key-value state; see ``InMemoryStateStore``."""
         if self._store is None:
             self._store = InMemoryStateStore.on(self._cell, self._item)
-        return cast("InMemoryStateStore[StateT]", self._store)
+        return self._store
 
     # --- events -------------------------------------------------------------------------------------------------------
 
