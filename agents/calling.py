@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -17,8 +17,8 @@ from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
-from batonflow.llms import Usage, UsageTotals, track_usage
-from batonflow.llms.usage import counting_here
+from batonflow.llms import Usage, UsageTotals
+from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
 from batonflow.tools.call import checked_arguments, error_output, may_need_approval, needs_approval
 from batonflow.workflow_core import Context
@@ -66,14 +66,13 @@ class _Account(UsageTotals):
 
     __slots__ = ("run",)
 
-    def __init__(self, run: "Run | None") -> None:
-        super().__init__()
-        self.run = run
+    run: "Run | None"
 
 
 def _accounts() -> list[_Account]:
     """The accounts that what is spent here is counted in, the outermost first."""
-    return [one for one in counting_here() if isinstance(one, _Account)]
+    counting = counting_here()
+    return [one for one in counting if isinstance(one, _Account)] if counting else []
 
 
 class spending:  # noqa: N801 - used like a function
@@ -86,31 +85,33 @@ class spending:  # noqa: N801 - used like a function
         only_around: Leave those of this run out.
     """
 
-    __slots__ = ("_account", "_agent", "_ctx", "_held", "_tracking")
+    __slots__ = ("_account", "_agent", "_ctx", "_held", "_token")
+
+    _token: Token[Any]
 
     def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
         self._ctx, self._agent = ctx, agent
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
-        self._account = _Account(ctx.run)
-        around = _accounts()
-        # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
-        inside = around and around[-1].run is self._account.run is not None
-        self._tracking = track_usage(agent, into=self._account, instead_of=around[-1] if inside else None)
+        self._account = _Account()
+        self._account.run = ctx.run
 
     # Written out: every step of an agent does this, and an asynchronous generator would cost five times as much.
 
     async def __aenter__(self) -> UsageTotals:
-        self._tracking.__enter__()
+        account, around = self._account, _accounts()
+        # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
+        inside = around and around[-1].run is account.run is not None
+        self._token = begin_counting(account, self._agent, instead_of=around[-1] if inside else None)
         if self._held is not None:
             self._held.__enter__()
-        return self._account
+        return account
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
-        self._tracking.__exit__(kind, error, traceback)
+        end_counting(self._token)
         if error is None and self._account.requests:
             await _add_usage(self._ctx, self._agent, self._account)
 

@@ -1,5 +1,6 @@
 """Events of an agent's run: what it reads, says, calls and returns."""
 
+import functools
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -145,11 +146,8 @@ class AgentStream(LazyFields, Event):
 
         if new is not None:
             now["delta"], now["thinking_delta"] = new
-
-        def rest(_: Any = None) -> dict[str, Any]:
-            found = tool_selections(chunk.message) if calls is None else calls(chunk)
-            return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
-
+        # No function inside of this one: it would slow down every call, and nearly all have been answered above.
+        rest = functools.partial(_rest_of, chunk, calls)
         if source is not None:
             return cls.partial(rest, now, _OF_A_PIECE)
         # Other models may go on writing into the message they have handed out: what it is now must be taken now.
@@ -176,6 +174,14 @@ class AgentStream(LazyFields, Event):
         # The fields first, then what every event does with dynamic data.
         self.settle()
         return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
+
+
+def _rest_of(
+    chunk: ChatResponse, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None, _: Any = None
+) -> dict[str, Any]:
+    """What the event for a piece of an answer says beside what is new."""
+    found = tool_selections(chunk.message) if calls is None else calls(chunk)
+    return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
 
 
 _OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}
@@ -324,20 +330,20 @@ class AgentOutput(Event):
         return [] if value is None else value
 
     @classmethod
-    def of(cls, response: ChatResponse, calls: Sequence[ToolSelection], agent: str) -> Self:
-        """The output for an answer of a model.
+    def of(cls, response: ChatMessage, calls: Sequence[ToolSelection], agent: str, raw: Any = None) -> Self:
+        """The output for an answer.
 
         Args:
             response: The answer.
             calls: The calls it asks for.
             agent: Whose answer it is.
+            raw: What the vendor sent.
         """
-        message, raw = response.message, raw_of(response)
-        if type(message) is not ChatMessage or not set(map(type, calls)) <= {ToolSelection}:
+        if type(response) is not ChatMessage or not set(map(type, calls)) <= {ToolSelection}:
             # Of a model that goes its own way.
-            return cls(response=message, tool_calls=list(calls), raw=raw, current_agent_name=agent)
+            return cls(response=response, tool_calls=list(calls), raw=raw, current_agent_name=agent)
         return cls.made(
-            response=message,
+            response=response,
             structured_response=None,
             current_agent_name=agent,
             raw=raw,

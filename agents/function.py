@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batonflow.agents.asking import streamed
-from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult
+from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
@@ -65,10 +65,10 @@ class FunctionAgent(ScratchpadAgent):
         else:
             raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=self.name, times=_MOST_PAUSES))
         await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
-        return AgentOutput.of(response, calls, self.name)
+        return AgentOutput.of(response.message, calls, self.name, raw_of(response))
 
     def _calls(self, response: ChatResponse) -> list[ToolSelection]:
-        llm: Any = self.the_llm()
+        llm: Any = self.llm
         return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
 
     def _request(self, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
@@ -92,13 +92,13 @@ class FunctionAgent(ScratchpadAgent):
         current_llm_input: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
-        llm: Any = self.the_llm()
+        llm: Any = self.llm
         return await llm.achat_with_tools(**self._request(current_llm_input, tools))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
-        llm: Any = self.the_llm()
+        llm: Any = self.llm
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
         finds_calls = getattr(llm, "get_tool_calls_from_response", None)
         own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response

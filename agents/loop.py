@@ -514,18 +514,19 @@ class AgentLoop(Workflow):
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
         """Call one tool; whatever happens, there is one result."""
         ctx.write_event_to_stream(ev)
-        agent = self._member(await ctx.store.get("current_agent_name", default=None))
+        store, more = ctx.store, ev.to_dict()
+        agent = self._member(await store.get("current_agent_name", default=None))
         tool = await self._find_tool(ctx, agent, ev.tool_name)
         if isinstance(tool, ToolOutput):
             output = tool
-        elif "refused" in ev:
-            output = refusal_output(ev, ev["refused"])
-        elif "invalid_arguments" in ev:
-            output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=ev["invalid_arguments"])
+        elif "refused" in more:
+            output = refusal_output(ev, more["refused"])
+        elif "invalid_arguments" in more:
+            output = await run_tool(tool, ev.tool_kwargs, ctx=ctx, invalid_arguments=more["invalid_arguments"])
         else:
-            turn = await ctx.store.get("num_iterations", default=0)
+            turn = await store.get("num_iterations", default=0)
             # Calls that a program sends itself have no position.
-            output = await self._call(ctx, agent, tool, ev, f"{turn}/{ev.get('position', ev.tool_id)}")
+            output = await self._call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
         direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
         result = result_of(ev, output, return_direct=direct)
         ctx.write_event_to_stream(result)

@@ -12,11 +12,9 @@ __all__ = ["blocked_output", "direct_output", "nothing_said", "result_of"]
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
     """The output of a tool as the answer."""
-    calls: list[ToolSelection | ToolCallResult] = [
-        ToolSelection(tool_id=call.tool_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs) for call in so_far
-    ]
+    calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
     message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
-    return AgentOutput(response=message, tool_calls=calls, raw=direct.tool_output.raw_output, current_agent_name=name)
+    return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 
 def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:

@@ -233,14 +233,14 @@ class AgentWorkflow(AgentLoop, PromptMixin):
 
     def _handoff(self, agent: Member) -> AsyncBaseTool | None:
         """The agent's handoff tool, made anew only when what it says has changed."""
-        described = tuple((name, other.description) for name, other in self.agents.items())
-        allowed = None if agent.can_handoff_to is None else tuple(agent.can_handoff_to)
-        key = (self.handoff_prompt.get_template(), described, allowed, self.max_handoffs)
+        prompt, allowed = self.handoff_prompt.get_template(), agent.can_handoff_to
+        described = [other.description for other in self.agents.values()]
+        key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]
         kept = self._handoffs.get(agent.name)
         if kept is None or kept[0] != key:
             made = None
             if targets(agent, list(self.agents)):
-                made = HandoffTool(agent, self.agents, key[0], self.max_handoffs)
+                made = HandoffTool(agent, self.agents, prompt, self.max_handoffs)
             kept = self._handoffs[agent.name] = (key, made)
         return kept[1]
 

@@ -40,16 +40,13 @@ def incomplete(shown: bool, vendor: str | None, model: str | None) -> Incomplete
 class _Text:
     """A text that is arriving."""
 
-    __slots__ = ("_buffer", "_write", "length", "part")
+    __slots__ = ("_buffer", "length", "part", "write")
 
     def __init__(self, part: int) -> None:
         self.part = part
         self.length = 0
         self._buffer = StringIO()
-        self._write = self._buffer.write
-
-    def add(self, piece: str) -> None:
-        self.length += self._write(piece)
+        self.write = self._buffer.write
 
     def first(self, length: int) -> str:
         """The first ``length`` characters."""
@@ -130,7 +127,7 @@ class Answer:
         if last is None or last.part != event.part:
             last = self._last = _Text(event.part)
             self._parts.append(last)
-        last.add(event.text)
+        last.length += last.write(event.text)
 
     def block(self, block: ContentBlock) -> None:
         """A block has arrived whole."""

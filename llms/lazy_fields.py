@@ -74,7 +74,7 @@ class LazyFields(BaseModel):
         # have none of. A stream holds thousands of these: each object that the collector need not look at counts.
         _put(made, "__dict__", values)
         _put(made, "__pydantic_fields_set__", set(values) if given is None else given)
-        _put(made, "__pydantic_extra__", {} if cls._extra else None)
+        _put(made, "__pydantic_extra__", {} if make is None and cls._extra else None)
         _put(made, "__pydantic_private__", make)
         return made
 
@@ -105,6 +105,8 @@ class LazyFields(BaseModel):
         # looks at the same moment would find nothing.
         _put(self, "__dict__", {name: found[name] for name in fields if name in found})
         _put(self, "__pydantic_fields_set__", self.__pydantic_fields_set__.union(left))
+        if self._extra and self.__pydantic_extra__ is None:
+            _put(self, "__pydantic_extra__", {})
         _put(self, "__pydantic_private__", None)
 
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:

@@ -67,10 +67,9 @@ NotKept = Annotated[Any, Field(exclude=True, repr=False)]
 """The vendor's own object: shown, but never written down."""
 
 
-def _require_text(piece: Any) -> None:
+def _no_text(piece: Any) -> ValueError:
     # Servers that only resemble a vendor's send other things, and the SDKs pass them on.
-    if not isinstance(piece, str):
-        raise ValueError(f"a piece of an answer is {type(piece).__name__}, not text: {str(piece)[:100]}")
+    return ValueError(f"a piece of an answer is {type(piece).__name__}, not text: {str(piece)[:100]}")
 
 
 # The three of which an answer has thousands are plain objects: making one takes a third of the time.
@@ -92,7 +91,9 @@ class TextDelta:
     kind: Literal["text"] = "text"
 
     def __post_init__(self) -> None:
-        _require_text(self.text)
+        piece: Any = self.text
+        if not isinstance(piece, str):
+            raise _no_text(piece)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +110,9 @@ class ThinkingDelta:
     kind: Literal["thinking"] = "thinking"
 
     def __post_init__(self) -> None:
-        _require_text(self.text)
+        piece: Any = self.text
+        if not isinstance(piece, str):
+            raise _no_text(piece)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,7 +137,9 @@ class ToolCallDelta:
     kind: Literal["tool_call"] = "tool_call"
 
     def __post_init__(self) -> None:
-        _require_text(self.arguments)
+        piece: Any = self.arguments
+        if not isinstance(piece, str):
+            raise _no_text(piece)
 
 
 class _StreamEvent(BaseModel):

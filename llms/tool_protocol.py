@@ -95,6 +95,21 @@ class ToolSelection(BaseModel):
     tool_kwargs: dict[str, Any]
     invalid_arguments: str | None = None
 
+    @staticmethod
+    def made(
+        tool_id: str, tool_name: str, tool_kwargs: dict[str, Any], invalid_arguments: str | None = None
+    ) -> "ToolSelection":
+        """A call of values that have been validated already; the dict is kept."""
+        return assembled(
+            ToolSelection,
+            {
+                "tool_id": tool_id,
+                "tool_name": tool_name,
+                "tool_kwargs": tool_kwargs,
+                "invalid_arguments": invalid_arguments,
+            },
+        )
+
     @model_validator(mode="before")
     @classmethod
     def _only_dicts(cls, data: Any) -> Any:
@@ -251,14 +266,7 @@ def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
             # Kept in the block, so that asking again gives the same id.
             block.tool_call_id = _new_call_id()
         arguments, invalid = _arguments(block.tool_kwargs)
-        # The block has been validated.
-        values = {
-            "tool_id": block.tool_call_id,
-            "tool_name": block.tool_name,
-            "tool_kwargs": dict(arguments),
-            "invalid_arguments": invalid,
-        }
-        selections.append(assembled(ToolSelection, values))
+        selections.append(ToolSelection.made(block.tool_call_id, block.tool_name, dict(arguments), invalid))
     return selections
 
 

@@ -11,7 +11,17 @@ from pydantic import BaseModel, ConfigDict
 
 from batonflow.llms._vendor import load
 
-__all__ = ["Usage", "UsageTotals", "counting_here", "price", "prices_available", "record_usage", "track_usage"]
+__all__ = [
+    "Usage",
+    "UsageTotals",
+    "begin_counting",
+    "counting_here",
+    "end_counting",
+    "price",
+    "prices_available",
+    "record_usage",
+    "track_usage",
+]
 
 # How the price list calls the vendors that we call otherwise.
 _PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "deepseek": "deepseek"}
@@ -131,13 +141,36 @@ class UsageTotals:
             self.requests += 1
 
 
+_Counting = tuple[tuple[UsageTotals, ...], str | None]
+
 # Where answers are counted, the outermost block first, and on whose behalf.
-_tracking: ContextVar[tuple[tuple[UsageTotals, ...], str | None]] = ContextVar("batonflow_usage", default=((), None))
+_counting: ContextVar[_Counting] = ContextVar("batonflow_usage", default=((), None))
 
 
 def counting_here() -> tuple[UsageTotals, ...]:
     """Where an answer that comes here is counted: what :func:`track_usage` counts in, the outermost block first."""
-    return _tracking.get()[0]
+    return _counting.get()[0]
+
+
+def begin_counting(
+    totals: UsageTotals, spender: str | None = None, instead_of: UsageTotals | None = None
+) -> Token[_Counting]:
+    """Count in ``totals`` too, until :func:`end_counting` is given what this returns.
+
+    Args:
+        totals: Where to count.
+        spender: On whose behalf models are asked; None leaves that to who counts around.
+        instead_of: What somebody around counts in, and does not meanwhile.
+    """
+    around, earlier = _counting.get()
+    if instead_of is not None:
+        around = tuple(one for one in around if one is not instead_of)
+    return _counting.set(((*around, totals), earlier if spender is None else spender))
+
+
+def end_counting(token: Token[_Counting]) -> None:
+    """Count as before :func:`begin_counting`."""
+    _counting.reset(token)
 
 
 class track_usage:  # noqa: N801 - used like a function
@@ -147,8 +180,6 @@ class track_usage:  # noqa: N801 - used like a function
 
     Args:
         spender: On whose behalf models are asked inside the block; None leaves that to the block around.
-        into: What to count in; new totals when left out.
-        instead_of: What a block around counts in, and does not while this one does.
 
     Example:
         >>> with track_usage() as totals:
@@ -156,35 +187,26 @@ class track_usage:  # noqa: N801 - used like a function
         >>> print(totals.usage.total_tokens, totals.usage.cost)
     """
 
-    __slots__ = ("_instead_of", "_into", "_token", "spender")
+    __slots__ = ("_token", "spender")
 
-    _token: Token[tuple[tuple[UsageTotals, ...], str | None]]
+    _token: Token[_Counting]
 
-    def __init__(
-        self, spender: str | None = None, *, into: UsageTotals | None = None, instead_of: UsageTotals | None = None
-    ) -> None:
+    def __init__(self, spender: str | None = None) -> None:
         self.spender = spender
-        self._into = into
-        self._instead_of = instead_of
-
-    # Written out: agents do this for every answer, and a generator would cost three times as much.
 
     def __enter__(self) -> UsageTotals:
-        totals = UsageTotals() if self._into is None else self._into
-        around, spender = _tracking.get()
-        if self._instead_of is not None:
-            around = tuple(one for one in around if one is not self._instead_of)
-        self._token = _tracking.set(((*around, totals), spender if self.spender is None else self.spender))
+        totals = UsageTotals()
+        self._token = begin_counting(totals, self.spender)
         return totals
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _tracking.reset(self._token)
+        end_counting(self._token)
 
 
 def record_usage(usage: Usage, model: str) -> None:
     """Count an answer where :func:`track_usage` is at work."""
-    counting, spender = _tracking.get()
+    counting, spender = _counting.get()
     for totals in counting:
         totals.add(usage, model, spender)

@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +17,8 @@ __all__ = ["BasePromptTemplate", "ChatPromptTemplate", "PromptTemplate", "Prompt
 _BRACES = re.compile(r"\{\{|\{(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)\}|\{|\}")
 
 
-def _parts(template: str) -> list[tuple[str, str | None]]:
+@lru_cache(maxsize=128)
+def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
     """The template cut into texts (with None) and placeholders (with their names).
 
     Two braces stand for one where they open and two close them, so ``{{"a": {{}}}}`` is ``{"a": {}}``. All other braces
@@ -42,7 +44,7 @@ def _parts(template: str) -> list[tuple[str, str | None]]:
             opened.append(len(parts) if brace == "{{" else None)
         parts.append((brace, found["name"]))
     parts.append((template[done:], None))
-    return parts
+    return tuple(parts)
 
 
 def placeholders(template: str) -> list[str]:
