@@ -12,11 +12,20 @@ from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
-__all__ = ["recorded"]
+__all__ = ["is_recorded", "recorded"]
 
 
 class _Named(Protocol):
     name: str
+
+
+def is_recorded(ctx: Context[Any], tool: AsyncBaseTool) -> bool:
+    """Whether calls of ``tool`` are written down: a store keeps the run.
+
+    Tools that are part of the agent, as handoffs are, touch nothing outside of the run.
+    """
+    run = ctx.run
+    return run is not None and run.root.drive is not None and getattr(tool, "policy", None) is not None
 
 
 async def recorded(
@@ -28,7 +37,7 @@ async def recorded(
     place: str,
     run_tool: Callable[[], Awaitable[ToolOutput]],
 ) -> ToolOutput:
-    """Make a tool call; with a store the intent is written before it, and the result before anybody learns of it.
+    """Make a tool call; the intent is written before it, and the result before anybody learns of it.
 
     When a process ended in the middle of the call, the tool's policy says what that means: one that is ``idempotent``
     runs again under the same key, another as ``on_unknown`` says.
@@ -42,11 +51,7 @@ async def recorded(
         place: Names the call within its run; the same after a restore.
         run_tool: Makes the call.
     """
-    run = ctx.run
     policy: Any = getattr(tool, "policy", None)
-    # Tools that are part of the agent, as handoffs are, touch nothing outside of the run.
-    if run is None or run.root.drive is None or policy is None:
-        return await run_tool()
     key = f"tool {place}"
 
     async def run_writable() -> ToolOutput:

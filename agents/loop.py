@@ -300,11 +300,11 @@ class AgentLoop(Workflow):
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
         """One answer of the model."""
-        agent = self._member(ev.current_agent_name)
+        agent, store = self._member(ev.current_agent_name), ctx.store
         memory = await self._memory(ctx, agent)
-        asked: str = await ctx.store.get("user_msg_str", default="")
+        asked: str = await store.get("user_msg_str", default="")
         tools = await self._tools_for(agent, asked)
-        if await ctx.store.get(LONG_RESULTS, default=None) and all(
+        if await store.get(LONG_RESULTS, default=None) and all(
             tool.metadata.get_name() != READ_RESULT for tool in tools
         ):
             tools = [*tools, read_result(agent.max_result_chars)]
@@ -315,7 +315,7 @@ class AgentLoop(Workflow):
             else:
                 running = self._step_within(ctx, agent, limits, ev.input, tools, memory)
             if is_traced():
-                turn = await ctx.store.get("num_iterations", default=0) + 1
+                turn = await store.get("num_iterations", default=0) + 1
                 running = traced(ctx, agent, turn, asked, running)
             output = await running
         if spent.requests:

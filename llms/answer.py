@@ -188,7 +188,8 @@ class Answer:
         parts = self._parts[:count]
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
-                blocks.append(TextBlock(text=part.first(part.length if position < len(parts) else length)))
+                text = part.first(part.length if position < len(parts) else length)
+                blocks.append(assembled(TextBlock, {"block_type": "text", "text": text}))
             elif isinstance(part, _Call):
                 if part.block is not None and part.settled_at <= number:
                     blocks.append(part.block)

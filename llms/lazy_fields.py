@@ -101,12 +101,12 @@ class LazyFields(BaseModel):
             return
         left = self._rest(make, now.get("_mark"))
         found = {**now, **left}
+        if self._extra and self.__pydantic_extra__ is None:
+            _put(self, "__pydantic_extra__", {})
         # In the order of the fields, as a constructor would have put them; and in one step, or another thread that
         # looks at the same moment would find nothing.
         _put(self, "__dict__", {name: found[name] for name in fields if name in found})
         _put(self, "__pydantic_fields_set__", self.__pydantic_fields_set__.union(left))
-        if self._extra and self.__pydantic_extra__ is None:
-            _put(self, "__pydantic_extra__", {})
         _put(self, "__pydantic_private__", None)
 
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:

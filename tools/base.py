@@ -167,7 +167,7 @@ class ToolOutput(BaseModel):
         return assembled(
             ToolOutput,
             {
-                "blocks": [TextBlock(text=text)],
+                "blocks": [assembled(TextBlock, {"block_type": "text", "text": text})],
                 "tool_name": tool_name,
                 "raw_input": raw_input,
                 "raw_output": raw_output,
