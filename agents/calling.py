@@ -235,7 +235,8 @@ async def _run(
     try:
         running = agent.call_one_tool(ctx, tool, arguments)
         output = await (running if limits is None else in_time(running, limits))
-        counts = not isinstance(output.exception, ToolArgumentsError)
+        if settle is not None:
+            counts = not isinstance(output.exception, ToolArgumentsError)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling() or (run is not None and run.ending.over):
@@ -247,14 +248,11 @@ async def _run(
         _under_way.reset(token)
         if settle is not None:
             settle(counts)
-    error = output.exception
-    # Of an agent that works behind the tool: its own budget is its own affair.
-    if (
-        isinstance(error, BudgetExceededError)
-        and limits is not None
-        and (limits.owns(error) or limits.is_around(error))
-    ):
-        raise error
+    if limits is not None:
+        error = output.exception
+        # Of an agent that works behind the tool: its own budget is its own affair.
+        if isinstance(error, BudgetExceededError) and (limits.owns(error) or limits.is_around(error)):
+            raise error
     return output
 
 

@@ -139,7 +139,7 @@ class AgentStream(LazyFields, Event):
             "current_agent_name": agent,
             "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
         }
-        source = chunk.source
+        source: Any = chunk.__pydantic_private__  # as chunk.source says, at the price of a look
         if calls is None and type(source) is Answer and piece["raw"] is None:
             now["_mark"] = piece["_mark"]
             return cls.partial(source, now, _OF_A_PIECE)

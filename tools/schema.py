@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import lru_cache, partial
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
@@ -271,17 +271,14 @@ def _has_json_form(parameter: Parameter) -> bool:
     return True
 
 
-_names: WeakKeyDictionary[type[BaseModel], dict[str, str]] = WeakKeyDictionary()
 _texts: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
 _SHOWN = ("type", "properties", "required", "definitions", "$defs")
 
 
+@lru_cache(maxsize=256)
 def argument_names(schema: type[BaseModel]) -> dict[str, str]:
     """The arguments that a schema declares, as a model names them -> the schema's fields."""
-    found = _names.get(schema)
-    if found is None:
-        found = _names[schema] = {field.alias or name: name for name, field in schema.model_fields.items()}
-    return found
+    return {field.alias or name: name for name, field in schema.model_fields.items()}
 
 
 def parameters_text(schema: type[BaseModel]) -> str:
