@@ -180,6 +180,7 @@ class track_usage:  # noqa: N801 - used like a function
 
     Args:
         spender: On whose behalf models are asked inside the block; None leaves that to the block around.
+        instead_of: What a block around counts in, and does not while this one does.
 
     Example:
         >>> with track_usage() as totals:
@@ -187,16 +188,17 @@ class track_usage:  # noqa: N801 - used like a function
         >>> print(totals.usage.total_tokens, totals.usage.cost)
     """
 
-    __slots__ = ("_token", "spender")
+    __slots__ = ("_instead_of", "_token", "spender")
 
     _token: Token[_Counting]
 
-    def __init__(self, spender: str | None = None) -> None:
+    def __init__(self, spender: str | None = None, *, instead_of: UsageTotals | None = None) -> None:
         self.spender = spender
+        self._instead_of = instead_of
 
     def __enter__(self) -> UsageTotals:
         totals = UsageTotals()
-        self._token = begin_counting(totals, self.spender)
+        self._token = begin_counting(totals, self.spender, self._instead_of)
         return totals
 
     def __exit__(

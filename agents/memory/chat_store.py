@@ -4,10 +4,11 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import BaseModel, Field
 from typing_extensions import override
 
 from batonflow.agents.memory.turn_taking import TurnTaking
@@ -36,7 +37,10 @@ class BaseChatStore(BaseModel, ABC):
         >>> memory = ChatMemoryBuffer.from_defaults(chat_store=store, chat_store_key="ann")
     """
 
-    _turns: TurnTaking = PrivateAttr(default_factory=TurnTaking)
+    @cached_property
+    def _turns(self) -> TurnTaking:
+        # No private attribute of pydantic's: stores that keep messages themselves take no turns.
+        return TurnTaking()
 
     @classmethod
     def class_name(cls) -> str:
