@@ -157,9 +157,9 @@ async def run_tool(
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
         return error_output(name, arguments, err)
-    call = _Call(target, values, ctx, report, idempotency_key)
+    filled_in = target.filled_in(ctx, idempotency_key) if isinstance(target, FunctionTool) else {}
     if not _dispatcher.enabled:
-        return await call.outcome()
+        return await _outcome(target, values, filled_in, report, idempotency_key)
     tags = {
         genai.OPERATION: "execute_tool",
         genai.TOOL_NAME: name,
@@ -175,7 +175,7 @@ async def run_tool(
     token = active_span_id.set(span_id)
     _dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:
-        output = await call.outcome()
+        output = await _outcome(target, values, filled_in, report, idempotency_key)
     except BaseException as err:
         _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
         _dispatcher.fail_span(span_id, err, tool)
@@ -193,50 +193,70 @@ async def run_tool(
     return output
 
 
-class _Call:
-    """A call whose arguments are checked, and the attempts it takes.
+async def _outcome(
+    tool: AsyncBaseTool, values: dict[str, Any], filled_in: dict[str, Any], report: Report | None, key: str | None
+) -> ToolOutput:
+    """The output of the first attempt that succeeds; what the last one raised as an error output."""
+    policy: Any = getattr(tool, "policy", None)
+    timeout: float | None = getattr(policy, "timeout", None)
+    retry: RetryPolicy | None = getattr(policy, "retry", None)
+    try:
+        if timeout is None and retry is None:
+            return await _attempt(tool, {**values, **filled_in}, report)
+        return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
+    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
+        return error_output(tool.metadata.name or "", values, err)
+
+
+def _attempt(tool: AsyncBaseTool, arguments: dict[str, Any], report: Report | None) -> Awaitable[ToolOutput]:
+    if isinstance(tool, FunctionTool):
+        return tool.acall_reporting(arguments, report)
+    return cast("Any", tool).acall(**arguments)
+
+
+class _Attempts:
+    """The attempts of a call whose arguments are checked, each within its time.
 
     Args:
         tool: What is called.
         values: The model's arguments.
-        ctx: The workflow's Context.
+        filled_in: The others.
         report: Takes the progress of a generator.
-        key: The call's idempotency key.
+        timeout: Seconds an attempt may take; None for no limit.
     """
 
-    __slots__ = ("_filled_in", "_key", "_name", "_report", "_retry", "_timeout", "_tool", "_values")
-
     def __init__(
-        self, tool: AsyncBaseTool, values: dict[str, Any], ctx: Any, report: Report | None, key: str | None
+        self,
+        tool: AsyncBaseTool,
+        values: dict[str, Any],
+        filled_in: dict[str, Any],
+        report: Report | None,
+        timeout: float | None,
     ) -> None:
         self._name = tool.metadata.name or ""
         self._tool = tool
         self._values = values
-        self._filled_in = tool.filled_in(ctx, key) if isinstance(tool, FunctionTool) else {}
+        self._filled_in = filled_in
         self._report = report
-        policy: Any = getattr(tool, "policy", None)
-        self._timeout: float | None = getattr(policy, "timeout", None)
-        self._retry: RetryPolicy | None = getattr(policy, "retry", None)
-        self._key = key
+        self._timeout = timeout
 
-    async def outcome(self) -> ToolOutput:
-        """The output of the first attempt that succeeds; what the last one raised as an error output."""
-        try:
-            if self._retry is not None:
-                return await self._tried(self._retry)
-            return await (self._once() if self._timeout is None else self._attempt())
-        except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
-            return error_output(self._name, self._values, err)
+    async def outcome(self, retry: RetryPolicy | None, key: str | None) -> ToolOutput:
+        """The output of the first attempt that succeeds; raises what the last one raised.
 
-    async def _tried(self, retry: RetryPolicy) -> ToolOutput:
-        """The output of the first attempt that succeeds; raises what the last one raised."""
+        Args:
+            retry: Says whether another attempt follows.
+            key: The call's idempotency key.
+        """
+        if retry is None:
+            return await self._within_time(self._values)
         source = current_source()
         started, failures = source.monotonic(), 0
         # Calls that fail together should not all come again together.
-        seed = f"{self._key or source.token()}:{self._name}"
+        seed = f"{key or source.token()}:{self._name}"
         while True:
             try:
-                return await self._attempt()
+                # A body may change what it is handed; each attempt begins with what the model sent.
+                return await self._within_time(deepcopy(self._values))
             except ToolArgumentsError:
                 raise
             except Exception as err:
@@ -246,11 +266,11 @@ class _Call:
                     raise
             await asyncio.sleep(delay)
 
-    async def _attempt(self) -> ToolOutput:
+    async def _within_time(self, values: dict[str, Any]) -> ToolOutput:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                output = await self._once()
+                output = await _attempt(self._tool, {**values, **self._filled_in}, self._report)
         except Exception as err:
             if limit.expired():
                 raise self._too_late() from err
@@ -258,14 +278,6 @@ class _Call:
         if limit.expired():
             raise self._too_late()
         return output
-
-    def _once(self) -> Awaitable[ToolOutput]:
-        # A body may change what it is handed; the next attempt begins with what the model sent.
-        values = self._values if self._retry is None else deepcopy(self._values)
-        arguments = {**values, **self._filled_in}
-        if isinstance(self._tool, FunctionTool):
-            return self._tool.acall_reporting(arguments, self._report)
-        return cast("Any", self._tool).acall(**arguments)
 
     def _too_late(self) -> ToolTimeoutError:
         return ToolTimeoutError(
