@@ -72,8 +72,8 @@ class FunctionCallingLLM(LLM):
             "allow_parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,
         }
-        function = self._prepare_chat_with_tools
-        if _takes_tool_required(getattr(function, "__func__", function)):
+        function: Any = getattr(self._prepare_chat_with_tools, "__func__", self._prepare_chat_with_tools)
+        if function is _PREPARE or _takes_tool_required(function):
             arguments["tool_required"] = tool_required
         elif tool_required:
             warnings.warn(
@@ -224,4 +224,5 @@ class FunctionCallingLLM(LLM):
         return await called(tools, response, calls, parallel, needs_success)
 
 
+_PREPARE = FunctionCallingLLM._prepare_chat_with_tools  # pyright: ignore[reportPrivateUsage]
 _WITH_TOOLS = FunctionCallingLLM.astream_chat_with_tools
