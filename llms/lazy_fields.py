@@ -20,7 +20,8 @@ _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 # By class, the names of its fields: one set for all models that are assembled, as each of their own would be an object
-# more for the collector to look at. All names are in it, so that a field that is set later adds none.
+# more for the collector to look at. All names are in it, so that a field that is set later adds none; and that is all
+# that can be set, as the classes take no other data.
 _names: dict[type[BaseModel], set[str]] = {}
 
 

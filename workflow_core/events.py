@@ -8,7 +8,7 @@ dict, so that building an event never runs Python code for the usual case.
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -177,15 +177,6 @@ class Event(DictLikeModel):
         'web'
     """
 
-    # Of all declared fields. One set for all events that are made unvalidated, as each of their own would be an object
-    # more for the collector to look at; all names are in it, so that a field that is set later adds none.
-    _names: ClassVar[set[str]] = set()
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        cls._names = set(cls.model_fields)
-
     @classmethod
     def made(cls, **fields: Any) -> Self:
         """An event of all its fields, unvalidated; for loops that make many of values they have made themselves.
@@ -196,7 +187,7 @@ class Event(DictLikeModel):
         event = _new(cls)
         # What the constructor would do.
         _put_values(event, fields)
-        _put_given(event, cls._names)
+        _put_given(event, set(fields))  # one of its own, as dynamic data that is set as an attribute comes into it
         _put_extra(event, {})
         _put_private(event, None)
         return event

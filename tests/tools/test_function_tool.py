@@ -482,6 +482,13 @@ class TestToolOutput:
         again = ToolOutput.model_validate_json(output.model_dump_json())
         assert (again.content, again.is_error, again.exception) == ("no", True, None)
 
+    def test_one_of_a_text_is_the_one_that_the_constructor_makes(self) -> None:
+        raw_input = {"args": (), "kwargs": {"a": 2}}
+        made = ToolOutput.of_text("add", "42", raw_input, 42)
+        validated = ToolOutput("add", "42", raw_input=raw_input, raw_output=42)
+        assert made == validated
+        assert (repr(made), made.model_dump(), made.exception) == (repr(validated), validated.model_dump(), None)
+
 
 class TestDecorator:
     def test_with_and_without_arguments(self) -> None:
