@@ -291,15 +291,15 @@ class ToolCallResult(Event):
         Raises:
             ValidationError: ``output`` is no :class:`ToolOutput`.
         """
-        fields: dict[str, Any] = {
-            "tool_name": call.tool_name,
-            "tool_kwargs": dict(arguments),
-            "tool_id": call.tool_id,
-            "tool_output": output,
-            "return_direct": return_direct,
-        }
         # Tools of other makes may give anything back.
-        return cls.made(**fields) if isinstance(output, ToolOutput) else cls(**fields)
+        make = cls.made if isinstance(output, ToolOutput) else cls
+        return make(
+            tool_name=call.tool_name,
+            tool_kwargs=dict(arguments),
+            tool_id=call.tool_id,
+            tool_output=output,
+            return_direct=return_direct,
+        )
 
 
 class AgentOutput(Event):
@@ -339,7 +339,7 @@ class AgentOutput(Event):
             agent: Whose answer it is.
             raw: What the vendor sent.
         """
-        if type(response) is not ChatMessage or not set(map(type, calls)) <= {ToolSelection}:
+        if type(response) is not ChatMessage or not {ToolSelection}.issuperset(map(type, calls)):
             # Of a model that goes its own way.
             return cls(response=response, tool_calls=list(calls), raw=raw, current_agent_name=agent)
         return cls.made(
