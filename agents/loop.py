@@ -571,7 +571,7 @@ class AgentLoop(Workflow):
         if expected == 0:
             raise ValueError("No tool calls found, cannot aggregate results.")
         results = [ev]
-        if expected > 1:
+        if expected > 1:  # a single one need not be put aside
             arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
             if arrived is None:
                 return None
