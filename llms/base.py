@@ -540,7 +540,8 @@ def _conversation(messages: Any) -> list[ChatMessage]:
     if isinstance(messages, str | ChatMessage):
         raise TypeError(f"messages is a list of ChatMessage, not a {type(messages).__name__}: write [ChatMessage(...)]")
     conversation = list(cast("Iterable[Any]", messages))
-    if {ChatMessage}.issuperset(map(type, conversation)):  # nearly always, and a long conversation is looked at every time
+    # Nearly always, and a long conversation is looked at every time.
+    if {ChatMessage}.issuperset(map(type, conversation)):
         return conversation
     for number, one in enumerate(conversation):
         if not isinstance(one, ChatMessage):
