@@ -15,7 +15,7 @@ from batonflow.workflow_core.replay import ReplayedRun
 from tests.crash.programs import Noted, Program
 from tests.crash.world import Ledger, Life, Moment, MortalStore, live, run_now
 
-__all__ = ["Outcome", "Reference", "crashed", "forked", "moments", "pairs", "reference"]
+__all__ = ["Outcome", "Reference", "crashed", "forked", "moments", "pairs", "plain", "reference", "transcript"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def reference(program: Program, seed: int) -> Reference:
     ledger, store = Ledger(), MortalStore(Moment())
     life = _live(program, ledger, store, seed)
     assert not life.ended
-    assert _plain(life.result) == _plain(program.expected), f"{program.name} gives {life.result} without any crash"
-    return Reference(life.turns, life.groups, Counter(ledger.effects), _transcript(_replay(store)))
+    assert plain(life.result) == plain(program.expected), f"{program.name} gives {life.result} without any crash"
+    return Reference(life.turns, life.groups, Counter(ledger.effects), transcript(_replay(store)))
 
 
 def moments(found: Reference) -> Iterator[Moment]:
@@ -102,7 +102,7 @@ def forked(program: Program, seed: int) -> Iterator[tuple[int, str]]:
     for at in range(1, info.seq):
         branch = MortalStore(Moment(), store)
         life = _live(program, Ledger(), branch, seed, lambda workflow: workflow.fork("r", at, new_id=f"r{at}"))  # noqa: B023
-        if life.ended or _plain(life.result) != _plain(program.expected):
+        if life.ended or plain(life.result) != plain(program.expected):
             yield at, f"gave {life.result} instead of {program.expected}"
 
 
@@ -112,7 +112,7 @@ def _judge(
     if life.ended:
         outcome.faults.append("it never came to its end")
         return
-    if _plain(life.result) != _plain(program.expected):
+    if plain(life.result) != plain(program.expected):
         outcome.faults.append(f"gave {life.result} instead of {program.expected}")
     done = Counter(ledger.effects)
     if missing := set(found.effects) - set(done):
@@ -120,7 +120,7 @@ def _judge(
     if often := [effect for effect, times in done.items() if times > found.effects[effect] + outcome.kills]:
         outcome.faults.append(f"done more often than there were crashes: {often}")
     run = _replay(store)
-    if run.status != "completed" or _plain(run.result) != _plain(life.result):
+    if run.status != "completed" or plain(run.result) != plain(life.result):
         outcome.faults.append(f"the store says {run.status}, and the run gave {life.result}")
     answers = [(one["path"], one["item"], one["key"]) for one in run.records if one["kind"] == "answered"]
     if len(answers) != len(set(answers)):
@@ -129,9 +129,9 @@ def _judge(
     again = sum(done.values()) - sum(found.effects.values())
     if program.asks_before_repeating and again > asked:
         outcome.faults.append(f"did {again} things again, and asked about {asked}")
-    transcript = _transcript(run)
-    if transcript != found.transcript:
-        twice, lost = transcript - found.transcript, found.transcript - transcript
+    streamed = transcript(run)
+    if streamed != found.transcript:
+        twice, lost = streamed - found.transcript, found.transcript - streamed
         outcome.faults.append(f"recorded otherwise: {dict(twice)} too many, {dict(lost)} missing")
 
 
@@ -157,7 +157,7 @@ def _replay(store: MemoryStore) -> ReplayedRun:
     return run_now(store.replay("r"))
 
 
-def _transcript(run: ReplayedRun) -> Counter[str]:
+def transcript(run: ReplayedRun) -> Counter[str]:
     """What was streamed. Pieces of answers may be cut elsewhere, and calls in code are named by chance."""
     kept = [entry for entry in run.events if not isinstance(entry.event, AgentStream | StreamResetEvent)]
     # What a crash alone makes necessary to ask.
@@ -176,5 +176,6 @@ def _committed_effects(store: MemoryStore) -> set[str]:
     return {entry.event.effect for entry in _replay(store).events if isinstance(entry.event, Noted)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A result as it looks when it was written and read."""
     return json.loads(json.dumps(value, default=str))

@@ -73,7 +73,7 @@ class Recorded(Workflow):
 
     def note(self, ctx: Context[Any], effect: str) -> None:
         """Do something outside, and say so in the stream: where the record has that, it must not be done again."""
-        self.ledger.note(effect)
+        self.ledger.note(effect, ctx.run_id)
         ctx.write_event_to_stream(Noted(effect=effect))
 
 
@@ -288,11 +288,13 @@ class Task(Event):
 class Held(Recorded):
     """A step sends work out and goes on for long: what others do with it meanwhile rests on what it sent."""
 
+    seconds = 8.0  # longer than an effect waits for its intent to be written
+
     @step
     async def begin(self, ctx: Context, ev: StartEvent) -> None:
         for n in range(2):
             ctx.send_event(Task(n=n))
-        await asyncio.sleep(8)  # longer than an effect waits for its intent to be written
+        await asyncio.sleep(self.seconds)
         self.note(ctx, "sent")
 
     @step(num_workers=2)

@@ -50,7 +50,7 @@ class Ledger:
 
     effects: list[str] = field(default_factory=list[str])
 
-    def note(self, effect: str) -> None:
+    def note(self, effect: str, run_id: str = "") -> None:
         self.effects.append(effect)
 
 
