@@ -208,8 +208,8 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def heading(peer: str | None, dirty: bool, also: Sequence[str] = ()) -> str:
-    versions = ["pydantic", *also] if peer is None else ["pydantic", "llama-index-workflows", *also]
+def heading(peer: str | None, dirty: bool, peers: Sequence[str] = ("llama-index-workflows",)) -> str:
+    versions = ["pydantic"] if peer is None else ["pydantic", *peers]
     code = "import importlib.metadata as m, sys; print(', '.join(f'{n} {m.version(n)}' for n in sys.argv[1:]))"
     named = subprocess.run([peer or sys.executable, "-c", code, *versions], capture_output=True, text=True, check=True)
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
@@ -218,12 +218,12 @@ def heading(peer: str | None, dirty: bool, also: Sequence[str] = ()) -> str:
     return f"Commit {commit}, Python {python}, {named.stdout.strip()}, {os.cpu_count()} cores, load {load}."
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, marks: tuple[str, str] = MARKS) -> None:
     """Put the figures between the marks of a page."""
     page = path.read_text()
-    before, _, rest = page.partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    path.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+    before, _, rest = page.partition(marks[0])
+    _, _, after = rest.partition(marks[1])
+    path.write_text(f"{before}{marks[0]}\n{text}\n{marks[1]}{after}")
 
 
 def main() -> int:

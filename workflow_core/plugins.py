@@ -42,7 +42,8 @@ class BasicRuntime:
 
     def discard(self, run: "Run") -> None:
         """A run is over."""
-        self._runs.pop(run.state.run_id, None)
+        if self._runs.get(run.state.run_id) is run:
+            del self._runs[run.state.run_id]
 
     def _drop_closed_loops(self) -> None:
         # What still waited when its loop was closed can never end; it must not stay in the way.

@@ -522,7 +522,8 @@ class Workflow(StoredRuns):
         if ctx is not None:
             ctx.bind(run)
             run.handler_context = ctx
-        self._options.runtime.add(run)
+        if self._options.store is None:  # else the store knows which runs there are
+            self._options.runtime.add(run)
         self._options.last_state = run.state
         return run
 
