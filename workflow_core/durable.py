@@ -269,6 +269,7 @@ class _Opening:
         drive = run.drive = Drive(self._desk, run, self._forget)
         run.recorder = Recorder(drive, self._codec, first=number)
         run.recorder.watch(run.cell)
+        run.recorder.watch_attributes(self._workflow)
         return drive
 
     def prepare(self, event: Event | None) -> None:

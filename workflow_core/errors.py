@@ -44,6 +44,7 @@ __all__ = [
     "RunInputMismatchError",
     "RunInterruptedError",
     "RunLostError",
+    "StateOutsideContextWarning",
     "StepCancelledError",
     "StepTimeoutError",
     "StoreCorruptedError",
@@ -117,7 +118,16 @@ class ContextStateError(BatonflowError):
 
 
 class UnknownOutcomeError(WorkflowRuntimeError):
-    """An effect was begun by a process that ended before it could say how it went."""
+    """An effect was begun by a process that ended before it could say how it went.
+
+    Args:
+        message: What is unknown.
+        times: How often it was begun, by one such process after another.
+    """
+
+    def __init__(self, message: str, times: int = 1) -> None:
+        super().__init__(message)
+        self.times = times
 
 
 class InputClosedError(BatonflowError, RuntimeError):
@@ -126,6 +136,10 @@ class InputClosedError(BatonflowError, RuntimeError):
 
 class InputResponseError(BatonflowError, ValueError):
     """An answer to a question is not what is awaited; the message names the event and its fields."""
+
+
+class StateOutsideContextWarning(UserWarning):
+    """A step changed an attribute of its workflow: all runs share it, and no store keeps it."""
 
 
 class StoreError(BatonflowError):

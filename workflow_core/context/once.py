@@ -81,13 +81,16 @@ async def run_effect(
     Raises:
         UnknownOutcomeError: An earlier process began the call, and nobody knows whether it came to an end.
     """
-    intents = item.done().intents
+    intents, times = item.done().intents, 0
     if intents is not None and key in intents:
+        times = intents[key].get("times", 1)
         waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))
         # At a wait of its own the call had done what it did so far, and goes on from its beginning by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
-                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the middle of it"
+                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the middle of it",
+                times,
             )
         del intents[key]
-    return await run_once(run, item, key, fn, args, {"about": about})
+    intent = {"about": about} if not times else {"about": about, "times": times + 1}
+    return await run_once(run, item, key, fn, args, intent)

@@ -140,7 +140,7 @@ class JsonSerializer:
         data = cast("dict[str, Any]", value)
         if data.get("__is_pydantic"):
             cls = self._resolve(str(data["qualified_name"]), BaseModel)
-            return cls.model_validate(self._decode(data["value"]))
+            return cls.model_validate(self._decode(data["value"]), by_name=True, by_alias=True)
         if data.get("__is_component"):
             return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
         return {key: self._decode(inner) for key, inner in data.items()}

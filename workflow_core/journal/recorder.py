@@ -17,7 +17,7 @@ from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT
 from batonflow.workflow_core.context.state_store import DELETED, StateCell
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
-from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import DictLikeModel, Event
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, origins_of
@@ -70,6 +70,9 @@ class Recorder:
         self._known: dict[str, int] = {}
         # Where the values are that steps are given.
         self._cell: StateCell | None = None
+        # The workflow's attributes, now and as they were.
+        self._attributes: dict[str, Any] = {}
+        self._as_known: dict[str, Any] = {}
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """The recorder of a workflow inside this one."""
@@ -89,6 +92,23 @@ class Recorder:
         """Write down what changes in this state."""
         self._cell = cell
         cell.recorder = self
+
+    def watch_attributes(self, workflow: object) -> None:
+        """Warn when a step changes an attribute of the workflow, as no record has it."""
+        self._attributes = vars(workflow)
+        self._as_known = dict(self._attributes)
+
+    def _look_at_attributes(self, step: str) -> None:
+        for name, value in self._attributes.items():
+            if self._as_known.get(name, _MISSING) is not value:
+                warnings.warn(
+                    f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
+                    "it. Use ctx.store for what belongs to the run",
+                    StateOutsideContextWarning,
+                    stacklevel=2,
+                )
+                self._as_known = dict(self._attributes)
+                return
 
     # --- what comes in ------------------------------------------------------------------------------------------------
 
@@ -213,6 +233,7 @@ class Recorder:
         """
         segment = item.segment
         assert segment is not None
+        self._look_at_attributes(segment.step)
         codec = self._codec
         outcome: list[Any] = ["returned"]
         if isinstance(result, Event):

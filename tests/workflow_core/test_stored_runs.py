@@ -1,0 +1,414 @@
+"""Runs that a store keeps: taken up again, sent to, cancelled, branched off from, and put aside while they wait."""
+
+import asyncio
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from batonflow.workflow_core.errors import (
+    ReplayIncompatible,
+    RunInterruptedError,
+    RunInUseError,
+    StateOutsideContextWarning,
+    StoreError,
+    UnknownOutcomeError,
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+    WorkflowValidationError,
+)
+from batonflow.workflow_core.events import StreamResetEvent
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from tests.workflow_core.flows import until
+
+
+class Ask(InputRequiredEvent):
+    what: str = ""
+
+
+class Told(HumanResponseEvent):
+    text: str = ""
+
+
+class Middle(Event):
+    n: int = 0
+
+
+class Asks(Workflow):
+    """Adds, then asks a person, then says what it knows."""
+
+    began = 0
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Middle:
+        type(self).began += 1
+        await ctx.store.set("topic", ev.get("topic", "tides"))
+        return Middle(n=1)
+
+    @step
+    async def ask(self, ctx: Context, ev: Middle) -> StopEvent:
+        told = await ctx.wait_for_event(Told, waiter_event=Ask(what="well?"))
+        return StopEvent(result=f"{await ctx.store.get('topic')}: {told.text}")
+
+
+@pytest.fixture(autouse=True)
+def from_the_start() -> None:
+    Asks.began = 0
+
+
+async def left_waiting(store: MemoryStore, run_id: str = "r", **start: Any) -> None:
+    """A run that waits, whose process is no more."""
+    flow = Asks(store=MemoryStore(beside=store))
+    handler = flow.run(run_id=run_id, **start)
+    await until(lambda: handler.open_inputs())
+    await handler.interrupt()
+    assert flow.run_store is not None
+    await flow.run_store.aclose()
+
+
+class TestGoingOn:
+    async def test_what_was_done_is_not_done_again(self) -> None:
+        store = MemoryStore()
+        await left_waiting(store)
+        handler = Asks(store=store).resume("r")
+        await until(lambda: handler.open_inputs())
+        handler.open_inputs()[0].respond(text="high")
+        assert await handler == "tides: high"
+        assert Asks.began == 1
+
+    async def test_the_same_id_and_input_go_on_too(self) -> None:
+        store = MemoryStore()
+        await left_waiting(store, topic="moons")
+        handler = Asks(store=store).run(run_id="r", topic="moons")
+        handler.ctx.send_event(Told(text="two"))
+        assert await handler == "moons: two"
+        assert Asks.began == 1
+
+    async def test_readers_learn_that_something_may_be_lost(self) -> None:
+        store = MemoryStore()
+        await left_waiting(store)
+        handler = Asks(store=store).resume("r")
+        handler.ctx.send_event(Told())
+        await handler
+        first = await anext(handler.subscribe())
+        assert isinstance(first.event, StreamResetEvent)
+
+    async def test_a_run_that_is_not_there(self) -> None:
+        with pytest.raises(StoreError, match="no run 'nobody': start it"):
+            await Asks(store="memory:").resume("nobody")
+
+    async def test_a_run_of_another_live_process(self) -> None:
+        store = MemoryStore()
+        first = Asks(store=store).run(run_id="r")
+        await until(lambda: first.open_inputs())
+        with pytest.raises(RunInUseError, match="driven by another process") as caught:
+            await Asks(store=MemoryStore(beside=store)).run(run_id="r")
+        assert caught.value.owner == store.owner
+        await first.cancel_run()
+
+    async def test_an_interrupted_run_says_how_to_go_on(self) -> None:
+        handler = Asks(store="memory:").run(run_id="r")
+        await until(lambda: handler.open_inputs())
+        await handler.interrupt()
+        with pytest.raises(RunInterruptedError, match=r"resume\('r'\)"):
+            await handler
+
+    async def test_without_a_store_there_is_nothing_to_go_on_with(self) -> None:
+        with pytest.raises(WorkflowRuntimeError, match=r'Asks\(store="runs.db"\)'):
+            Asks().resume("r")
+
+    async def test_interrupting_a_run_that_nothing_keeps_cancels_it(self) -> None:
+        handler = Asks().run()
+        await until(lambda: handler.open_inputs())
+        await handler.interrupt()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+
+
+class TestRecovering:
+    async def test_every_run_of_a_dead_process_goes_on(self) -> None:
+        store = MemoryStore()
+        for number in range(3):
+            await left_waiting(store, f"r{number}")
+        flow = Asks(store=store)
+        handlers = await flow.recover()
+        assert sorted(handler.run_id for handler in handlers) == ["r0", "r1", "r2"]
+        for handler in handlers:
+            handler.ctx.send_event(Told(text="yes"))
+        assert [await handler for handler in handlers] == ["tides: yes"] * 3
+        assert await flow.recover() == []
+
+    async def test_runs_of_other_workflows_are_left_alone(self) -> None:
+        class Other(Workflow):
+            @step
+            async def go(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        store = MemoryStore()
+        await left_waiting(store)
+        assert await Other(store=store).recover() == []
+
+
+class TestFromOutside:
+    async def test_an_event_reaches_whoever_drives_the_run(self) -> None:
+        store = MemoryStore()
+        handler = Asks(store=store).run(run_id="r")
+        await until(lambda: handler.open_inputs())
+        elsewhere = Asks(store=MemoryStore(beside=store))
+        await elsewhere.send("r", Told(text="low"), key="once")
+        await elsewhere.send("r", Told(text="low"), key="once")
+        assert await handler == "tides: low"
+
+    async def test_an_event_waits_for_the_next_process(self) -> None:
+        store = MemoryStore()
+        await left_waiting(store)
+        flow = Asks(store=store)
+        await flow.send("r", Told(text="later"))
+        [handler] = await flow.recover()
+        assert await handler == "tides: later"
+
+    async def test_a_cancel(self) -> None:
+        store = MemoryStore()
+        handler = Asks(store=store).run(run_id="r")
+        await until(lambda: handler.open_inputs())
+        await Asks(store=MemoryStore(beside=store)).cancel("r", "not needed")
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        with pytest.raises(WorkflowCancelledByUser):
+            await Asks(store=store).run(run_id="r")
+        info = await store.info("r")
+        assert info is not None
+        assert info.status == "cancelled"
+
+    async def test_a_run_that_is_over_takes_nothing(self) -> None:
+        store = MemoryStore()
+        flow = Asks(store=store)
+        handler = flow.run(run_id="r")
+        handler.ctx.send_event(Told())
+        await handler
+        with pytest.raises(StoreError, match="is over"):
+            await flow.send("r", Told())
+        with pytest.raises(StoreError, match="no run 'nobody'"):
+            await flow.cancel("nobody")
+
+
+class TestBranchingOff:
+    async def test_with_another_state_and_an_event(self) -> None:
+        store = MemoryStore()
+        flow = Asks(store=store)
+        handler = flow.run(run_id="r")
+        handler.ctx.send_event(Told(text="high"))
+        assert await handler == "tides: high"
+        [begun] = [one["commit"] for one in await store.history("r") if one.get("step") == "begin"]
+        fork = flow.fork("r", begun, state={"topic": "moons"}, event=Told(text="two"), new_id="f")
+        assert await fork == "moons: two"
+        assert Asks.began == 1
+        before, after = await store.info("r"), await store.info("f")
+        assert before is not None
+        assert after is not None
+        assert (before.status, after.forked_from) == ("completed", ("r", begun))
+
+    async def test_where_there_is_nothing_to_branch_off_from(self) -> None:
+        store = MemoryStore()
+        flow = Asks(store=store)
+        handler = flow.run(run_id="r")
+        handler.ctx.send_event(Told())
+        await handler
+        last = (await store.read("r"))[-1].seq
+        with pytest.raises(StoreError, match=f"no run 'r' with a commit {last + 1}"):
+            await flow.fork("r", last + 1)
+        with pytest.raises(StoreError, match="is over at commit"):
+            await flow.fork("r", last)
+        with pytest.raises(StoreError, match="a run 'r' already"):
+            await flow.fork("r", 1, new_id="r")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "runs.db")
+
+
+async def status(store: Any, wanted: str) -> None:
+    """Wait until the run stands there."""
+    for _ in range(2000):
+        info = await store.info("r")
+        if info is not None and info.status == wanted:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"the run never was {wanted}")
+
+
+class TestLeavingMemory:
+    async def test_a_person_answers_a_run_that_sleeps(self, kept: Any) -> None:
+        handler = Asks(store=kept, idle_release=0).run(run_id="r")
+        requests = handler.inputs()
+        request = await anext(requests)
+        await status(kept, "waiting")
+        assert request.is_open
+        request.respond(text="awake")
+        assert await handler == "tides: awake"
+        assert [one async for one in requests] == [], "nobody is asked twice"
+        await kept.aclose()
+
+    async def test_an_event_wakes_it(self, kept: Any) -> None:
+        handler = Asks(store=kept, idle_release=0).run(run_id="r")
+        await status(kept, "waiting")
+        handler.ctx.send_event(Told(text="sent"))
+        assert await handler == "tides: sent"
+        await kept.aclose()
+
+    async def test_another_process_wakes_it(self) -> None:
+        store = MemoryStore()
+        handler = Asks(store=store, idle_release=0).run(run_id="r")
+        await status(store, "waiting")
+        await Asks(store=MemoryStore(beside=store)).send("r", Told(text="from afar"))
+        assert await handler == "tides: from afar"
+
+    async def test_the_end_of_a_wait_wakes_it(self) -> None:
+        class Impatient(Workflow):
+            @step
+            async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+                try:
+                    await ctx.wait_for_event(Told, timeout=0.2)
+                except TimeoutError:
+                    return StopEvent(result="nobody came")
+                return StopEvent(result="somebody came")
+
+        store = MemoryStore()
+        handler = Impatient(store=store, idle_release=0).run(run_id="r")
+        await status(store, "waiting")
+        assert await handler == "nobody came"
+
+    async def test_it_does_not_sleep_while_a_step_works(self) -> None:
+        class Busy(Workflow):
+            @step
+            async def go(self, ev: StartEvent) -> StopEvent:
+                await asyncio.sleep(0.05)
+                return StopEvent(result="done")
+
+        store = MemoryStore()
+        assert await Busy(store=store, idle_release=0).run(run_id="r") == "done"
+        info = await store.info("r")
+        assert info is not None
+        assert info.epoch == 1
+
+    def test_seconds_that_mean_nothing(self) -> None:
+        with pytest.raises(WorkflowValidationError, match="idle_release is a number of seconds"):
+            Asks(idle_release=-1)
+
+
+class TestOtherCode:
+    async def test_a_step_that_is_gone(self) -> None:
+        store = MemoryStore()
+        await left_waiting(store)
+
+        class Changed(Workflow):
+            @step
+            async def begin(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        with pytest.raises(ReplayIncompatible, match="Step ask of Changed is in the records"):
+            await Changed(store=store).resume("r")
+        handler = Asks(store=store).resume("r")
+        handler.ctx.send_event(Told(text="back"))
+        assert await handler == "tides: back", "whoever has the code can go on with it"
+
+    async def test_old_records_are_translated(self) -> None:
+        class Renamed(Workflow):
+            @step
+            async def begin(self, ctx: Context, ev: StartEvent) -> Middle:
+                return Middle()
+
+            @step
+            async def question(self, ctx: Context, ev: Middle) -> StopEvent:
+                told = await ctx.wait_for_event(Told)
+                return StopEvent(result=f"{await ctx.store.get('topic')}, {told.text}")
+
+        def renamed(record: dict[str, Any]) -> dict[str, Any]:
+            return {**record, "step": "question"} if record.get("step") == "ask" else record
+
+        store = MemoryStore()
+        first = Asks(store=MemoryStore(beside=store), version="1")
+        handler = first.run(run_id="r")
+        await until(lambda: handler.open_inputs())
+        await handler.interrupt()
+        again = Renamed(store=store, version="2", upcasters={"1": renamed}).resume("r")
+        again.ctx.send_event(Told(text="translated"))
+        assert await again == "tides, translated"
+
+
+class TestEffects:
+    async def test_nobody_knows_what_became_of_it(self) -> None:
+        done: list[str] = []
+
+        class Pays(Workflow):
+            repeat = False
+
+            @step
+            async def pay(self, ctx: Context, ev: StartEvent) -> StopEvent:
+                return StopEvent(result=await ctx.effect("pay", self.spend, about="12 kr", repeat=self.repeat))
+
+            async def spend(self) -> str:
+                done.append("paid")
+                if len(done) == 1:
+                    await asyncio.Event().wait()
+                return "receipt"
+
+        store = MemoryStore()
+        first = Pays(store=MemoryStore(beside=store)).run(run_id="r")
+        await until(lambda: done)
+        await first.interrupt()
+        intents = [one["outcome"] for one in await store.history("r") if one.get("outcome", [""])[0] == "intent"]
+        assert intents == [["intent", ["pay", {"about": "12 kr"}]]]
+        fork = Pays(store=store)
+        with pytest.raises(UnknownOutcomeError, match="Nobody knows whether 'pay' of step pay happened"):
+            await fork.fork("r", 2, new_id="f")
+        harmless = Pays(store=store)
+        harmless.repeat = True
+        assert await harmless.resume("r") == "receipt"
+        assert done == ["paid", "paid"]
+
+    async def test_what_is_recorded_is_not_done_again(self) -> None:
+        done: list[str] = []
+
+        class Pays(Workflow):
+            @step
+            async def pay(self, ctx: Context, ev: StartEvent) -> StopEvent:
+                receipt = await ctx.effect("pay", done.append, "paid")
+                told = await ctx.wait_for_event(Told)
+                return StopEvent(result=[receipt, told.text])
+
+        store = MemoryStore()
+        first = Pays(store=MemoryStore(beside=store)).run(run_id="r")
+        await until(lambda: first.ctx.run is not None and first.ctx.run.state.waiters)
+        await first.interrupt()
+        again = Pays(store=store).resume("r")
+        again.ctx.send_event(Told(text="fine"))
+        assert await again == [None, "fine"]
+        assert done == ["paid"]
+
+
+async def test_a_step_that_keeps_something_on_its_workflow() -> None:
+    class Counts(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            self.count = 1
+            return StopEvent()
+
+    with pytest.warns(StateOutsideContextWarning, match=r"Step go changed self\.count"):
+        await Counts(store="memory:").run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await Counts().run()
