@@ -61,12 +61,12 @@ async def recorded(
     repeat = policy.idempotent or policy.on_unknown == "retry"
     try:
         return await ctx.effect(key, run_writable, about=about, repeat=repeat)
-    except UnknownOutcomeError:
+    except UnknownOutcomeError as unknown:
         if policy.on_unknown == "fail":
             return _told(call, TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name))
-        said = await approved_arguments(
-            ctx, tool, arguments, call=f"{place}?", agent=agent.name, reason="unknown_outcome"
-        )
+        # Each time it is another question: the answer to an earlier one was used when the call was begun again.
+        question = f"{place}?" if unknown.times == 1 else f"{place}?{unknown.times}"
+        said = await approved_arguments(ctx, tool, arguments, call=question, agent=agent.name, reason="unknown_outcome")
         if isinstance(said, str):
             return _told(call, said)
     return await ctx.effect(key, run_writable, about=about, repeat=True)

@@ -88,7 +88,7 @@ async def run_effect(
         # At a wait of its own the call had done what it did so far, and goes on from its beginning by contract.
         if not (repeat or waits):
             raise UnknownOutcomeError(
-                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the middle of it",
+                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",
                 times,
             )
         del intents[key]

@@ -1,0 +1,140 @@
+"""Tool calls of agents whose runs a store keeps: written down before and after, and never silently repeated."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from batonflow.agents import FunctionAgent
+from batonflow.agents.approvals import ApprovalRequest
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms.stream import ChatRequest
+from batonflow.tools import tool
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from tests.workflow_core.flows import until
+
+
+def answers(request: ChatRequest) -> Any:
+    """Calls the tool once, then says what it gave."""
+    last = request.messages[-1]
+    return f"It gave: {last.content}" if last.role == "tool" else tool_call("pay", amount=12)
+
+
+class World:
+    """Where money is spent; the first payment hangs."""
+
+    def __init__(self, **policy: Any) -> None:
+        self.paid: list[tuple[int, str]] = []
+        self.store = MemoryStore()
+
+        @tool(**policy)
+        async def pay(amount: int, idempotency_key: str) -> str:
+            """Pay an amount."""
+            self.paid.append((amount, idempotency_key))
+            if len(self.paid) == 1:
+                await asyncio.Event().wait()
+            return f"receipt {len(self.paid)}"
+
+        self.tool = pay
+
+    def agent(self, store: MemoryStore) -> FunctionAgent:
+        return FunctionAgent(tools=[self.tool], llm=ScriptedLLM([answers] * 5), store=store)
+
+    async def interrupted(self) -> None:
+        """A process pays, and ends before it knows what came of it."""
+        handler = self.agent(MemoryStore(beside=self.store)).run("Pay!", run_id="r")
+        await until(lambda: self.paid)
+        await handler.interrupt()
+
+    async def asked(self, decide: Any) -> tuple[str, list[ApprovalRequest]]:
+        """The next process, with somebody who answers what it asks."""
+        handler = self.agent(self.store).run("Pay!", run_id="r")
+        requests: list[ApprovalRequest] = []
+        async for request in handler.approvals():
+            requests.append(request)
+            decide(request)
+        return str(await handler), requests
+
+
+async def test_a_person_is_asked_and_says_that_it_happened() -> None:
+    world = World()
+    await world.interrupted()
+    said, [request] = await world.asked(lambda request: request.deny("the bank says it is paid"))
+    assert (request.reason, request.tool_name, request.arguments) == ("unknown_outcome", "pay", {"amount": 12})
+    assert "the bank says it is paid" in said
+    assert "decided not to run it again" in said
+    assert len(world.paid) == 1
+
+
+async def test_a_person_is_asked_and_lets_it_run_again_under_the_same_key() -> None:
+    world = World()
+    await world.interrupted()
+    said, requests = await world.asked(lambda request: request.approve())
+    assert (said, len(requests)) == ("It gave: receipt 2", 1)
+    assert len({key for _, key in world.paid}) == 1
+
+
+@pytest.mark.parametrize("policy", [{"idempotent": True}, {"on_unknown": "retry"}], ids=str)
+async def test_a_tool_that_may_run_again_does_so_under_the_same_key(policy: dict[str, Any]) -> None:
+    world = World(**policy)
+    await world.interrupted()
+    said, requests = await world.asked(lambda request: request.deny())
+    assert (said, requests) == ("It gave: receipt 2", [])
+    assert [amount for amount, _ in world.paid] == [12, 12]
+    assert len({key for _, key in world.paid}) == 1
+
+
+async def test_a_tool_that_fails_then_tells_the_model_so() -> None:
+    world = World(on_unknown="fail")
+    await world.interrupted()
+    said, requests = await world.asked(lambda request: request.approve())
+    assert "nobody knows whether it did its work" in said
+    assert (requests, len(world.paid)) == ([], 1)
+
+
+async def test_a_call_whose_result_is_written_is_not_made_again() -> None:
+    calls: list[int] = []
+
+    @tool
+    async def add(a: int) -> int:
+        """Add one."""
+        calls.append(a)
+        return a + 1
+
+    def model(request: ChatRequest) -> Any:
+        return tool_call("add", a=len(request.messages)) if len(request.messages) < 6 else "Done."
+
+    store = MemoryStore()
+    asked: list[ChatRequest] = []
+
+    def noted(request: ChatRequest) -> Any:
+        asked.append(request)
+        return model(request)
+
+    first = FunctionAgent(tools=[add], llm=ScriptedLLM([noted] * 9), store=MemoryStore(beside=store))
+    handler = first.run("Count.", run_id="r")
+    await until(lambda: len(calls) == 2)
+    await handler.interrupt()
+    again = FunctionAgent(tools=[add], llm=ScriptedLLM([noted] * 9), store=store)
+    assert str(await again.run("Count.", run_id="r")) == "Done."
+    assert len(calls) == len(set(calls))
+    assert len(asked) <= len(calls) + 2, "an answer that is written is not asked for again"
+
+
+async def test_a_value_that_no_store_can_keep_becomes_its_text() -> None:
+    @tool
+    async def find() -> object:
+        """Find something."""
+        return object()
+
+    agent = FunctionAgent(tools=[find], llm=ScriptedLLM([tool_call("find"), "Found."]), store="memory:")
+    output = await agent.run("Find it.")
+    assert str(output) == "Found."
+    assert output.tool_calls[0].tool_output.raw_output.startswith("<object object")
+
+
+async def test_without_a_store_nothing_is_written_or_asked() -> None:
+    world = World()
+    world.paid.append((0, ""))
+    agent = FunctionAgent(tools=[world.tool], llm=ScriptedLLM([answers] * 5))
+    assert str(await agent.run("Pay!")) == "It gave: receipt 2"
