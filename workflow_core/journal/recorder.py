@@ -100,7 +100,8 @@ class Recorder:
 
     def _look_at_attributes(self, step: str) -> None:
         for name, value in self._attributes.items():
-            if self._as_known.get(name, _MISSING) is not value:
+            # What begins with an underscore is taken for a cache.
+            if self._as_known.get(name, _MISSING) is not value and not name.startswith("_"):
                 warnings.warn(
                     f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
                     "it. Use ctx.store for what belongs to the run",
