@@ -28,6 +28,7 @@
         └── StoreCorruptedError            what was stored is damaged
 
 ``except BatonflowError`` catches them all. Where a builtin type stands in parentheses, the error is one of those too.
+Beside the tree stands one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
 """
 
 from datetime import UTC, datetime
