@@ -40,6 +40,7 @@ from batonflow.agents.events import (
     ToolCall,
     ToolCallResult,
 )
+from batonflow.agents.forking import AgentForks
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
 from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options
@@ -63,7 +64,7 @@ from batonflow.llms import ChatMessage, MessageRole, Usage
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, ToolOutput, ToolSelection, run_tool
 from batonflow.tools.call import unknown_tool_output
-from batonflow.workflow_core import Context, StopEvent, Workflow, WorkflowHandler, WorkflowRuntimeError, step
+from batonflow.workflow_core import Context, StopEvent, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.instrumentation import genai
 
@@ -75,7 +76,7 @@ DEFAULT_MAX_ITERATIONS = 20
 _OVER_BUDGET = "over_budget"
 
 
-class AgentLoop(Workflow):
+class AgentLoop(AgentForks):
     """A workflow that runs one agent, or several that hand over to one another."""
 
     name: str

@@ -1,6 +1,7 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel
@@ -213,6 +214,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 "handoff_reminded": False,
             },
         )
+
+    def asking(self, llm: LLM) -> Self:
+        """The same team, all of whose agents ask another model; teams in it keep theirs."""
+        other = copy(self)
+        other.agents = {name: agent.asking(llm) for name, agent in self.agents.items()}
+        return other
 
     def _all_tools(self) -> Sequence[Any]:
         return [tool for agent in self.agents.values() for tool in agent.tools]

@@ -393,8 +393,9 @@ class _Opening:
         record = from_json(info.result or b"null")
         self._forget()
         self._run.early = None
-        self._workflow.runtime.discard(self._run)
-        self._run.ending.restore(self._codec.read(record["event"]))
+        event = self._codec.read(record["event"])
+        self._run.publish(event, "", 0)
+        self._run.ending.restore(event)
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------

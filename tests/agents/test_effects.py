@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from batonflow.agents import FunctionAgent
+from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.agents.approvals import ApprovalRequest
 from batonflow.agents.events import ToolCallResult
 from batonflow.llms import ScriptedLLM, tool_call
@@ -141,3 +141,18 @@ async def test_without_a_store_nothing_is_written_or_asked() -> None:
     world.paid.append((0, ""))
     agent = FunctionAgent(tools=[world.tool], llm=ScriptedLLM([answers] * 5))
     assert str(await agent.run("Pay!")) == "It gave: receipt 2"
+
+
+async def test_a_branch_asks_another_model() -> None:
+    def says(text: str) -> ScriptedLLM:
+        return ScriptedLLM([text] * 5)
+
+    store = MemoryStore()
+    agent = FunctionAgent(name="one", description="Speaks.", llm=says("first"), store=store)
+    assert str(await agent.run("Speak.", run_id="r")) == "first"
+    [asked] = [one["commit"] for one in await store.history("r") if one.get("step") == "setup_agent"]
+    assert str(await agent.fork("r", asked, llm=says("second"))) == "second"
+    team = AgentWorkflow(agents=[FunctionAgent(name="one", description="Speaks.", llm=says("first"))], store=store)
+    assert str(await team.run("Speak.", run_id="t")) == "first"
+    assert str(await team.fork("t", asked, llm=says("second"))) == "second"
+    assert str(await team.run("Speak again.")) == "first", "only the branch asks another"
