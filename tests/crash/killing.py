@@ -34,7 +34,7 @@ from tests.crash.outside import FileLedger, Line, Process, lines_of
 from tests.crash.programs import PROGRAMS, Held, Noted, Program, Retries, Tried, Try
 from tests.crash.world import Ledger
 
-__all__ = ["LOAD", "KillTally", "kill_again_and_again", "soak_kills"]
+__all__ = ["LOAD", "KillTally", "effects_in", "kill_again_and_again", "record_faults", "soak_kills"]
 
 AT_A_TIME = 8
 KILLED_AFTER = (0.005, 0.4)
@@ -262,7 +262,7 @@ async def _judge_all(folder: Path, tally: KillTally) -> None:
         done = Counter(line.value for line in lines if line.kind == "effect")
         tally.effects += done.total()
         tally.repeated += (done - found[name].effects).total()
-        faults = [*_faults(LOAD[name], found[name], lines), *_record_faults(found[name], await store.replay(run_id))]
+        faults = [*_faults(LOAD[name], found[name], lines), *record_faults(found[name], await store.replay(run_id))]
         asked = await _asked(store, run_id)
         if LOAD[name].asks_before_repeating and done["publish"] - 1 > asked:
             faults.append(f"published {done['publish']} times, and asked about {asked}")
@@ -293,7 +293,7 @@ def _faults(program: Program, found: Reference, lines: list[Line]) -> Iterator[s
             yield f"process {line.life} repeated {line.value!r}, which was recorded"
 
 
-def _record_faults(found: Reference, run: ReplayedRun) -> Iterator[str]:
+def record_faults(found: Reference, run: ReplayedRun) -> Iterator[str]:
     """What the records of a run say."""
     streamed = transcript(run)
     if streamed != found.transcript:
@@ -322,7 +322,3 @@ def main(folder: str, life: str, last: str) -> None:
     sys.stdin.readline()
     print("at work", flush=True)
     asyncio.run(work(Path(folder), int(life), last=last == "1"))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

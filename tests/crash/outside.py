@@ -15,6 +15,8 @@ __all__ = ["FileLedger", "Line", "Process", "lines_of"]
 ROOT = Path(__file__).resolve().parents[2]
 
 MOST_SECONDS = 120.0
+# Not with -m: names of workflows hold the name of their module.
+BEGIN = "import sys; from {} import main; main(*sys.argv[1:])"
 
 
 class Line(NamedTuple):
@@ -56,7 +58,7 @@ class Process:
     """A process that waits until it is told to begin, so that none is waited for while it starts.
 
     Args:
-        module: What it runs.
+        module: Its ``main`` is called with the folder and the arguments.
         folder: Where it works, and puts what it has to complain about.
         arguments: Further ones.
     """
@@ -64,7 +66,7 @@ class Process:
     def __init__(self, module: str, folder: Path, *arguments: Any) -> None:
         with (folder / "errors").open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", module, str(folder), *map(str, arguments)],
+                [sys.executable, "-W", "error", "-c", BEGIN.format(module), str(folder), *map(str, arguments)],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.PIPE,
@@ -103,10 +105,10 @@ class Process:
         self._process.kill()
         self._process.communicate()
 
-    def ended_by_itself(self) -> int | None:
+    def ended_by_itself(self, seconds: float = MOST_SECONDS) -> int | None:
         """Its exit status once it ends; None when it does not in time."""
         try:
-            self._process.communicate(timeout=MOST_SECONDS)
+            self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             return None
         return self._process.returncode

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from pydantic_core import from_json, to_json
 
@@ -273,6 +274,15 @@ class Drive:
         for _, callback in waiting:
             callback()
 
+    def lose(self) -> None:
+        """Another process has the run: it stops here."""
+        self.fail(
+            RunLostError(
+                f"Run {self.run_id!r} was taken over by another process while this one did not answer; it goes on "
+                "there, and nothing more of it is kept here"
+            )
+        )
+
     def close(self) -> None:
         """Drive the run no longer."""
         self._leave()
@@ -340,9 +350,25 @@ class Desk:
         new, self._new = self._new, []
         for drive in new:
             if self.drives.get(drive.run_id) is drive:
-                self.store.hold(drive.run_id, drive.epoch)
+                self.store.hold(drive.run_id, drive.epoch, self._when_lost(drive))
                 drive.is_held = True
         self._watch_on()
+
+    def _when_lost(self, drive: Drive) -> Callable[[], None]:
+        """What the store calls when it finds that a run is another's, on a thread of its own."""
+        known, loop = ref(drive), self.loop
+
+        def lose() -> None:
+            drive = known()
+            if drive is not None and self.drives.get(drive.run_id) is drive:
+                drive.lose()
+
+        def lost() -> None:
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed in this moment
+                    loop.call_soon_threadsafe(lose)
+
+        return lost
 
     def remove(self, drive: Drive) -> None:
         """Serve a run no longer."""
@@ -435,12 +461,7 @@ class Desk:
         else:
             for (drive, commit), verdict in zip(batch, verdicts, strict=True):
                 if verdict.outcome == "fenced":
-                    drive.fail(
-                        RunLostError(
-                            f"Run {drive.run_id!r} was taken over by another process while this one did not answer; it "
-                            "goes on there, and nothing more of it is kept here"
-                        )
-                    )
+                    drive.lose()
                 else:
                     drive.was_written(commit)
         if self._dirty and not self._scheduled:

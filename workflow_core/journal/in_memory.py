@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -253,7 +253,7 @@ class MemoryStore(StoredHistory):
                     run.lease_until, run.ttl = current_source().monotonic() + ttl, ttl
         return lost
 
-    def hold(self, run_id: str, epoch: int) -> None:
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:  # noqa: ARG002
         """See ``RunStore.hold``. Nothing runs for it: such a lease lasts for as long as its owner lives."""
         with self._lock:
             self._shared.held[run_id] = epoch

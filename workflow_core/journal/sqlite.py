@@ -158,9 +158,9 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.renew``."""
         return await self._write(claims.renew, owner, runs, ttl)
 
-    def hold(self, run_id: str, epoch: int) -> None:
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
         """See ``RunStore.hold``."""
-        self._writer.hold(run_id, epoch)
+        self._writer.hold(run_id, epoch, lost)
 
     def let_go(self, run_id: str) -> None:
         """See ``RunStore.let_go``."""

@@ -159,8 +159,12 @@ def renew(desk: Desk, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -
     return lost
 
 
-def renew_held(desk: Desk, held: dict[str, int]) -> None:
-    """Extend the leases of these runs, by id and epoch, each by its own ttl. An epoch belongs to one owner."""
+def renew_held(desk: Desk, held: dict[str, int]) -> list[tuple[str, int]]:
+    """Extend the leases of these runs, by id and epoch, each by its own ttl. An epoch belongs to one owner.
+
+    Returns:
+        Those that were claimed by another since, or deleted.
+    """
     desk.connection.execute(
         """
         UPDATE runs SET lease_until = ? + lease_ttl
@@ -172,6 +176,13 @@ def renew_held(desk: Desk, held: dict[str, int]) -> None:
         """,
         (desk.source.monotonic(), json.dumps(held)),
     )
+    return desk.connection.execute(
+        """
+        SELECT held.key, held.value FROM json_each(?) AS held LEFT JOIN runs ON runs.run_id = held.key
+        WHERE runs.epoch IS NOT held.value
+        """,
+        (json.dumps(held),),
+    ).fetchall()
 
 
 def park(desk: Desk, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:

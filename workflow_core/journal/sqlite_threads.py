@@ -82,7 +82,7 @@ class Writer:
         self._ended = False
         self._callbacks: list[Callable[[], None]] = []
         self._desk: Desk | None = None
-        self._held: dict[str, int] = {}
+        self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
         self._shortest_ttl = math.inf
         self._renew_at = math.inf
         self._poll_at = 0.0
@@ -138,10 +138,10 @@ class Writer:
         with suppress(StoreError):  # closed: there is nothing any more
             self.submit(Job(_nothing, _ignore))
 
-    def hold(self, run_id: str, epoch: int) -> None:
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None) -> None:
         """Renew the lease of this run from now on."""
         with self._guard:
-            self._held[run_id] = epoch
+            self._held[run_id] = epoch, lost
         self.nudge()
 
     def let_go(self, run_id: str) -> None:
@@ -197,12 +197,22 @@ class Writer:
         if self._held and now >= self._renew_at:
             self._renew_at = now + self._shortest_ttl / 3
             with self._guard:
-                held = dict(self._held)
-            self._settle([Job(lambda desk: renew_held(desk, held), _ignore)])
+                held = {run_id: epoch for run_id, (epoch, _) in self._held.items()}
+            self._settle([Job(lambda desk: renew_held(desk, held), self._tell_lost)])
         if self.hints.wanted and now >= self._poll_at:
             self._poll()
             idle = now - self._active_at
             self._poll_at = now + min(max(idle / 50, POLL_SECONDS[0]), POLL_SECONDS[1])
+
+    def _tell_lost(self, lost: list[tuple[str, int]] | None, _: BaseException | None) -> None:
+        for run_id, epoch in lost or ():
+            with self._guard:
+                held = self._held.get(run_id)
+                if held is None or held[0] != epoch:
+                    continue
+                del self._held[run_id]
+            if held[1] is not None:
+                held[1]()
 
     def _poll(self) -> None:
         """Tell those who wait of what other processes have committed."""

@@ -336,10 +336,16 @@ class RunStore(Protocol):
         """Extend the leases of the runs that are really being driven, by id and epoch; returns those that are lost."""
         ...
 
-    def hold(self, run_id: str, epoch: int) -> None:
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
         """From now on renew the lease of this run without being asked, however busy the caller is.
 
         It is extended by the ttl last used for it, three times in each ttl.
+
+        Args:
+            run_id: The run.
+            epoch: Of the claim.
+            lost: Called once, on any thread, when the run turns out to have been claimed by another or deleted, so that
+                one which only waits learns of it; must be quick and must not raise.
         """
         ...
 
