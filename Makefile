@@ -81,7 +81,7 @@ compat: $(VENV)/.test ## run the same programs with LlamaIndex Workflows and wit
 	$(call say,compatibility)
 	PYTHONPATH=. $(PY) tests/compat/run.py $(ARGS)
 
-soak: $(VENV)/.test ## thousands of seeded interleavings of workflows and scripts of agents; writes docs/soak-results.md
+soak: $(VENV)/.test ## thousands of interleavings, scripts, crashes and kills of processes; writes docs/soak-results.md
 	$(call say,soak)
 	PYTHONPATH=. $(PY) tests/soak.py $(ARGS)
 

@@ -1,8 +1,8 @@
-"""Thousands of seeded interleavings, scripts of agents and crashes; behind ``make soak``.
+"""Thousands of seeded interleavings, scripts of agents, crashes and kills of real processes; behind ``make soak``.
 
 Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks;
 every script of ``tests/agents/scripts`` must keep the rules of calls and results; every run of ``tests/crash`` must
-come to the same end wherever its processes end. The tables go to ``docs/soak-results.md``.
+come to the same end wherever its processes end, be they simulated or real. The tables go to ``docs/soak-results.md``.
 """
 
 import argparse
@@ -24,8 +24,11 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
+from tests.crash.killing import AT_A_TIME, KillTally, soak_kills
+from tests.crash.locking import LockTally, soak_locks
 from tests.crash.soaking import ALL as CRASHED
 from tests.crash.soaking import CrashTally, soak_crashes
+from tests.crash.stopping import StopTally, soak_stops
 from tests.interleavings.exploring import explore
 from tests.interleavings.workflows import PROGRAMS
 
@@ -33,6 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "soak-results.md"
 BATCH = 100
 CRASH_BATCH = 2
+KILL_BATCH = 25
+STOP_BATCH = 5
 
 
 @dataclass(slots=True)
@@ -121,8 +126,14 @@ KINDS: dict[str, tuple[type[Any], Callable[[str, Sequence[int]], Any], int]] = {
     "interleavings": (Tally, soak, BATCH),
     "scripts": (ScriptTally, soak_scripts, BATCH),
     "crashes": (CrashTally, soak_crashes, CRASH_BATCH),
+    "kills": (KillTally, soak_kills, KILL_BATCH),
+    "stops": (StopTally, soak_stops, STOP_BATCH),
+    "locks": (LockTally, soak_locks, 1),
 }
 """How each is counted and done, and how many seeds at a time."""
+
+
+PROCESSES = ("kills: at work", "stops: longer than the lease", "locks: 30 s")
 
 
 def _kind(line: str) -> str:
@@ -156,6 +167,40 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def _taken(seconds: Sequence[float]) -> str:
+    """The half and the 95 % of times, in milliseconds."""
+    ordered = sorted(seconds) or [0.0]
+    half, most = ordered[len(ordered) // 2], ordered[len(ordered) * 95 // 100]
+    return f"{half * 1000:.0f} ms | {most * 1000:.0f} ms"
+
+
+def _processes(tallies: dict[str, Any]) -> str:
+    """The section about real processes."""
+    kills, stops, locks = (tallies[line] for line in PROCESSES)
+    waited = ", ".join(f"{seconds:.1f} s" for seconds in locks.waited)
+    return f"""## Kills of real processes
+
+A process works on {AT_A_TIME} runs at a time in one SQLite file (the programs above and a team with approvals) and is
+killed by SIGKILL 5 to 400 ms after it says that it is at work; the next one takes up what it left, and begins more.
+Every run must end with its result and the records of one that nothing disturbed; what the records say was done is not
+done again, what was in flight at most once for each kill, and a tool of which nobody knows whether it ran not without
+asking. In other processes a lease of 0.6 s runs out while they are stopped by SIGSTOP; another process takes their runs
+over and ends them, and after SIGCONT every commit of the first must be refused and its handlers raise `RunLostError`.
+The times are from when a process begins to recover until a run streams again, and from when a lease has run out until
+the run is claimed.
+
+| what | times | runs | things done outside | of them in flight, done again | taken over: half | 95 % | failures |
+|---|---|---|---|---|---|---|---|
+| killed at work | {kills.kills} | {kills.runs} | {kills.effects} | {kills.repeated} | {_taken(kills.taken)} \
+| {len(kills.failures)} |
+| stopped for too long | {stops.stops} | {stops.runs}, {stops.refused} refused | | | {_taken(stops.taken)} \
+| {len(stops.failures)} |
+
+When another program held the database for 30 s, the run in it waited and ended after {waited}; \
+{len(locks.failures)} failures.
+"""
+
+
 def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("pydantic", "tenacity"))
     rows = "\n".join(
@@ -178,7 +223,7 @@ def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> s
     crashed = sum(tally.crashes for tally in crashes.values())
     doubles = sum(tally.doubles for tally in crashes.values())
     failed = sum(len(tally.failures) for tally in crashes.values())
-    return f"""# Seeded interleavings, scripts and crashes
+    return f"""# Seeded interleavings, scripts, crashes and kills
 
 Written by `make soak`.
 
@@ -221,6 +266,7 @@ at most once for each crash.
 
 In all {crashed:,} crashes, {doubles:,} of them double, {failed} failures.
 
+{_processes(tallies)}
 Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in two processes;
 Python {platform.python_version()}, {libraries}, {platform.system()} {platform.machine()}.
 """
@@ -235,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--crash-seeds", type=int, default=60, help="how many seeds for each crashed program (default 60)"
     )
+    parser.add_argument("--kills", type=int, default=300, help="how many processes to kill (default 300)")
+    parser.add_argument("--stops", type=int, default=50, help="how many processes to stop (default 50)")
     parser.add_argument(
         "--only", help="one line of a table, as in 'crashes: team'; the results page is not written then"
     )
@@ -250,6 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts[f"scripts: {name}"] = count
     for name, program in CRASHED.items():
         counts[f"crashes: {name}"] = options.crash_seeds // 4 if program.real_time else options.crash_seeds
+    counts.update(zip(PROCESSES, (options.kills, options.stops, 1), strict=True))
     if options.only and options.only not in counts:
         parser.error(f"--only is one of: {', '.join(counts)}")
     tallies = _run_all({options.only: counts[options.only]} if options.only else counts)
@@ -258,9 +307,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for failure in failures[:10]:
         print(failure, file=sys.stderr)
     commit = _git("rev-parse", "--short=12", "HEAD") + (" with uncommitted changes" if dirty else "")
-    page = _page(tallies, options.seeds, seconds, commit)
-    print(page)
-    if not options.only:
+    if options.only:
+        print(tallies[options.only])
+    else:
+        page = _page(tallies, options.seeds, seconds, commit)
+        print(page)
         RESULTS.write_text(page)
     return 1 if failures else 0
 

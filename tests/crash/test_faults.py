@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pytest
 
 from batonflow.workflow_core import (
     Context,
-    Event,
     HumanResponseEvent,
     InputRequiredEvent,
     StartEvent,
@@ -31,6 +29,7 @@ from batonflow.workflow_core.clock import Source, use_source
 from batonflow.workflow_core.errors import RunInterruptedError, StoreCorruptedError, StoreError
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
+from tests.crash.locking import WHOLE, Row, Rows, locked_meanwhile, opened, raw, rows
 from tests.crash.outside import ROOT
 
 GENEROUS = 20.0
@@ -48,58 +47,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.db"
 
 
-@asynccontextmanager
-async def opened(path: Path, **options: Any) -> AsyncIterator[SQLiteStore]:
-    store = SQLiteStore(path, **options)
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
-@contextmanager
-def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another program on the file."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
 def is_intact(path: Path) -> bool:
     with raw(path) as connection:
         return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-class Row(Event):
-    n: int
-    text: str
-
-
-class Rows(Workflow):
-    """Passes larger and larger texts on, and notes in its state how far it is."""
-
-    texts = 8
-
-    @step
-    async def begin(self, ctx: Context, ev: StartEvent) -> Row:
-        return Row(n=0, text=ev.text)
-
-    @step
-    async def go(self, ctx: Context, ev: Row) -> Row | StopEvent:
-        await ctx.once("written", str)  # what was done before is written then
-        await ctx.store.set("rows", [*await ctx.store.get("rows", []), ev.n])
-        if ev.n == self.texts:
-            return StopEvent(result=await ctx.store.get("rows"))
-        return Row(n=ev.n + 1, text=ev.text)
-
-
-WHOLE = list(range(Rows.texts + 1))
-
-
-def rows(store: SQLiteStore) -> Rows:
-    return Rows(store=store, timeout=None)
 
 
 async def steps_recorded(store: SQLiteStore, run_id: str) -> list[int]:
@@ -174,24 +124,6 @@ asyncio.run(main())
     assert "limits on the size of files" in first
     assert last == f"True {WHOLE}"
     assert is_intact(path)
-
-
-async def locked_meanwhile(path: Path, seconds: float) -> float:
-    """Another program holds the database for a while in the middle of a run; how long the run took."""
-    async with opened(path) as store:
-
-        class Locked(Rows):
-            @step
-            async def begin(self, ctx: Context, ev: StartEvent) -> Row:
-                connection.execute("BEGIN IMMEDIATE")
-                asyncio.get_running_loop().call_later(seconds, connection.execute, "COMMIT")
-                return Row(n=0, text=ev.text)
-
-        await store.list_runs()
-        with raw(path) as connection:
-            began = time.monotonic()
-            assert await Locked(store=store, timeout=None).run(run_id="r", text="x") == WHOLE
-            return time.monotonic() - began
 
 
 async def test_a_database_that_is_locked_for_a_while_only_makes_a_run_wait(path: Path) -> None:
