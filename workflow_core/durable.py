@@ -249,7 +249,7 @@ class _Opening:
     async def _safely(self, work: Any) -> None:
         try:
             await work
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - nobody awaits the task, so whatever it is, the handler has to tell
             self._forget()
             self._run.ending.refuse(error)
         finally:

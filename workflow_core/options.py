@@ -70,8 +70,14 @@ class Options:
             )
         if on_stall not in ("warn", "raise"):
             raise WorkflowValidationError(f'on_stall must be "warn" or "raise", got {on_stall!r}')
-        if idle_release is not None and not idle_release >= 0:
+        if idle_release is not None and (
+            isinstance(idle_release, bool)
+            or not isinstance(idle_release, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+            or not idle_release >= 0
+        ):
             raise WorkflowValidationError(f"idle_release is a number of seconds, 0 or more, got {idle_release!r}")
+        if version is not None and not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowValidationError(f'version is a text such as "2", got {version!r}')
         self.num_concurrent_runs = num_concurrent_runs
         self.on_stall = on_stall
         self.types = tuple(types)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.store import RunStore
 
-__all__ = ["StoredRuns"]
+__all__ = ["StoredRuns", "check_run_id"]
 
 cancel_run = at_first_use("batonflow.workflow_core.durable", "cancel_run")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
@@ -22,6 +22,16 @@ known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
 send_to_run = at_first_use("batonflow.workflow_core.durable", "send_to_run")
+
+
+def check_run_id(run_id: Any) -> None:
+    """Refuse what cannot be the id of a run.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if run_id is not None and not isinstance(run_id, str):
+        raise TypeError(f"run_id is a text that names the run, not {run_id!r}")
 
 
 class StoredRuns:
@@ -46,6 +56,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
+        check_run_id(run_id)
         store = self._store_for("resume")
         run = known_run(store, self, run_id, None)
         if run is None:
@@ -80,6 +91,14 @@ class StoredRuns:
         Example:
             >>> handler = team.fork("tides-1", at=12, state={"state.topic": "moons"})
         """
+        check_run_id(run_id)
+        check_run_id(new_id)
+        number: Any = at
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise TypeError(f"at is the number of a commit, from 1 on, not {number!r}")
+        changes: Any = state
+        if changes is not None and not isinstance(changes, Mapping):
+            raise TypeError(f"state is a dict of paths with their values, not {changes!r}")
         store = self._store_for("fork")
         run = self.new_run(None, new_id)
         fork_run(self, store, run, run_id, at, state or {}, event)
@@ -112,6 +131,10 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, it is over, or the event cannot be written.
         """
+        check_run_id(run_id)
+        sent: Any = event
+        if not isinstance(sent, Event):
+            raise TypeError(f"send() takes an event, not {sent!r}")
         await send_to_run(self, self._store_for("send"), run_id, event, key)
 
     async def cancel(self, run_id: str, reason: str = "") -> None:

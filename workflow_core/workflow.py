@@ -36,7 +36,7 @@ from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
-from batonflow.workflow_core.stored_runs import StoredRuns
+from batonflow.workflow_core.stored_runs import StoredRuns, check_run_id
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
@@ -432,6 +432,7 @@ class Workflow(StoredRuns):
         """
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
+        check_run_id(run_id)
         if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
             raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")
         resumes = ctx is not None and ctx.is_resumable

@@ -304,9 +304,10 @@ class TestLeavingMemory:
         assert info is not None
         assert info.epoch == 1
 
-    def test_seconds_that_mean_nothing(self) -> None:
+    @pytest.mark.parametrize("seconds", [-1, "1", True], ids=str)
+    def test_seconds_that_mean_nothing(self, seconds: Any) -> None:
         with pytest.raises(WorkflowValidationError, match="idle_release is a number of seconds"):
-            Asks(idle_release=-1)
+            Asks(idle_release=seconds)
 
 
 class TestOtherCode:
@@ -412,3 +413,67 @@ async def test_a_step_that_keeps_something_on_its_workflow() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         await Counts().run()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("run_id", [5, b"r", ["r"]], ids=str)
+    async def test_an_id_that_is_no_text(self, run_id: Any) -> None:
+        flow = Asks(store="memory:")
+        with pytest.raises(TypeError, match="run_id is a text that names the run"):
+            flow.run(run_id=run_id)
+        with pytest.raises(TypeError, match="run_id is a text"):
+            flow.resume(run_id)
+        with pytest.raises(TypeError, match="run_id is a text"):
+            await flow.send(run_id, Told())
+
+    @pytest.mark.parametrize("run_id", ["a b", "x" * 201, "ünï"], ids=lambda text: text[:5])
+    async def test_an_id_that_no_store_takes(self, run_id: str) -> None:
+        with pytest.raises(StoreError, match="run id"):
+            await Asks(store="memory:").run(run_id=run_id)
+
+    @pytest.mark.parametrize("at", ["1", 0, -1, True, None], ids=str)
+    def test_a_commit_that_is_no_number(self, at: Any) -> None:
+        with pytest.raises(TypeError, match="at is the number of a commit, from 1 on"):
+            Asks(store="memory:").fork("r", at)
+
+    def test_a_state_that_is_no_dict(self) -> None:
+        with pytest.raises(TypeError, match="state is a dict of paths"):
+            Asks(store="memory:").fork("r", 1, state=5)  # type: ignore[arg-type]
+
+    def test_a_version_that_is_no_text(self) -> None:
+        with pytest.raises(WorkflowValidationError, match="version is a text"):
+            Asks(version=5)  # type: ignore[arg-type]
+
+    async def test_what_is_no_event(self) -> None:
+        with pytest.raises(TypeError, match=r"send\(\) takes an event"):
+            await Asks(store="memory:").send("r", "yes")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("store", [5, object(), b"runs.db"], ids=str)
+    def test_what_is_no_store(self, store: Any) -> None:
+        with pytest.raises(StoreError, match="give the path of a SQLite file"):
+            Asks(store=store)
+
+
+async def test_an_effect_that_raised_is_not_unknown() -> None:
+    tries: list[int] = []
+
+    class Tries(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            try:
+                await ctx.effect("try", self.fail)
+            except OSError:
+                await ctx.wait_for_event(Told)
+            return StopEvent(result="went on")
+
+        async def fail(self) -> None:
+            tries.append(1)
+            if len(tries) == 1:
+                raise OSError("no")
+
+    store = MemoryStore()
+    handler = Tries(store=MemoryStore(beside=store)).run(run_id="r")
+    await until(lambda: handler.ctx.run is not None and handler.ctx.run.state.waiters)
+    await handler.interrupt()
+    assert await Tries(store=store).resume("r") == "went on"
+    assert len(tries) == 2

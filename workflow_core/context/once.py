@@ -57,8 +57,10 @@ async def run_once(
                 await drive.has(segment)
         records[key] = result
         del (progress.once_calls or {})[key]
-    except BaseException:
+    except BaseException as error:
         del records[key]
+        if intent is not None and recorder is not None and isinstance(error, Exception):
+            recorder.suspend(item, "raised", key)  # so that nobody need ask what became of it
         raise
     finally:
         current_call.reset(outside)

@@ -500,6 +500,9 @@ class Fold:
         place.forget(delivery)
         self._forget_calls(place, delivery)
 
+    def _raised(self, place: Place, delivery: Delivery, record: dict[str, Any], key: str) -> None:  # noqa: ARG002
+        delivery.intents.pop(key, None)
+
     def _failed(
         self,
         place: Place,

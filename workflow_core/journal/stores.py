@@ -2,6 +2,7 @@
 
 import os
 from os import PathLike
+from typing import Any
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.in_memory import MemoryStore
@@ -27,6 +28,9 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
         return store
     if store == "memory:":
         return MemoryStore()
+    given: Any = store
+    if not isinstance(given, str | PathLike):
+        raise StoreError(f'store={given!r}: give the path of a SQLite file, "memory:", or an object that is a RunStore')
     text = os.fspath(store)
     if text.startswith(_SQLITE):
         return SQLiteStore(text.removeprefix(_SQLITE))
