@@ -109,7 +109,7 @@ async def waiting_runs(folder: Path) -> dict[str, float]:
         assert await handler == "yes"
         answered.append(time.perf_counter() - began)
     for info in found[200:]:
-        await again.send(info.run_id, HumanResponseEvent(text="yes"))
+        await again.send_to_run(info.run_id, HumanResponseEvent(text="yes"))
     began = time.perf_counter()
     handlers = await again.recover()
     assert {await handler for handler in handlers} == {"yes"}

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StoredRuns", "check_run_id"]
 
-cancel_run = at_first_use("batonflow.workflow_core.durable", "cancel_run")
+cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
-send_to_run = at_first_use("batonflow.workflow_core.durable", "send_to_run")
+put_into_inbox = at_first_use("batonflow.workflow_core.durable", "send_to_run")
 
 
 def check_run_id(run_id: Any) -> None:
@@ -119,7 +119,7 @@ class StoredRuns:
         runs = await recover_runs(self, self._store_for("recover"), limit)
         return [self.run_handler_class(run) for run in runs]
 
-    async def send(self, run_id: str, event: Event, *, key: str | None = None) -> None:
+    async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None) -> None:
         """Send an event to a run that the store has, whichever process drives it, or none at all.
 
         Args:
@@ -134,17 +134,17 @@ class StoredRuns:
         check_run_id(run_id)
         sent: Any = event
         if not isinstance(sent, Event):
-            raise TypeError(f"send() takes an event, not {sent!r}")
-        await send_to_run(self, self._store_for("send"), run_id, event, key)
+            raise TypeError(f"send_to_run() takes an event, not {sent!r}")
+        await put_into_inbox(self, self._store_for("send_to_run"), run_id, event, key)
 
-    async def cancel(self, run_id: str, reason: str = "") -> None:
+    async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, or it is over.
         """
-        await cancel_run(self, self._store_for("cancel"), run_id, reason)
+        await cancel_in_store(self, self._store_for("cancel_run"), run_id, reason)
 
     def _store_for(self, what: str) -> "RunStore":
         store = self._options.store

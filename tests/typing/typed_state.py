@@ -81,7 +81,7 @@ class CountWords(Workflow):
         return Total(words=state.words)
 
     @catch_error(for_steps=["count"], max_recoveries=2)
-    async def recover(self, ev: StepFailedEvent) -> Counted:
+    async def rescue(self, ev: StepFailedEvent) -> Counted:
         assert_type(ev.step_name, str)
         return Counted(words=0)
 

@@ -167,15 +167,15 @@ class TestFromOutside:
         handler = Asks(store=store).run(run_id="r")
         await until(lambda: handler.open_inputs())
         elsewhere = Asks(store=MemoryStore(beside=store))
-        await elsewhere.send("r", Told(text="low"), key="once")
-        await elsewhere.send("r", Told(text="low"), key="once")
+        await elsewhere.send_to_run("r", Told(text="low"), key="once")
+        await elsewhere.send_to_run("r", Told(text="low"), key="once")
         assert await handler == "tides: low"
 
     async def test_an_event_waits_for_the_next_process(self) -> None:
         store = MemoryStore()
         await left_waiting(store)
         flow = Asks(store=store)
-        await flow.send("r", Told(text="later"))
+        await flow.send_to_run("r", Told(text="later"))
         [handler] = await flow.recover()
         assert await handler == "tides: later"
 
@@ -183,7 +183,7 @@ class TestFromOutside:
         store = MemoryStore()
         handler = Asks(store=store).run(run_id="r")
         await until(lambda: handler.open_inputs())
-        await Asks(store=MemoryStore(beside=store)).cancel("r", "not needed")
+        await Asks(store=MemoryStore(beside=store)).cancel_run("r", "not needed")
         with pytest.raises(WorkflowCancelledByUser):
             await handler
         with pytest.raises(WorkflowCancelledByUser):
@@ -199,9 +199,9 @@ class TestFromOutside:
         handler.ctx.send_event(Told())
         await handler
         with pytest.raises(StoreError, match="is over"):
-            await flow.send("r", Told())
+            await flow.send_to_run("r", Told())
         with pytest.raises(StoreError, match="no run 'nobody'"):
-            await flow.cancel("nobody")
+            await flow.cancel_run("nobody")
 
 
 class TestBranchingOff:
@@ -273,7 +273,7 @@ class TestLeavingMemory:
         store = MemoryStore()
         handler = Asks(store=store, idle_release=0).run(run_id="r")
         await status(store, "waiting")
-        await Asks(store=MemoryStore(beside=store)).send("r", Told(text="from afar"))
+        await Asks(store=MemoryStore(beside=store)).send_to_run("r", Told(text="from afar"))
         assert await handler == "tides: from afar"
 
     async def test_the_end_of_a_wait_wakes_it(self) -> None:
@@ -424,7 +424,7 @@ class TestBadInput:
         with pytest.raises(TypeError, match="run_id is a text"):
             flow.resume(run_id)
         with pytest.raises(TypeError, match="run_id is a text"):
-            await flow.send(run_id, Told())
+            await flow.send_to_run(run_id, Told())
 
     @pytest.mark.parametrize("run_id", ["a b", "x" * 201, "ünï"], ids=lambda text: text[:5])
     async def test_an_id_that_no_store_takes(self, run_id: str) -> None:
@@ -445,10 +445,10 @@ class TestBadInput:
             Asks(version=5)  # type: ignore[arg-type]
 
     async def test_what_is_no_event(self) -> None:
-        with pytest.raises(TypeError, match=r"send\(\) takes an event"):
-            await Asks(store="memory:").send("r", "yes")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"send_to_run\(\) takes an event"):
+            await Asks(store="memory:").send_to_run("r", "yes")  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("store", [5, object(), b"runs.db"], ids=str)
+    @pytest.mark.parametrize("store", [5, object(), b"runs.db"], ids=["number", "object", "bytes"])
     def test_what_is_no_store(self, store: Any) -> None:
         with pytest.raises(StoreError, match="give the path of a SQLite file"):
             Asks(store=store)

@@ -58,7 +58,7 @@ async def status(store: RunStore) -> str:
 async def test_an_answer_brings_it_back(store: RunStore):
     flow = waits(store)
     handler = await asleep(flow, store)
-    await flow.send("r", HumanResponseEvent(response="yes"))
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
     assert await handler == "yes"
 
 
@@ -85,7 +85,7 @@ async def test_one_that_is_interrupted_stays_in_the_store_and_does_not_come_back
     await handler.interrupt()
     with pytest.raises(RunInterruptedError):
         await handler
-    await flow.send("r", HumanResponseEvent(response="yes"))
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
     assert await status(store) == "ready"
     (recovered,) = await flow.recover()
     assert await recovered == "yes"
