@@ -20,6 +20,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="batonflow")
 
 
+@pytest.mark.timeout(240)
 def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(tmp_path: Path) -> None:
     tally = kill_again_and_again(tmp_path, 12, seed=0)
     assert tally.failures == []
@@ -28,6 +29,7 @@ def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(t
     assert tally.taken
 
 
+@pytest.mark.timeout(240)
 def test_a_process_that_was_stopped_for_too_long_is_refused_everything(tmp_path: Path) -> None:
     tally = StopTally()
     for seed in range(3):
@@ -37,6 +39,7 @@ def test_a_process_that_was_stopped_for_too_long_is_refused_everything(tmp_path:
     assert tally.runs == tally.refused == 12
 
 
+@pytest.mark.timeout(240)
 def test_of_two_processes_that_run_the_same_only_one_does(tmp_path: Path) -> None:
     undisturbed = reference(UNDISTURBED["chain"], 0)
     began = time.time()

@@ -171,7 +171,7 @@ def live(
         life.ended = True
     finally:
         store.dead = True
-        _bury(loop)
+        bury(loop)
         asyncio.set_event_loop(None)
         life.turns, life.groups = loop.turns, store.groups
         with use_source(source):
@@ -189,7 +189,7 @@ def run_now(awaitable: Awaitable[Any]) -> Any:
     raise AssertionError("it waits")
 
 
-def _bury(loop: asyncio.AbstractEventLoop) -> None:
+def bury(loop: asyncio.AbstractEventLoop) -> None:
     """Nothing of a dead process goes on: its tasks are thrown away, and what they still try on their way out fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

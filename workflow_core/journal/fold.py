@@ -496,9 +496,8 @@ class Fold:
         key, about = intent
         delivery.intents[key] = about
 
-    def _cancelled(self, place: Place, delivery: Delivery, record: dict[str, Any]) -> None:  # noqa: ARG002
-        place.forget(delivery)
-        self._forget_calls(place, delivery)
+    def _cancelled(self, place: Place, delivery: Delivery, record: dict[str, Any]) -> None:
+        """The end of the run follows at once; a branch that leaves it out begins the delivery again."""
 
     def _raised(self, place: Place, delivery: Delivery, record: dict[str, Any], key: str) -> None:  # noqa: ARG002
         delivery.intents.pop(key, None)
