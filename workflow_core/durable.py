@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
@@ -72,8 +73,41 @@ _digests: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 
 
 def digest_of(encoded: Any) -> str:
-    """Tells apart start events: of their data in a fixed order."""
+    """Tells apart data, in whatever order the keys are."""
     return hashlib.sha256(json.dumps(encoded, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def digest_of_start(codec: Codec, event: Event) -> str:
+    """Tells apart start events, in all processes alike: sets have another order in each.
+
+    Raises:
+        StoreError: The event cannot be written.
+    """
+    encoded = codec.event(event)
+    is_plain = isinstance(encoded, list) and len(cast("list[Any]", encoded)) == _LENGTH_WHEN_PLAIN
+    return digest_of(encoded if is_plain else _in_order(codec, event))
+
+
+_LENGTH_WHEN_PLAIN = 2
+
+
+def _in_order(codec: Codec, value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = [name for name, field in type(value).model_fields.items() if not field.exclude]
+        values = {**{name: getattr(value, name) for name in fields}, **(value.__pydantic_extra__ or {})}
+        return [f"{type(value).__module__}.{type(value).__qualname__}", _in_order(codec, values)]
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {json.dumps(_in_order(codec, key)): _in_order(codec, inner) for key, inner in items}
+    if isinstance(value, list | tuple):
+        return [_in_order(codec, inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, set | frozenset):
+        members = cast("set[Any]", value)
+        return sorted(json.dumps(_in_order(codec, inner), sort_keys=True) for inner in members)
+    try:
+        return to_jsonable_python(value, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        return codec.value(value)
 
 
 def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event | None) -> Run | None:
@@ -85,10 +119,9 @@ def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event |
     run = _live.get(store, {}).get(run_id)
     if run is None or run.ending.resolved or run.loop.is_closed():
         return None
-    if event is not None and run in _digests:
-        encoded = Codec(workflow.serializer).event(event)
-        if digest_of(encoded) != _digests[run]:
-            raise _mismatch(run_id)
+    known = None if event is None else _digests.get(run)
+    if event is not None and known is not None and digest_of_start(Codec(workflow.serializer), event) != known:
+        raise _mismatch(run_id)
     return run
 
 
@@ -288,7 +321,7 @@ class _Opening:
             staged = named_values(run.cell)
             self._event = event
             self._causes = recorder.started(event, None, (), state=staged)
-            self._digest = digest_of(self._codec.event(event))
+            self._digest = digest_of_start(self._codec, event)
         _digests[run] = self._digest
         self._first = drive.first()
 

@@ -6,6 +6,7 @@ or called because a payload says so.
 
 import importlib
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
@@ -124,6 +125,9 @@ class JsonSerializer:
             dumped = model.model_dump(mode="json", exclude=untyped or None, fallback=self.encode)
         except PydanticSerializationError as error:
             raise ValueError(f"{_qualified(type(model))}: {error}") from error
+        for name in _with_floats(type(model)):
+            if name in dumped:
+                dumped[name] = _infinite(getattr(model, name), dumped[name])
         for name in untyped:
             dumped[name] = self.encode(getattr(model, name))
         if isinstance(model, DictLikeModel) and model.to_dict():
@@ -171,6 +175,21 @@ def _key(key: Any) -> str:
     if key is None or isinstance(key, bool | int | float):
         return next(iter(from_json(to_json({key: 0}))))
     raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
+
+
+@cache
+def _with_floats(cls: type[BaseModel]) -> list[str]:
+    return [name for name, field in cls.model_fields.items() if "float" in str(field.annotation) and not field.exclude]
+
+
+def _infinite(value: Any, dumped: Any) -> Any:
+    """What pydantic wrote, with the numbers that it wrote as None because JSON proper has no name for them."""
+    if dumped is None and type(value) is float:
+        return value
+    if isinstance(dumped, list) and isinstance(value, list | tuple):
+        inner = zip(cast("list[Any]", value), cast("list[Any]", dumped), strict=True)
+        return [_infinite(one, other) for one, other in inner]
+    return cast("Any", dumped)
 
 
 def is_plain(value: Any) -> bool:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.context.state_data import dump_state, load_state
+from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
 from batonflow.workflow_core.context.state_store import DELETED, StateCell, write_into
 from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
@@ -348,8 +348,11 @@ class _Reader:
                 state.question_seq = max(state.question_seq, entry["number"])
                 state.questions.append(Question(question, entry["path"], entry["cause"], number=entry["number"]))
         cell = self._cell(mapping(data, "state"))
-        for path, written in entries(data, "writes"):
-            write_into(cell.state, path, DELETED if written is None else self._serializer.deserialize(written))
+        written = entries(data, "writes")
+        for path, text in written:
+            write_into(cell.state, path, DELETED if text is None else self._serializer.deserialize(text))
+        for name in {path.partition(".")[0] for path, _ in written}:
+            as_declared(cell.state, name)
         if data.get("stopped") is not None:
             state.stopped = cast("StopEvent", self._event(data["stopped"]))
         return LoadedRun(state, cell, mapping(data, "children"))

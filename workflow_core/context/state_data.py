@@ -3,13 +3,13 @@
 import warnings
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 
-__all__ = ["DictState", "UnserializableKeyWarning", "dump_state", "load_state"]
+__all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
 
 KEYS_THAT_MAY_BE_LEFT_OUT = ("memory",)
 
@@ -56,6 +56,31 @@ def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, 
                 f"State key {key!r} was left out of the snapshot: {error}", UnserializableKeyWarning, stacklevel=2
             )
     return written
+
+
+def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
+    """A value of a declared field as pydantic writes it; ``as_declared`` makes it again what it was.
+
+    Raises:
+        ValueError: There is no such field, its type does not tell how to read it again, or it cannot be written.
+    """
+    field = type(state).model_fields.get(name)
+    if field is None or "Any" in str(field.annotation):
+        raise ValueError(f"{type(state).__name__} does not declare what {name!r} is")
+    return state.model_copy(update={name: value}).model_dump(mode="json", include={name})[name]
+
+
+def as_declared(state: BaseModel, name: str) -> None:
+    """Make what JSON left of a declared field a value of its type again, where it can be one."""
+    if name not in type(state).model_fields:
+        return
+    try:
+        whole: Any = type(state).__pydantic_validator__.validate_assignment(
+            state.model_copy(), name, getattr(state, name)
+        )
+    except ValidationError:
+        return  # a step may put there what it likes
+    vars(state)[name] = getattr(whole, name)
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime
 
 from pydantic import BaseModel
 
-from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELETED",
+    "IMMUTABLE",
     "DictState",
     "InMemoryStateStore",
     "StateCell",
@@ -36,6 +37,9 @@ DELETED: Any = object()
 """Stands for the value of a key that is no more."""
 
 MAX_DEPTH = 1000
+
+IMMUTABLE = frozenset({str, int, float, bool, type(None), bytes})
+"""Values of which nobody who is given one can change anything."""
 
 
 @runtime_checkable
@@ -150,8 +154,9 @@ class InMemoryStateStore(Generic[StateT]):
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
         item = self._item
+        key, inside, _ = path.partition(".")
         if item is not None and item.segment is not None:
-            self._note_read(path.partition(".")[0])
+            self._note_read(key, hands_out=not inside)
         found: Any = self._cell.state
         if type(found) is DictState and "." not in path:  # by far the most common case
             values = found.__pydantic_extra__ or {}
@@ -165,12 +170,16 @@ class InMemoryStateStore(Generic[StateT]):
                 if default is _MISSING:
                     raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
                 return default
+        if inside and item is not None and item.segment is not None and type(found) not in IMMUTABLE:
+            self._note_read(key)
         return found
 
     async def get_state(self) -> StateT:
         """A shallow copy of the whole state."""
         if self._cell.recorder is not None:
             self._note_read(None)
+            for name in _names(self._cell.state):  # what is in the copy is that of the state
+                self._note_read(name)
         return cast("StateT", self._cell.state.model_copy())
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -197,6 +206,10 @@ class InMemoryStateStore(Generic[StateT]):
         else:
             write_into(state, path, value)
         if cell.recorder is not None:
+            head = path.partition(".")[0]
+            if head != path and head in type(state).model_fields and not is_plain(value):
+                # Only the type of the whole tells how to read what is in it.
+                path, value = head, _read(state, head)
             self._note([(path, value)])
 
     async def set_state(self, state: StateT) -> None:
@@ -254,6 +267,9 @@ class InMemoryStateStore(Generic[StateT]):
             cell.editor = asyncio.current_task()
             if self._item is not None and self._item.segment is not None:
                 self._note_read(None)
+                for name in _names(cell.state):
+                    if _shared_inside(_read(cell.state, name)):
+                        self._note_read(name)
             try:
                 draft = _draft(cell.state)
                 yield cast("StateT", draft)
@@ -285,10 +301,10 @@ class InMemoryStateStore(Generic[StateT]):
         numbers.writes += 1
         return numbers.writes > numbers.skip_writes
 
-    def _note_read(self, key: str | None) -> None:
+    def _note_read(self, key: str | None, *, hands_out: bool = True) -> None:
         item = self._item
         if item is not None and item.run is not None and item.run.recorder is not None:
-            value = None if key is None else _read(self._cell.state, key)
+            value = None if key is None or not hands_out else _read(self._cell.state, key)
             item.run.recorder.read(item, key, None if value is _MISSING else value)
 
     def _note_write(self, path: str, value: Any) -> None:
@@ -427,8 +443,7 @@ def _draft(state: BaseModel) -> BaseModel:
     draft = state.model_copy()
     memo: dict[int, Any] = {}
     for value in (_read(state, name) for name in _names(state)):
-        found: list[Any] = [value, *cast("dict[Any, Any]", value).values()] if isinstance(value, dict) else [value]
-        memo |= {id(one): one for one in found if getattr(one, "shared_in_drafts", False) is True}
+        memo |= {id(one): one for one in _shared_inside(value)}
     fields = type(state).model_fields
     for name in _names(state):
         if name in fields and fields[name].exclude:
@@ -443,6 +458,12 @@ def _draft(state: BaseModel) -> BaseModel:
         else:
             _write(draft, name, copied)
     return draft
+
+
+def _shared_inside(value: Any) -> list[Any]:
+    """A value, or what a dict holds, as far as drafts do not copy it."""
+    found: list[Any] = [value, *cast("dict[Any, Any]", value).values()] if isinstance(value, dict) else [value]
+    return [one for one in found if getattr(one, "shared_in_drafts", False) is True]
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -271,7 +271,7 @@ def unfold(fold: Fold, payload: dict[str, Any]) -> None:
     fold.questions = entries(payload, "questions")
     fold.elapsed = float(payload.get("elapsed_alive") or 0.0)
     fold.last_record = max(fold.last_record, int(payload.get("last_record") or 0))
-    fold.last_streamed = int(payload.get("last_streamed") or -1)
+    fold.last_streamed = int(payload.get("last_streamed", -1))
     _Reader(fold).place("", fold.workflow, payload, None)
 
 

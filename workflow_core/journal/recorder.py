@@ -5,6 +5,7 @@ A run without a journal has no recorder; the price is then one truth test at eac
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from typing import Any, Protocol
@@ -13,8 +14,12 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
-from batonflow.workflow_core.context.state_store import DELETED, StateCell
+from batonflow.workflow_core.context.state_data import (
+    KEYS_THAT_MAY_BE_LEFT_OUT,
+    UnserializableKeyWarning,
+    declared_as_json,
+)
+from batonflow.workflow_core.context.state_store import DELETED, IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
@@ -25,7 +30,6 @@ from batonflow.workflow_core.types import dump_exception
 
 __all__ = ["Journal", "Recorder"]
 
-_SIMPLE = frozenset({str, int, float, bool, type(None), bytes})
 _MISSING: Any = object()
 
 
@@ -136,7 +140,8 @@ class Recorder:
         data: dict[str, Any] = {} if child is None else {"child": child}
         if state:
             data["state"] = [
-                [name, self._tried(f"State key {name!r}", self._codec.value, value, True)] for name, value in state
+                [name, self._tried(f"State key {name!r}", partial(self._state_value, name), value, True)]
+                for name, value in state
             ]
         self._start = self._came("started", event, target, causes, data)
         return self._start
@@ -179,7 +184,7 @@ class Recorder:
 
     def edited(self, changes: list[tuple[str, Any]]) -> None:
         """The state was changed from outside the steps: paths with their values."""
-        writes = [[0, path, None if value is DELETED else self._codec.value(value)] for path, value in changes]
+        writes = [[0, path, None if value is DELETED else self._state_value(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
         writers = [self._writers[key] for key in keys if key in self._writers]
         segment = self._put("edited", (), {"writes": writes}, writers)
@@ -285,6 +290,9 @@ class Recorder:
         assert following is not None
         following.follows((segment,))
         following.handed = segment.handed
+        for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
+            # What the step has put there it still has, and may change.
+            self._hand_out(following, key, self._value_of(key))
         return segment
 
     def _waiter(self, waiter: Waiter, question: Event | None) -> dict[str, Any]:
@@ -359,7 +367,11 @@ class Recorder:
         codec = self._codec
         if segment.writes:
             written = [
-                (number, path, self._tried(f"State key {path!r} {where}", codec.value, value, strict))
+                (
+                    number,
+                    path,
+                    self._tried(f"State key {path!r} {where}", partial(self._state_value, path), value, strict),
+                )
                 for number, path, value in segment.writes
             ]
             kept = [place for place, one in enumerate(written) if one[2] is not _MISSING]
@@ -417,12 +429,15 @@ class Recorder:
         writer = self._writers.get(key)
         if writer is not None:
             segment.follows((writer,))
-        if type(value) not in _SIMPLE:
-            if key not in self._known:
-                self._known[key] = self._digest(value)
-            if segment.handed is None:
-                segment.handed = set()
-            segment.handed.add(key)
+        if type(value) not in IMMUTABLE:
+            self._hand_out(segment, key, value)
+
+    def _hand_out(self, segment: Segment, key: str, value: Any) -> None:
+        if key not in self._known:
+            self._known[key] = self._digest(key, value)
+        if segment.handed is None:
+            segment.handed = set()
+        segment.handed.add(key)
 
     def wrote(self, item: WorkItem, path: str, value: Any) -> None:
         """A step changed a key of the state."""
@@ -439,15 +454,29 @@ class Recorder:
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
 
-    def _digest(self, value: Any) -> int:
+    def _state_value(self, path: str, value: Any) -> Any:
         try:
-            return hash(as_json(self._codec.value(value)))
+            return self._codec.value(value)
+        except StoreError:
+            if self._cell is None or value is _MISSING:
+                raise
+            try:
+                return self._codec.value(declared_as_json(self._cell.state, path, value))
+            except ValueError:
+                pass
+            raise
+
+    def _digest(self, key: str, value: Any) -> int:
+        try:
+            return hash(as_json(self._state_value(key, value)))
         except StoreError:
             return 0
 
     def _note_changes(self, segment: Segment) -> None:
         """Values that a step was given and changed in place are written as if it had set them."""
-        written = {path.partition(".")[0] for _, path, _ in segment.writes}
+        # The last write of a key has all of it, unless it was of something inside.
+        last = {path.partition(".")[0]: path for _, path, _ in segment.writes}
+        written = {key for key, path in last.items() if key == path}
         for key, value, digest in self._changed_in_place(segment):
             if key not in written:
                 self._known[key] = digest
@@ -457,9 +486,12 @@ class Recorder:
 
     def _changed_in_place(self, segment: Segment) -> Iterator[tuple[str, Any, int]]:
         for key in sorted(segment.handed or ()):
-            value = _MISSING if self._cell is None else _value(self._cell.state, key)
-            if value is not _MISSING and (digest := self._digest(value)) != self._known.get(key):
+            value = self._value_of(key)
+            if value is not _MISSING and (digest := self._digest(key, value)) != self._known.get(key):
                 yield key, value, digest
+
+    def _value_of(self, key: str) -> Any:
+        return _MISSING if self._cell is None else _value(self._cell.state, key)
 
     # --- committing ---------------------------------------------------------------------------------------------------
 
