@@ -46,6 +46,7 @@ async def run_once(
     try:
         if intent is not None and recorder is not None:
             segment = recorder.suspend(item, "intent", [key, intent])
+            progress.begun[key] = intent
             if drive is not None and segment is not None:
                 await drive.has(segment)
         result = fn(*args)
@@ -53,6 +54,8 @@ async def run_once(
             result = await result
         if recorder is not None:
             segment = recorder.suspend(item, "once", (key, result))
+            progress.begun.pop(key, None)
+            progress.unreturned[key] = result
             if drive is not None and segment is not None:
                 await drive.has(segment)
         records[key] = result
@@ -63,6 +66,8 @@ async def run_once(
             recorder.suspend(item, "raised", key)  # so that nobody need ask what became of it
         raise
     finally:
+        progress.begun.pop(key, None)
+        progress.unreturned.pop(key, None)
         current_call.reset(outside)
         pending.set_result(None)
     return result

@@ -193,12 +193,15 @@ class _Writer:
         if progress is None:
             return None
         once = {key: value for key, value in (progress.once or {}).items() if not isinstance(value, asyncio.Future)}
+        once |= progress.unreturned
         return {
             **self.numbers(progress),
             "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
             "once": {key: self.record(key, value) for key, value in once.items()},
-            "once_calls": {key: self.numbers(call) for key, call in (progress.once_calls or {}).items()},
-            "intents": dict(progress.intents or {}),
+            "once_calls": {
+                key: self.numbers(call) for key, call in (progress.once_calls or {}).items() if key not in once
+            },
+            "intents": {**(progress.intents or {}), **progress.begun},
         }
 
     def numbers(self, numbers: Numbers) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Progress(Numbers):
     Answers of waits and records of ``once`` stay with the delivery until it ends.
     """
 
-    __slots__ = ("answers", "intents", "once", "once_calls")
+    __slots__ = ("answers", "begun", "intents", "once", "once_calls", "unreturned")
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,6 +80,9 @@ class Progress(Numbers):
         self.once: dict[str, Any] | None = None
         # Calls of effects whose outcome nobody knows, by key; of an earlier owner of the run.
         self.intents: dict[str, Any] | None = None
+        # What is recorded of calls that go on in this process: intents, and results that are not given out yet.
+        self.begun: dict[str, Any] = {}
+        self.unreturned: dict[str, Any] = {}
         # None until the first call, so that steps without one do not look for it.
         self.once_calls: dict[str, OnceCall] | None = None
 

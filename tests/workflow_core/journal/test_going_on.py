@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.errors import UnknownOutcomeError
 from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 
@@ -244,3 +245,50 @@ def test_sets_are_the_same_input_in_every_process(tmp_path: Path) -> None:
             check=False,
         )
         assert done.stdout == "6\n", done.stderr
+
+
+class TestCalls:
+    async def test_a_recorded_call_is_not_made_again(self) -> None:
+        calls: list[int] = []
+
+        class Flow(Workflow):
+            @step
+            async def begin(self, ctx: Context, ev: StartEvent) -> Round:
+                return Round()
+
+            @step
+            async def pay(self, ctx: Context, ev: Round) -> StopEvent:
+                return StopEvent(result=await ctx.once("pay", self.paid))
+
+            async def paid(self) -> int:
+                calls.append(1)
+                return 7
+
+        store = MemoryStore()
+        assert await Flow(store=store).run(run_id="r") == 7
+        recorded = [one["commit"] for one in await store.history("r") if one.get("outcome", [""])[0] == "once"]
+        assert await Flow(store=store).fork("r", recorded[0]) == 7
+        assert len(calls) == 1
+
+    async def test_one_that_was_begun_is_not_silently_made_again(self) -> None:
+        calls: list[int] = []
+
+        class Flow(Workflow):
+            @step
+            async def begin(self, ctx: Context, ev: StartEvent) -> Round:
+                return Round()
+
+            @step
+            async def pay(self, ctx: Context, ev: Round) -> StopEvent:
+                return StopEvent(result=await ctx.effect("pay", self.paid))
+
+            async def paid(self) -> int:
+                calls.append(1)
+                return 7
+
+        store = MemoryStore()
+        assert await Flow(store=store).run(run_id="r") == 7
+        begun = [one["commit"] for one in await store.history("r") if one.get("outcome", [""])[0] == "intent"]
+        with pytest.raises(UnknownOutcomeError):
+            await Flow(store=store).fork("r", begun[0])
+        assert len(calls) == 1
