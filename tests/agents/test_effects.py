@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from batonflow.agents import AgentWorkflow, FunctionAgent
-from batonflow.agents.approvals import ApprovalRequest
+from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse
 from batonflow.agents.events import ToolCallResult
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
@@ -156,3 +156,31 @@ async def test_a_branch_asks_another_model() -> None:
     assert str(await team.run("Speak.", run_id="t")) == "first"
     assert str(await team.fork("t", asked, llm=says("second"))) == "second"
     assert str(await team.run("Speak again.")) == "first", "only the branch asks another"
+
+
+async def test_an_approval_is_used_once_whoever_gives_it() -> None:
+    published: list[str] = []
+
+    @tool(requires_approval=True)
+    async def publish(title: str) -> str:
+        """Publish an article."""
+        published.append(title)
+        return "out"
+
+    def agent(store: MemoryStore) -> FunctionAgent:
+        return FunctionAgent(
+            tools=[publish], llm=ScriptedLLM([tool_call("publish", title="Tides"), "Done."]), store=store
+        )
+
+    store = MemoryStore()
+    handler = agent(store).run("Publish.", run_id="r")
+    await until(lambda: handler.open_inputs())
+    [asked] = [entry.event for entry in (await store.replay("r")).events if isinstance(entry.event, ApprovalRequired)]
+    answer = ApprovalResponse(id=asked.id, digest=asked.digest, approved=True)
+    forged = ApprovalResponse(id=asked.id, digest="of other arguments", approved=True)
+    for elsewhere, event in ((1, forged), (2, answer), (3, answer)):
+        await agent(MemoryStore(beside=store)).send_to_run("r", event, key=f"from {elsewhere}")
+    assert str(await handler) == "Done."
+    assert published == ["Tides"]
+    used = [one for one in await store.history("r") if one["kind"] == "answered"]
+    assert [one["event"][1]["digest"] for one in used] == [asked.digest]
