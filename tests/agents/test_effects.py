@@ -175,7 +175,8 @@ async def test_an_approval_is_used_once_whoever_gives_it() -> None:
     store = MemoryStore()
     handler = agent(store).run("Publish.", run_id="r")
     await until(lambda: handler.open_inputs())
-    [asked] = [entry.event for entry in (await store.replay("r")).events if isinstance(entry.event, ApprovalRequired)]
+    asked = handler.open_inputs()[0].event
+    assert isinstance(asked, ApprovalRequired)
     answer = ApprovalResponse(id=asked.id, digest=asked.digest, approved=True)
     forged = ApprovalResponse(id=asked.id, digest="of other arguments", approved=True)
     for elsewhere, event in ((1, forged), (2, answer), (3, answer)):
