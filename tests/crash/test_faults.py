@@ -23,6 +23,7 @@ from batonflow.workflow_core import (
     StartEvent,
     StopEvent,
     Workflow,
+    WorkflowHandler,
     step,
 )
 from batonflow.workflow_core.clock import Source, use_source
@@ -314,6 +315,40 @@ async def test_after_the_wall_clock_was_put_back_timers_are_late_and_not_lost(pa
         assert (await asyncio.wait_for(handler, GENEROUS))[0] == "timed out"
 
 
+class Late(Timers):
+    """Is tried again after a minute."""
+
+    @step(retry_policy=retry_policy(wait=wait_fixed(60), stop=stop_after_attempt(2)))
+    async def fail_once(self, ctx: Context, ev: StartEvent) -> Row:
+        return await super().fail_once(ctx, ev)
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR, DAY, -DAY])
+async def test_a_retry_is_due_by_the_wall_clock_of_the_process_that_makes_it(path: Path, jump: float) -> None:
+    async with process(path, 0, Late) as (_, workflow):
+        await tried_and_left(workflow, workflow.run(run_id="r"))
+    async with process(path, jump, Late) as (_, workflow):
+        (handler,) = await workflow.recover()
+        if jump > 0:
+            await tried_and_left(workflow, handler)
+            return
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ended(handler), 0.3)
+        assert workflow.tried == []
+        await handler.interrupt()
+    async with process(path, 61, Late) as (_, workflow):  # it was put right, and time has passed
+        (handler,) = await workflow.recover()
+        await tried_and_left(workflow, handler)
+
+
+async def tried_and_left(workflow: Timers, handler: WorkflowHandler) -> None:
+    """Wait for an attempt, and leave the run to the next process."""
+    await until(lambda: workflow.tried)
+    await handler.interrupt()
+    with pytest.raises(RunInterruptedError):
+        await handler
+
+
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, DAY, -DAY])
 async def test_a_lease_is_not_shortened_by_a_wall_clock_of_another_process(path: Path, jump: float) -> None:
     async with opened(path) as store:
@@ -345,11 +380,11 @@ async def left_behind(path: Path, pause: float) -> None:
 
 
 @asynccontextmanager
-async def process(path: Path, ahead: float) -> AsyncIterator[tuple[SQLiteStore, Timers]]:
+async def process(path: Path, ahead: float, make: type[Timers] = Timers) -> AsyncIterator[tuple[SQLiteStore, Timers]]:
     """A store and a workflow of their own, with a wall clock that goes wrong by so many seconds."""
     with use_source(Jumping(ahead)):
         async with opened(path) as store:
-            yield store, Timers(store)
+            yield store, make(store)
 
 
 # --- power ------------------------------------------------------------------------------------------------------------
