@@ -30,7 +30,7 @@ __all__ = ["BaseWorkflowAgent"]
 _WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
-    "skip_graph_checks",
+    "skip_graph_checks", "store_streamed",
 )  # fmt: skip
 
 

@@ -196,7 +196,7 @@ async def perform(
     options = _options(ctx, call, place, approved)
     try:
         if is_recorded(ctx, tool):
-            running = partial(_run, ctx, agent, tool, arguments, limits, options)
+            running = partial(_run_and_count, ctx, agent, tool, arguments, limits, options)
             output = await recorded(ctx, agent, tool, call, arguments, place, running)
         else:
             output = await _run(ctx, agent, tool, arguments, limits, options)
@@ -213,6 +213,22 @@ async def perform(
         return output
     async with alone(ctx):
         return await shortened(ctx, output, longest, handle=place)
+
+
+async def _run_and_count(
+    ctx: Context[Any],
+    agent: Caller,
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    limits: Limits | None,
+    options: dict[str, Any],
+) -> ToolOutput:
+    """Run a tool; what it takes is written down with its result, as nobody runs it again for that."""
+    async with spending(ctx, agent.name, None):
+        output = await _run(ctx, agent, tool, arguments, limits, options)
+    if limits is not None:
+        await ctx.store.set(LEDGER, limits.ledger.dump())
+    return output
 
 
 async def _run(

@@ -300,7 +300,7 @@ class _Opening:
         """Let the run write down what it does from now on."""
         run = self._run
         drive = run.drive = Drive(self._desk, run, self._forget)
-        run.recorder = Recorder(drive, self._codec, first=number)
+        run.recorder = Recorder(drive, self._codec, first=number, keep_streamed=self._workflow.store_streamed)
         run.recorder.watch(run.cell)
         run.recorder.watch_attributes(self._workflow)
         return drive

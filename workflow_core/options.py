@@ -36,7 +36,8 @@ class Options:
     __slots__ = (
         "active", "children", "disable_validation", "idle_release", "last_state", "name", "num_concurrent_runs",
         "on_parent_stop", "on_stall", "pending", "resource_manager", "runtime", "serializer", "skip_graph_checks",
-        "store", "timeout", "timeout_excludes_waiting", "types", "upcasters", "validated", "verbose", "version",
+        "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types", "upcasters", "validated", "verbose",
+        "version",
     )  # fmt: skip
 
     disable_validation: bool
@@ -59,6 +60,7 @@ class Options:
         version: str | None,
         upcasters: Mapping[str, Upcaster] | None,
         idle_release: float | None,
+        store_streamed: bool,
     ) -> None:
         if num_concurrent_runs is not None and (
             isinstance(num_concurrent_runs, bool)
@@ -84,6 +86,7 @@ class Options:
         self.version = version
         self.upcasters = dict(upcasters or {})
         self.idle_release = idle_release
+        self.store_streamed = store_streamed
         self.active = 0
         self.children: dict[str, Workflow] = {}
         self.on_parent_stop: dict[str, ParentStop] = {}

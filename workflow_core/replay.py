@@ -130,7 +130,8 @@ def replayed(
     for record in records:
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
         for _, event, seq, ts, *_ in record.get("streamed", ()):
-            events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event)))
+            if event is not None:  # else the workflow does not keep what it streams
+                events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event)))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]
             questions = [event for event in asked if isinstance(event, InputRequiredEvent)]

@@ -40,6 +40,11 @@ class StoredRuns:
     run_handler_class: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     _options: Options
 
+    @property
+    def store_streamed(self) -> bool:
+        """Whether the store keeps what steps stream."""
+        return self._options.store_streamed
+
     def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> "Run":
         """A run that has not begun, with what a context carries into it."""
         raise NotImplementedError

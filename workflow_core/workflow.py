@@ -79,6 +79,7 @@ class Workflow(StoredRuns):
             records do not fit any more.
         idle_release: With a store: a run that only waits leaves memory after so many seconds, and comes back with the
             next event or timer. None: it stays.
+        store_streamed: Whether the store keeps what steps stream, for those who read it there.
 
     Raises:
         WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of
@@ -128,6 +129,7 @@ class Workflow(StoredRuns):
         version: str | None = None,
         upcasters: Mapping[str, Upcaster] | None = None,
         idle_release: float | None = None,
+        store_streamed: bool = True,
     ) -> None:
         options = Options(
             num_concurrent_runs=num_concurrent_runs,
@@ -136,6 +138,7 @@ class Workflow(StoredRuns):
             version=version,
             upcasters=upcasters,
             idle_release=idle_release,
+            store_streamed=store_streamed,
         )
         options.timeout = timeout
         options.disable_validation = disable_validation

@@ -436,7 +436,7 @@ class Fold:
             numbers, inner = delivery.place(number)
             numbers.streamed = max(numbers.streamed, inner)
             self.last_streamed = max(self.last_streamed, seq)
-            if event != asked:  # a question of the wait is kept with it
+            if event is not None and event != asked:  # a question of the wait is kept with it
                 self._may_ask(place, delivery, event)
         for number, buffer, event, found in record.get("collects", ()):
             self._collect(place, delivery, number, buffer, event, found)

@@ -20,12 +20,13 @@ from batonflow.workflow_core.context.state_data import (
     declared_as_json,
 )
 from batonflow.workflow_core.context.state_store import DELETED, IMMUTABLE, StateCell
-from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
-from batonflow.workflow_core.events import DictLikeModel, Event
+from batonflow.workflow_core.events import DictLikeModel, Event, WorkflowFailedEvent
+from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, origins_of
+from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
 from batonflow.workflow_core.types import dump_exception
 
 __all__ = ["Journal", "Recorder"]
@@ -61,12 +62,16 @@ class Recorder:
         codec: Writes events and values.
         path: Which workflow of the tree this is.
         first: The number of the first record; those of earlier owners come before it.
+        keep_streamed: Whether what steps stream is kept for readers of the store.
     """
 
-    def __init__(self, journal: Journal, codec: Codec, path: str = "", first: int = 1) -> None:
+    def __init__(
+        self, journal: Journal, codec: Codec, path: str = "", first: int = 1, *, keep_streamed: bool = True
+    ) -> None:
         self._journal = journal
         self._codec = codec
         self._path = path
+        self._keeps_streamed = keep_streamed
         self._shared = _Shared(first)
         self._start: Causes = ()
         self._writers: dict[str, Segment] = {}
@@ -80,7 +85,7 @@ class Recorder:
 
     def for_child(self, path: str, serializer: BaseSerializer) -> "Recorder":
         """The recorder of a workflow inside this one."""
-        child = Recorder(self._journal, Codec(serializer), path)
+        child = Recorder(self._journal, Codec(serializer), path, keep_streamed=self._keeps_streamed)
         child._shared = self._shared
         return child
 
@@ -195,7 +200,10 @@ class Recorder:
         """The run is over; its last record comes after that of the segment which brought the end about."""
         causes = self._start
         ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
-        self._put("ended", causes, {"event": self._codec.event(event)}, ending, event)
+        data = self._codec.event(event)
+        if isinstance(event, WorkflowFailedEvent):
+            data = without_secrets(data)  # messages of errors may quote anything
+        self._put("ended", causes, {"event": data}, ending, event)
 
     def _put(
         self,
@@ -254,7 +262,7 @@ class Recorder:
         segment = item.segment
         assert segment is not None
         segment.outcome = ("failed", error)
-        self._make(segment, item, ["failed", dump_exception(error)], strict=False)
+        self._make(segment, item, ["failed", redacted(dump_exception(error))], strict=False)
 
     def published(self, item: WorkItem, seq: int, ts: float) -> None:
         """An event that a step returned is put on the stream, at this place and time."""
@@ -386,10 +394,11 @@ class Recorder:
             ]
             data["sends"] = [one for one in sent if one[1] is not _MISSING]
         if segment.streamed:
-            streamed = [
-                (number, self._tried(f"Streamed event {where}", codec.event, event, strict), *place)
-                for number, event, *place in _coalesced(segment.streamed)
-            ]
+
+            def write(event: Event) -> Any:
+                return self._tried(f"Streamed event {where}", codec.event, event, strict)
+
+            streamed = streamed_as_data(segment.streamed, write, kept=self._keeps_streamed)
             data["streamed"] = [one for one in streamed if one[1] is not _MISSING]
         if segment.collects:
             data["collects"] = [
@@ -559,29 +568,6 @@ class Recorder:
         self._journal.commit(group)
         if self._writers:
             self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
-
-
-def _coalesced(streamed: list[tuple[Number, Event, int, float]]) -> Iterator[tuple[Any, ...]]:
-    """Streamed events, those that came as pieces of one thing put together: they cover all numbers to the last."""
-    pieces: list[tuple[Number, Event, int, float]] = []
-    for entry in streamed:
-        if pieces and type(entry[1]) is not type(pieces[0][1]):
-            yield _whole(pieces)
-            pieces = []
-        if hasattr(entry[1], "joined"):
-            pieces.append(entry)
-        else:
-            yield entry
-    if pieces:
-        yield _whole(pieces)
-
-
-def _whole(pieces: list[tuple[Number, Event, int, float]]) -> tuple[Any, ...]:
-    first, last = pieces[0], pieces[-1]
-    if len(pieces) == 1:
-        return first
-    joined: Any = type(first[1])
-    return last[0], joined.joined([event for _, event, _, _ in pieces]), first[2], first[3], last[2]
 
 
 def _value(state: BaseModel, key: str) -> Any:
