@@ -4,7 +4,7 @@ Exact event type -> who takes it. A type that was never declared is looked up th
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from batonflow.workflow_core.collect import Cardinality, Take
@@ -38,8 +38,10 @@ class StepSpec:
         "fans_out",
         "func",
         "handler",
+        "has_collection",
         "is_async",
         "is_free",
+        "may_be_bare",
         "name",
         "num_workers",
         "plan",
@@ -67,7 +69,10 @@ class StepSpec:
         self.take = config.collect.n if isinstance(config.collect, Take) else 0
         self.timeout = config.timeout
         self.wide = config.accept_event_subclasses
+        self.has_collection = config.collect is not None
         self.fans_out = bool(config.list_return_types)
+        # Whether it may return a single event.
+        self.may_be_bare = not self.fans_out or config.bare_return
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
@@ -119,7 +124,7 @@ class StepSpec:
 class Route:
     """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
 
-    __slots__ = ("collects", "is_input_required", "joins", "singles", "takes_human")
+    __slots__ = ("accepted", "collects", "is_input_required", "joins", "singles", "takes_human")
 
     def __init__(self, event_type: type[Event], specs: Iterable[StepSpec]) -> None:
         singles: list[StepSpec] = []
@@ -138,17 +143,26 @@ class Route:
         self.singles = tuple(singles)
         self.joins = tuple(joins)
         self.collects = tuple(collects)
+        # Whether any step takes the event.
+        self.accepted = bool(singles or joins or collects)
         self.is_input_required = issubclass(event_type, InputRequiredEvent)
         self.takes_human = self.accepted and issubclass(event_type, HumanResponseEvent)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether any step takes the event."""
-        return bool(self.singles or self.joins or self.collects)
 
 
 def _accepts(spec: StepSpec, types: Iterable[type[Event]], event_type: type[Event]) -> bool:
     return issubclass(event_type, tuple(types)) if spec.wide else event_type in types
+
+
+class _Routes(dict[type[Event], Route]):
+    """The route of every type that has been looked up."""
+
+    def __init__(self, specs: Sequence[StepSpec]) -> None:
+        super().__init__()
+        self._specs = specs
+
+    def __missing__(self, event_type: type[Event]) -> Route:
+        route = self[event_type] = Route(event_type, self._specs)
+        return route
 
 
 class StepTable:
@@ -173,7 +187,8 @@ class StepTable:
         self.steps = {
             name: StepSpec(name, functions[name], config, self._handler_of(name)) for name, config in configs.items()
         }
-        self._routes: dict[type[Event], Route] = {}
+        # Handlers are started by the engine alone: a StepFailedEvent that a step sends by hand is not for them.
+        self.routes = _Routes([spec for spec in self.steps.values() if spec.name not in self.handlers])
         self._levels: dict[type[Event], set[Level]] | None = None
         self._bound: dict[str, tuple[StepSpec, ...]] = {}
         self._facts: dict[str, Any] = {}
@@ -198,12 +213,7 @@ class StepTable:
 
     def route(self, event_type: type[Event]) -> Route:
         """Where events of exactly this type go."""
-        route = self._routes.get(event_type)
-        if route is None:
-            # Handlers are started by the engine alone: a StepFailedEvent that a step sends by hand is not for them.
-            plain = [spec for spec in self.steps.values() if spec.name not in self.handlers]
-            route = self._routes[event_type] = Route(event_type, plain)
-        return route
+        return self.routes[event_type]
 
     def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
         """The steps whose list is filled by the streams that ``producer`` opens, by the declared types."""

@@ -1,9 +1,8 @@
 """The stream of a run: what steps streamed, kept for late readers, and the engine's own notes in a bounded ring."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
@@ -26,7 +25,9 @@ RING = 10_000
 """How many internal notes are kept for readers that ask late."""
 
 Note = tuple[int, float, str, str, int | str, Any, Any]
-"""seq, ts, what, step, worker, input, output; cheap to make, turned into an event only when read."""
+"""seq, ts, what, step, worker, input, output; turned into an event only when read."""
+
+_NOTE_SIZE = 7
 
 Origin = tuple[str, str, int]
 """Where a streamed event comes from: step, path, number of the delivery."""
@@ -82,7 +83,7 @@ class StreamLog:
     """
 
     __slots__ = (
-        "_loop", "_sleepers", "ended", "events", "notes", "notes_lost", "origins", "seq", "seqs", "times",
+        "_dropped", "_loop", "_notes", "_sleepers", "ended", "events", "origins", "seq", "seqs", "times",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,8 +93,9 @@ class StreamLog:
         self.seqs: list[int] = []
         self.times: list[float] = []
         self.origins: list[Origin] = []
-        self.notes: list[Note] | deque[Note] = []
-        self.notes_lost = 0
+        # The fields of the newest notes, one note behind the other: a tuple for each would double the collector's work.
+        self._notes: list[Any] = []
+        self._dropped = 0
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] | None = None
 
@@ -110,18 +112,34 @@ class StreamLog:
 
     def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
         """Append something the engine says about itself: for a step's state, the types that came in and went out."""
-        if len(self.notes) == RING:
-            if isinstance(self.notes, list):
-                self.notes = deque(self.notes, maxlen=RING)
-            self.notes_lost += 1
-        self.notes.append((self.seq, ts, what, name, worker, received, returned))
+        notes = self._notes
+        notes += (self.seq, ts, what, name, worker, received, returned)
         self.seq += 1
+        if len(notes) == 2 * RING * _NOTE_SIZE:
+            del notes[: RING * _NOTE_SIZE]
+            self._dropped += RING
         if self._sleepers:
             self._wake()
 
+    @property
+    def notes_made(self) -> int:
+        """How many notes there have been."""
+        return self._dropped + len(self._notes) // _NOTE_SIZE
+
+    @property
+    def notes_lost(self) -> int:
+        """How many of them are not kept any more."""
+        return max(0, self.notes_made - RING)
+
+    def note_at(self, number: int) -> Note:
+        """One of the notes that are not lost; the first of all was number 0."""
+        begin = (number - self._dropped) * _NOTE_SIZE
+        return cast("Note", tuple(self._notes[begin : begin + _NOTE_SIZE]))
+
     def last_unhandled(self) -> str:
         """Class name of the last event that nobody took, as far as notes are kept; empty when there was none."""
-        return next((note[3] for note in reversed(self.notes) if note[2] == "unhandled"), "")
+        kept = map(self.note_at, reversed(range(self.notes_lost, self.notes_made)))
+        return next((note[3] for note in kept if note[2] == "unhandled"), "")
 
     def end(self) -> None:
         """Nothing will follow."""
@@ -208,10 +226,10 @@ class StreamReader(AsyncIterator[StreamItem]):
         lost = log.notes_lost - self._next_note
         if lost > 0:
             self._next_note = log.notes_lost
-            first = log.notes[0][0]
-            return first, log.notes[0][1], "", "", 0, InternalEventsMissedEvent(count=lost)
-        while self._next_note - log.notes_lost < len(log.notes):
-            note = log.notes[self._next_note - log.notes_lost]
+            first = log.note_at(self._next_note)
+            return first[0], first[1], "", "", 0, InternalEventsMissedEvent(count=lost)
+        while self._next_note < log.notes_made:
+            note = log.note_at(self._next_note)
             if self.position < len(log.seqs) and log.seqs[self.position] < note[0]:
                 return None
             self._next_note += 1

@@ -470,9 +470,8 @@ class _Reader:
         self._read_numbers(progress, entry)
         for key, call in mapping(entry, "once_calls").items():
             self._read_numbers(progress.once_call(key), call)
-        progress.answers = {
-            key: None if answer is None else self._event(answer) for key, answer in entry["answers"].items()
-        }
+        for key, answer in entry["answers"].items():
+            progress.answers[key] = None if answer is None else self._event(answer)
         progress.once = {key: self._serializer.deserialize(value) for key, value in entry["once"].items()}
         progress.intents = entry.get("intents") or None
         return progress

@@ -130,8 +130,8 @@ class Broker:
         target: str | None = None,
     ) -> bool:
         """Give an event to every step that takes it; tells whether anybody did."""
-        route = self._table.route(type(event))
-        served = self._answer_waiters(event, target, causes) if self._state.waiters else None
+        route = self._table.routes[type(event)]
+        served = self._answer_waiters(event, target, causes) if self._state.waiters.all else None
         for spec in route.singles:
             if (target is None or spec.name == target) and not (served and spec.name in served):
                 self._enqueue(self._new_item(spec, event, stream, recoveries, causes))
@@ -320,7 +320,7 @@ class Broker:
         # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
         self._release(item.step, item)
         if result is not None:
-            if isinstance(result, Event) and _may_be_bare(item):
+            if isinstance(result, Event) and item.spec.may_be_bare:
                 if isinstance(result, StopEvent):
                     self._count_produced(item, result)
                     self._end(result, None)
@@ -341,7 +341,7 @@ class Broker:
 
     def problem_with(self, item: WorkItem, result: Any) -> str | None:
         """What is wrong with the result of a step, None when it is as declared."""
-        if result is None or (isinstance(result, Event) and _may_be_bare(item)):
+        if result is None or (isinstance(result, Event) and item.spec.may_be_bare):
             return None
         return item.spec.problem_with(result)
 
@@ -351,8 +351,7 @@ class Broker:
 
     def _produce(self, item: WorkItem, event: Event, stream: Stream | None, number: int = RETURNED) -> None:
         self._count_produced(item, event)
-        route = self._table.route(type(event))
-        if route.is_input_required:
+        if self._table.routes[type(event)].is_input_required:
             self._commands.append(Publish(event, item))
         causes = item.as_cause(number)
         if not self._deliver(event, stream, item.recoveries, causes):
@@ -541,8 +540,3 @@ class Broker:
             state.streams.clear()
             for step in state.steps.values():
                 step.clear()
-
-
-def _may_be_bare(item: WorkItem) -> bool:
-    """Whether its step may return a single event."""
-    return not item.spec.fans_out or item.spec.config.bare_return

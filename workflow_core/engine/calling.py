@@ -32,7 +32,7 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
 
 def _subject(item: WorkItem) -> Any:
     """What goes into the event parameter: the event, or the list of a collection."""
-    return item.event if item.spec.config.collect is None else list(item.inputs or ())
+    return list(item.inputs or ()) if item.spec.has_collection else item.event
 
 
 async def _call_by_names(run: "Run", item: WorkItem) -> Any:

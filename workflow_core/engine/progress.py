@@ -72,11 +72,11 @@ class Progress(Numbers):
     Answers of waits and records of ``once`` stay with the delivery until it ends.
     """
 
-    __slots__ = ("answers", "begun", "intents", "once", "once_calls", "unreturned")
+    __slots__ = ("_answers", "begun", "intents", "once", "once_calls", "unreturned")
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers: dict[str, Event | None] = {}
+        self._answers: dict[str, Event | None] | None = None
         self.once: dict[str, Any] | None = None
         # Calls of effects whose outcome nobody knows, by key; of an earlier owner of the run.
         self.intents: dict[str, Any] | None = None
@@ -91,6 +91,13 @@ class Progress(Numbers):
         super().begin_again()
         for call in (self.once_calls or {}).values():
             call.begin_again()
+
+    @property
+    def answers(self) -> dict[str, Event | None]:
+        """The answers of waits by the key of the wait."""
+        if self._answers is None:
+            self._answers = {}
+        return self._answers
 
     @property
     def has_called(self) -> bool:

@@ -374,9 +374,9 @@ class Run(StoredRun):
             self.waiting.stop_step_timer(item)
         if item.open_waits:
             self.waiting.abandon(item)
-        result: Any = tick.result if isinstance(tick, StepReturned) else None
+        result: object = tick.result if isinstance(tick, StepReturned) else None
         error = tick.error if isinstance(tick, StepFailed) else None
-        self.note_stopped(item, tick.now, type(cast("object", result)) if error is None else None)
+        self.note_stopped(item, tick.now, type(result) if error is None else None)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
@@ -448,8 +448,9 @@ class Run(StoredRun):
                 if type(command) is Finish:
                     self._close_segment(tick, commands)  # before the record of the end
                 self._act(command)
-        # Only now, so that what its events started in other workflows is committed with it.
-        self._close_segment(tick, commands)
+        if self.recorder is not None:
+            # Only now, so that what its events started in other workflows is committed with it.
+            self._close_segment(tick, commands)
         if started or type(tick) is EventArrived or (self.idle and self.state.busy):
             self.ending.busy_again()
             if self.idle:

@@ -218,8 +218,8 @@ class StepState:
     """The live side of a step: its queue, its executions and what its joins hold back."""
 
     __slots__ = (
-        "active", "buffers", "free_workers", "items", "join_causes", "joins", "produced", "queue", "received", "spec",
-        "workers",
+        "_buffers", "_join_causes", "_joins", "active", "free_workers", "items", "produced", "queue", "received",
+        "spec", "workers",
     )  # fmt: skip
 
     def __init__(self, spec: StepSpec) -> None:
@@ -234,11 +234,32 @@ class StepState:
         # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
         # Made when first needed, as most steps of most runs never queue.
         self.queue: deque[WorkItem] | None = None
-        self.buffers: dict[str, Buffer] = {}
-        # Per open stream (0: none): one queue for each parameter of a join.
-        self.joins: dict[int, list[deque[Event]]] = {}
-        # Where each of those comes from, in the same order, when a journal listens.
-        self.join_causes: dict[int, list[deque[Cause]]] = {}
+        self._buffers: dict[str, Buffer] | None = None
+        self._joins: dict[int, list[deque[Event]]] | None = None
+        self._join_causes: dict[int, list[deque[Cause]]] | None = None
+
+    # Made when first needed, too.
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """What ``collect_events`` has put aside, by buffer."""
+        if self._buffers is None:
+            self._buffers = {}
+        return self._buffers
+
+    @property
+    def joins(self) -> dict[int, list[deque[Event]]]:
+        """Per open stream (0: none): one queue for each parameter of a join."""
+        if self._joins is None:
+            self._joins = {}
+        return self._joins
+
+    @property
+    def join_causes(self) -> dict[int, list[deque[Cause]]]:
+        """Where each of those comes from, in the same order, when a journal listens."""
+        if self._join_causes is None:
+            self._join_causes = {}
+        return self._join_causes
 
     def enqueue(self, item: WorkItem) -> None:
         """Put an item last in the queue."""
@@ -251,10 +272,7 @@ class StepState:
         self.active = self.workers = 0
         self.free_workers.clear()
         self.items.clear()
-        self.queue = None
-        self.buffers.clear()
-        self.joins.clear()
-        self.join_causes.clear()
+        self.queue = self._buffers = self._joins = self._join_causes = None
 
 
 @dataclass(slots=True)

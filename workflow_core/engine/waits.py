@@ -22,58 +22,58 @@ class Waits:
     opening and closing a wait costs the same however many there are.
     """
 
-    __slots__ = ("_all", "_index")
+    __slots__ = ("_index", "all")
 
     def __init__(self) -> None:
-        # The values are places in the order of opening.
-        self._all: dict[Waiter, int] = {}
+        # The values are places in the order of opening. Looked at for every event, so no method stands before it.
+        self.all: dict[Waiter, int] = {}
         # Nearly every run has few open waits, and looking at each takes less room than finding them.
         self._index: _Index | None = None
 
     def add(self, waiter: "Waiter") -> None:
         """Open a wait."""
-        self._all[waiter] = next(reversed(self._all.values()), 0) + 1
+        self.all[waiter] = next(reversed(self.all.values()), 0) + 1
         if self._index is not None:
             self._index.add(waiter)
-        elif len(self._all) > _FEW:
+        elif len(self.all) > _FEW:
             self._index = _Index()
-            for one in self._all:
+            for one in self.all:
                 self._index.add(one)
 
     def remove(self, waiter: "Waiter") -> None:
         """Close a wait."""
-        del self._all[waiter]
+        del self.all[waiter]
         if self._index is not None:
             self._index.remove(waiter)
 
     def clear(self) -> None:
         """Close all."""
-        self._all.clear()
+        self.all.clear()
         self._index = None
 
     def of(self, item: "WorkItem") -> "list[Waiter]":
         """The open waits of a delivery."""
         if self._index is None:
-            return [waiter for waiter in self._all if waiter.item.id == item.id]
+            return [waiter for waiter in self.all if waiter.item.id == item.id]
         return list(self._index.by_item.get(item.id, ()))
 
     def wanting(self, event: Event) -> "Iterator[Waiter]":
         """The open waits that want an event."""
         if self._index is None:
-            return (waiter for waiter in list(self._all) if waiter.wants(event))
+            return (waiter for waiter in list(self.all) if waiter.wants(event))
         found = self._index.of_type(type(event))
         if self._index.wide:
-            found.sort(key=self._all.__getitem__)
+            found.sort(key=self.all.__getitem__)
         return (waiter for waiter in found if waiter.wants(event))
 
     def __contains__(self, waiter: object) -> bool:
-        return waiter in self._all
+        return waiter in self.all
 
     def __iter__(self) -> "Iterator[Waiter]":
-        return iter(list(self._all))
+        return iter(list(self.all))
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self.all)
 
 
 class _Index:
