@@ -15,9 +15,13 @@ Node = str | type[Event]
 """A step by its name, or an event class."""
 
 
-def graph_problems(member: Member) -> list[str]:
-    """Return what is wrong with the graph of one workflow, one text per check, each with a hint on its second line."""
-    skipped = member.workflow.skipped_graph_checks if member.workflow is not None else frozenset[str]()
+def graph_problems(member: Member, skipped: frozenset[str]) -> list[str]:
+    """Return what is wrong with the graph of one workflow, one text per check, each with a hint on its second line.
+
+    Args:
+        member: The workflow.
+        skipped: The names of checks to leave out.
+    """
     graph = _Graph(member)
     problems: list[str] = []
     if "reachability" not in skipped:

@@ -6,6 +6,7 @@ the whole tree of attached workflows: what one produces and another takes is nei
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
@@ -69,17 +70,26 @@ def validate_workflow(workflow: "Workflow", *, validate_resource_configs: bool, 
     root = member_of(workflow)
     members = [member for member in root.everyone() if member is root or not _is_left_out(member)]
     for member in members:
-        _check_member(member)
+        if member.neighbours():
+            _check_member(member)
+        else:  # all of it is about the class and what is left out, which holds for the next instance, too
+            key = " ".join(["sound without", *sorted(_skipped(member))])
+            member.table.once(key, partial(_check_member, member))
     if validate_resource_configs:
         _raise_all("Resource config validation failed:", _config_problems(members, workflow))
     if validate_resources:
         _raise_all("Resource validation failed:", _resource_problems(members, workflow))
-    return any(_asks_people(member) for member in members)
+    return any(member.table.once("asks people", partial(_asks_people, member)) for member in members)
 
 
 def _is_left_out(member: Member) -> bool:
     options: Any = member.workflow._options if member.workflow is not None else None  # pyright: ignore[reportPrivateUsage]
     return options is not None and options.disable_validation
+
+
+def _skipped(member: Member) -> frozenset[str]:
+    """The graph checks that are left out."""
+    return member.workflow.skipped_graph_checks if member.workflow is not None else frozenset()
 
 
 def _check_member(member: Member) -> None:
@@ -91,7 +101,7 @@ def _check_member(member: Member) -> None:
     _check_produced(member)
     _check_handlers(member)
     _check_attached(member)
-    problems = graph_problems(member)
+    problems = graph_problems(member, _skipped(member))
     if problems:
         detail = "\n".join(f"  - {problem}" for problem in problems)
         raise WorkflowValidationError(f"Graph validation failed:\n{detail}")
