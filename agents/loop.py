@@ -327,7 +327,10 @@ class AgentLoop(AgentForks):
     async def _limits(self, ctx: Context[Any], agent: Member) -> Limits | None:
         """The budgets that hold for what ``agent`` does now; None when there is none, as nearly always."""
         given: Any = await ctx.store.get("budget", default=None)
-        budgets = [one for one in (given, self._run_budget()) if one is not None and isinstance(one, Budget)]
+        of_all = self._run_budget()
+        if given is None and of_all is None and agent.budget is None and not paying():
+            return None
+        budgets = [one for one in (given, of_all) if isinstance(one, Budget)]
         if not budgets and agent.budget is None and not paying():
             return None
         kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}

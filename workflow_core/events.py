@@ -146,7 +146,8 @@ class DictLikeModel(BaseModel):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The dynamic value ``name``, or ``default``; declared fields are not seen."""
-        return self._data.get(name, default)
+        extra = self.__pydantic_extra__
+        return default if extra is None else extra.get(name, default)
 
     def keys(self) -> KeysView[str]:
         """The dynamic names."""
@@ -162,7 +163,8 @@ class DictLikeModel(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """The live dict of dynamic data, not a copy."""
-        return self._data
+        extra = self.__pydantic_extra__
+        return self._data if extra is None else extra
 
 
 class Event(DictLikeModel):

@@ -202,7 +202,10 @@ class InMemoryStateStore(Generic[StateT]):
             return
         state = cell.state
         if type(state) is DictState and "." not in path:
-            state.to_dict()[path] = value
+            values = state.__pydantic_extra__
+            if values is None:
+                values = state.to_dict()
+            values[path] = value
         else:
             write_into(state, path, value)
         if cell.recorder is not None:

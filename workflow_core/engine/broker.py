@@ -353,7 +353,7 @@ class Broker:
         self._count_produced(item, event)
         if self._table.routes[type(event)].is_input_required:
             self._commands.append(Publish(event, item))
-        causes = item.as_cause(number)
+        causes = item.as_cause(number) if item.segment is not None else ()
         if not self._deliver(event, stream, item.recoveries, causes):
             self._commands.append(Unrouted(event, None, causes))
 

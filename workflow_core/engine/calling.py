@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.family import attached_arguments
 
 if TYPE_CHECKING:
@@ -21,18 +22,19 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
     plan = spec.plan
     if plan == "names":
         return _call_by_names(run, item)
+    subject = _members(item) if spec.has_collection else item.event
     if plan == "event":
-        arguments: tuple[Any, ...] = (_subject(item),)
+        arguments: tuple[Any, ...] = (subject,)
     else:
-        arguments = (run.context_for(item), _subject(item))
+        arguments = (run.context_for(item), subject)
     if not spec.is_free:
         arguments = (run.workflow, *arguments)
     return spec.func(*arguments) if spec.is_async else _in_thread(partial(spec.func, *arguments))
 
 
-def _subject(item: WorkItem) -> Any:
-    """What goes into the event parameter: the event, or the list of a collection."""
-    return list(item.inputs or ()) if item.spec.has_collection else item.event
+def _members(item: WorkItem) -> list[Event]:
+    """What goes into the event parameter of a step that takes a collection."""
+    return list(item.inputs or ())
 
 
 async def _call_by_names(run: "Run", item: WorkItem) -> Any:
@@ -41,7 +43,7 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
     if len(spec.slots) > 1:
         arguments = {slot.name: event for slot, event in zip(spec.slots, item.inputs or (), strict=True)}
     else:
-        arguments[spec.config.event_name] = _subject(item)
+        arguments[spec.config.event_name] = _members(item) if spec.has_collection else item.event
     if spec.context_name is not None:
         arguments[spec.context_name] = run.context_for(item)
     if spec.children:

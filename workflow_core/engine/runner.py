@@ -376,7 +376,8 @@ class Run(StoredRun):
             self.waiting.abandon(item)
         result: object = tick.result if isinstance(tick, StepReturned) else None
         error = tick.error if isinstance(tick, StepFailed) else None
-        self.note_stopped(item, tick.now, type(result) if error is None else None)
+        returns = type(result) if error is None else None
+        self.stream.note(tick.now, "not_running", item.spec.name, item.worker, type(item.event), returns)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)
         if item.undelivered and (returned or self.state.running):
@@ -386,10 +387,6 @@ class Run(StoredRun):
         if not started:
             self.settle()
         return started
-
-    def note_stopped(self, item: WorkItem, now: float, returned: type | None) -> None:
-        """Say that a step gave its worker back."""
-        self.stream.note(now, "not_running", item.spec.name, item.worker, type(item.event), returned)
 
     # --- deciding and acting ------------------------------------------------------------------------------------------
 

@@ -114,7 +114,7 @@ class Waiting:
             item.away = True
             if isinstance(item.timer, StepTimer):
                 item.timer.pause(run.loop)
-            run.note_stopped(item, run.now(), None)
+            run.stream.note(run.now(), "not_running", item.spec.name, item.worker, type(item.event), None)
             if run.observer is not None:
                 run.observer.step_ended(run, item, None, None)
         answered: asyncio.Future[None] = run.loop.create_future()
