@@ -11,6 +11,7 @@ from typing_extensions import override
 from batonflow.agents.members import HANDOFF, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
 from batonflow.llms.prompts.base import fill
+from batonflow.llms.tool_protocol import sendable
 from batonflow.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.workflow_core import Context
 
@@ -103,13 +104,13 @@ class HandoffTool(AsyncBaseTool):
         done: int = await store.get("num_handoffs", default=0)
         if words is None and self._max_handoffs is not None and done >= self._max_handoffs:
             words = HANDOFF_TOO_OFTEN.format(limit=self._max_handoffs)
-        refused = words is not None
-        if words is None:
-            await store.set("num_handoffs", done + 1)
-            await store.set("next_agent", to_agent)
-            words = fill(await store.get("handoff_output_prompt"), {"to_agent": to_agent, "reason": reason})
         given = {"to_agent": to_agent, "reason": reason}
-        return ToolOutput(tool_name=HANDOFF, content=words, raw_input=given, raw_output=words, is_error=refused)
+        if words is not None:
+            return ToolOutput(tool_name=HANDOFF, content=words, raw_input=given, raw_output=words, is_error=True)
+        await store.set("num_handoffs", done + 1)
+        await store.set("next_agent", to_agent)
+        words = sendable(fill(await store.get("handoff_output_prompt"), given))
+        return ToolOutput.of_text(HANDOFF, words, given, words)
 
 
 # A sentence in which somebody announces that the task goes to somebody else: in the first person, or without one.

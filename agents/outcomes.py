@@ -13,7 +13,7 @@ __all__ = ["blocked_output", "direct_output", "nothing_said", "result_of"]
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
     """The output of a tool as the answer."""
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
-    message = ChatMessage(direct.tool_output.content or "", role=MessageRole.ASSISTANT)
+    message = ChatMessage.of_text(direct.tool_output.content or "", MessageRole.ASSISTANT)
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
-from batonflow.llms.lazy_fields import LazyFields
+from batonflow.llms.lazy_fields import LazyFields, assembled
 from batonflow.llms.usage import Usage
 
 __all__ = [
@@ -81,6 +81,17 @@ class ChatMessage(BaseModel):
         elif content is not None:
             raise TypeError(f"content is text or a list of blocks, not {type(content).__name__}")
         super().__init__(**data)
+
+    @staticmethod
+    def of_text(text: str, role: MessageRole = MessageRole.USER) -> "ChatMessage":
+        """A message of one text, unvalidated as there is nothing in it that may not fit.
+
+        Args:
+            text: What is said.
+            role: Who says it.
+        """
+        blocks = [assembled(TextBlock, {"block_type": "text", "text": text})]
+        return assembled(ChatMessage, {"role": role, "additional_kwargs": {}, "blocks": blocks})
 
     @property
     def content(self) -> str | None:

@@ -144,7 +144,8 @@ async def run_tool(
         >>> output.content
         '42'
     """
-    target = tool if isinstance(tool, FunctionTool) else adapt_to_async_tool(tool)
+    function = tool if isinstance(tool, FunctionTool) else None
+    target = function or adapt_to_async_tool(tool)
     name = target.metadata.name or ""
     try:
         if invalid_arguments is not None:
@@ -157,7 +158,7 @@ async def run_tool(
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
         return error_output(name, arguments, err)
-    filled_in = target.filled_in(ctx, idempotency_key) if isinstance(target, FunctionTool) else {}
+    filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
     if not _dispatcher.enabled:
         return await _outcome(target, values, filled_in, report, idempotency_key)
     tags = {
