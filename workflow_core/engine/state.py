@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -275,33 +275,35 @@ class StepState:
         self.queue = self._buffers = self._joins = self._join_causes = None
 
 
-@dataclass(slots=True)
 class RunState:
     """Everything a run knows. Times are wall-clock seconds."""
 
-    run_id: str
-    table: StepTable
-    steps: dict[str, StepState] = field(default_factory=dict[str, StepState])
-    streams: dict[int, Stream] = field(default_factory=dict[int, Stream])
-    waiters: Waits = field(default_factory=Waits)
-    delayed: dict[int, WorkItem] = field(default_factory=dict[int, WorkItem])
-    busy: int = 0
-    """Deliveries that are queued, executing or timed; waiting ones do not count."""
-    item_seq: int = 0
-    stream_seq: int = 0
-    waiter_seq: int = 0
-    running: bool = False
-    restored_deliveries: list[Any] = field(default_factory=list[Any])
-    """Events that a snapshot found on their way."""
-    elapsed: float = 0.0
-    """Seconds of the run's timeout used up before this process."""
-    stopped: StopEvent | None = None
-    """What the run's own steps ended with, of one that was restored while workflows that events had started go on."""
-    question_seq: int = 0
-    questions: list[Question] = field(default_factory=list[Question])
-    """Questions to people that were streamed and are tied to no wait; kept at the root of a tree."""
-    child_counts: dict[str, ExecutionCounts] | None = None
-    """What the ended runs of attached workflows did, by name."""
+    __slots__ = (
+        "busy", "child_counts", "delayed", "elapsed", "item_seq", "question_seq", "questions", "restored_deliveries",
+        "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, run_id: str, table: StepTable) -> None:
+        self.run_id = run_id
+        self.table = table
+        self.steps: dict[str, StepState] = {}
+        self.streams: dict[int, Stream] = {}
+        self.waiters = Waits()
+        self.delayed: dict[int, WorkItem] = {}
+        # Deliveries that are queued, executing or timed; waiting ones do not count.
+        self.busy = 0
+        self.item_seq = self.stream_seq = self.waiter_seq = self.question_seq = 0
+        self.running = False
+        # Events that a snapshot found on their way.
+        self.restored_deliveries: list[Any] = []
+        # Seconds of the run's timeout used up before this process.
+        self.elapsed = 0.0
+        # What the run's own steps ended with, of one that was restored while workflows that events had started go on.
+        self.stopped: StopEvent | None = None
+        # Questions to people that were streamed and are tied to no wait; kept at the root of a tree.
+        self.questions: list[Question] = []
+        # What the ended runs of attached workflows did, by name.
+        self.child_counts: dict[str, ExecutionCounts] | None = None
 
     def step(self, spec: StepSpec) -> StepState:
         """The live side of a step, made at first use."""

@@ -38,7 +38,8 @@ class Flow(Workflow):
 
 
 def new_broker() -> tuple[Broker, RunState]:
-    state = RunState("run", Flow().step_table, running=True)
+    state = RunState("run", Flow().step_table)
+    state.running = True
     return Broker(state), state
 
 
