@@ -1,0 +1,65 @@
+"""Agents whose runs a store keeps: what they spent is counted once, wherever a run goes on."""
+
+from typing import Any
+
+from batonflow.agents import Budget, FunctionAgent
+from batonflow.llms import ScriptedLLM, ToolCallBlock
+from batonflow.tools import tool
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+
+
+def call(name: str, **arguments: Any) -> ToolCallBlock:
+    return ToolCallBlock(tool_call_id=f"call {name}", tool_name=name, tool_kwargs=arguments)
+
+
+@tool(idempotent=True)
+async def look(topic: str) -> str:
+    """Look something up."""
+    return f"about {topic}"
+
+
+def told(name: str, words: str, **arguments: Any) -> ScriptedLLM:
+    """A model that calls a tool once, and then says something."""
+
+    def turn(request: Any) -> Any:
+        asked = any(message.role == "tool" for message in request.messages)
+        return words if asked else call(name, **arguments)
+
+    return ScriptedLLM([turn] * 100)
+
+
+def boss(store: MemoryStore, **options: Any) -> FunctionAgent:
+    """An agent that asks another one, which looks something up."""
+    helper = FunctionAgent(
+        name="helper", description="Knows.", llm=told("look", "It is high.", topic="t"), tools=[look]
+    )
+    return FunctionAgent(
+        name="boss", llm=told("helper", "High.", input="How high?"), tools=[helper.as_tool()], store=store, **options
+    )
+
+
+async def test_what_an_agent_behind_a_tool_took_is_counted_wherever_the_run_goes_on() -> None:
+    store = MemoryStore()
+    agent = boss(store)
+    spent = (await agent.run("How high is the tide?", run_id="r")).usage
+    info = await store.info("r")
+    assert info is not None
+    assert spent is not None
+    for at in range(1, info.seq):
+        assert (await agent.fork("r", at)).usage == spent, at
+
+
+async def test_calls_count_in_the_budget_wherever_the_run_goes_on() -> None:
+    def turn(request: Any) -> Any:
+        done = sum(message.role == "tool" for message in request.messages)
+        return call("look", topic=str(done)) if done < 3 else "Done."
+
+    store = MemoryStore()
+    limit = Budget(max_tool_calls=2, on_exceeded="answer")
+    agent = FunctionAgent(name="a", llm=ScriptedLLM([turn] * 200), tools=[look], store=store, budget=limit)
+    calls = [str(one.tool_output.content) for one in (await agent.run("Go", run_id="r")).tool_calls]
+    info = await store.info("r")
+    assert info is not None
+    for at in range(1, info.seq):
+        output = await agent.fork("r", at)
+        assert [str(one.tool_output.content) for one in output.tool_calls] == calls, at
