@@ -182,7 +182,8 @@ async def give_up(run: Run) -> None:
         _live.get(store, {}).pop(run.state.run_id, None)
         run.ending.interrupted()
     with suppress(StoreError):
-        if drive is not None:
+        # Again and again, as the steps go on meanwhile: what is on its way must not come after the release.
+        while drive is not None and not drive.is_settled:
             await drive.settled()
         if drive is not None and not run.ending.done:
             run.ending.interrupted()
