@@ -154,6 +154,8 @@ class InputReader(AsyncIterator[InputRequest]):
 def open_requests(run: "Run") -> list[InputRequest]:
     """The questions of a run, and of those inside it, that are open now."""
     questions = run.root.questions
+    if run.root.is_away and questions.asleep:
+        return [InputRequest(asks, question) for asks, question in questions.asleep if not question.answered]
     found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
     return [InputRequest(place, question) for place, question in found if place is not None]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from batonflow.workflow_core.engine.state import Question, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Question, StepState, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Questions:
         root: The run at the root.
     """
 
-    __slots__ = ("_position", "_readers", "_root", "_sent")
+    __slots__ = ("_position", "_readers", "_root", "_sent", "asleep")
 
     def __init__(self, root: "Run") -> None:
         self._root = root
@@ -61,9 +61,19 @@ class Questions:
         # Made when somebody needs them: thousands of runs may wait for a person at a time.
         self._readers: WeakSet[News] | None = None
         self._sent: dict[int, Event] | None = None
+        # Those that are open while the run is out of memory, with the runs that ask.
+        self.asleep: list[tuple[Run, Question]] = []
 
     def falls_asleep(self) -> None:
         """The run leaves memory: its readers stay, and are not told again what they know."""
+        self.look()
+        self.asleep = [
+            (run, _without_run(waiter.question, waiter))
+            for run in runs_inside(self._root)
+            for waiter in run.state.waiters
+            if waiter.question is not None and not waiter.question.answered
+        ]
+        self.asleep += [(self._root, question) for question in self._root.state.questions]
         told = {
             (run.path, waiter.id)
             for run in runs_inside(self._root)
@@ -248,6 +258,14 @@ class Questions:
                     question.waiter, waiter.question, question.run = waiter, question, run
                     self._root.state.questions.remove(question)
                     return
+
+
+def _without_run(question: Question, waiter: Waiter) -> Question:
+    """The same question, with what answering it needs and nothing that keeps the state of the run in memory."""
+    item = waiter.item
+    light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
+    asks = Waiter(waiter.explicit_id, waiter.key, waiter.event_type, waiter.requirements, light, waiter.due)
+    return Question(question.event, question.path, question.cause, asks)
 
 
 def _value(question: Question, name: str) -> Any:

@@ -53,6 +53,8 @@ class StoredRun:
         if self.handler_context is not None:
             self.handler_context.bind(cast("Run", self))
         self._late = deque()
+        if self._questions is not None:
+            self._questions.asleep = []
 
     def sleep(self) -> None:
         """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""

@@ -1,5 +1,6 @@
 """What runs that go on elsewhere find: their state whatever the way it was changed in, and their input."""
 
+import asyncio
 import datetime as dt
 import enum
 import math
@@ -13,7 +14,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
 from batonflow.workflow_core.errors import UnknownOutcomeError
 from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.in_memory import MemoryStore
@@ -292,3 +302,37 @@ class TestCalls:
         with pytest.raises(UnknownOutcomeError):
             await Flow(store=store).fork("r", begun[0])
         assert len(calls) == 1
+
+
+class Asked(InputRequiredEvent):
+    n: int
+
+
+class Answered(HumanResponseEvent):
+    n: int
+
+
+class AsksTwice(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Round | None:
+        for n in range(2):
+            ctx.send_event(Round(n=n))
+
+    @step(num_workers=2)
+    async def ask(self, ctx: Context, ev: Round) -> StopEvent | None:
+        await ctx.wait_for_event(Answered, waiter_event=Asked(n=ev.n), requirements={"n": ev.n})
+        found = ctx.collect_events(ev, [Round, Round])
+        return None if found is None else StopEvent(result=sorted(one.n for one in found))
+
+
+async def test_open_questions_are_known_while_the_run_is_out_of_memory() -> None:
+    store = MemoryStore()
+    handler = AsksTwice(store=store, idle_release=0).run(run_id="r")
+    for left in (2, 1):
+        async with asyncio.timeout(10):
+            while (info := await store.info("r")) is None or info.status != "waiting" or info.unread:
+                await asyncio.sleep(0.001)
+        requests = handler.open_inputs()
+        assert [request.event.n for request in requests] == list(range(2 - left, 2))
+        requests[0].respond()
+    assert await handler == [0, 1]
