@@ -329,6 +329,7 @@ class _Reader:
         state.running = bool(data.get("is_running"))
         state.elapsed = float(data.get("elapsed_alive") or 0.0)
         state.waiter_seq = int(data.get("waiter_seq") or 0)
+        state.item_seq = int(data.get("work_item_seq") or 0)
         self._read_streams(mapping(data, "streams"), mapping(data, "collection_release_states"))
         workers = {name: worker for name, worker in data["workers"].items() if name in state.table.steps}
         for name, worker in workers.items():

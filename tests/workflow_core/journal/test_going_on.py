@@ -330,9 +330,45 @@ async def test_open_questions_are_known_while_the_run_is_out_of_memory() -> None
     handler = AsksTwice(store=store, idle_release=0).run(run_id="r")
     for left in (2, 1):
         async with asyncio.timeout(10):
-            while (info := await store.info("r")) is None or info.status != "waiting" or info.unread:
+            while (info := await store.info("r")) is None or info.status != "waiting":  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         requests = handler.open_inputs()
         assert [request.event.n for request in requests] == list(range(2 - left, 2))
         requests[0].respond()
     assert await handler == [0, 1]
+
+
+class Collects(Workflow):
+    """Takes answers of people, with nothing under way in between."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Asked:
+        return Asked(n=0)
+
+    @step
+    async def collect(self, ctx: Context, ev: Answered) -> StopEvent | None:
+        found = ctx.collect_events(ev, [Answered] * 4)
+        return None if found is None else StopEvent(result=sorted(one.n for one in found))
+
+
+async def collected(store: MemoryStore) -> list[int]:
+    """Numbers of the deliveries that put something aside."""
+    records = [] if await store.info("r") is None else await store.history("r")
+    return [one["item"] for one in records if one.get("collects")]
+
+
+async def test_numbers_of_deliveries_are_not_used_again_by_the_next_process() -> None:
+    stores = [MemoryStore()]
+    for n in range(3):
+        handler = Collects(store=stores[-1]).run(run_id="r")
+        handler.ctx.send_event(Answered(n=n))
+        async with asyncio.timeout(10):
+            while len(await collected(stores[-1])) <= n:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await handler.interrupt()
+        await stores[-1].aclose()
+        stores.append(MemoryStore(beside=stores[-1]))
+    assert len(set(await collected(stores[-1]))) == 3
+    handler = Collects(store=stores[-1]).run(run_id="r")
+    handler.ctx.send_event(Answered(n=3))
+    assert await handler == [0, 1, 2, 3]
