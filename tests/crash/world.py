@@ -207,4 +207,4 @@ def bury(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _is_alive(coroutine: Any) -> bool:
-    return coroutine is not None and coroutine.cr_frame is not None
+    return coroutine is not None and getattr(coroutine, "cr_frame", None) is not None

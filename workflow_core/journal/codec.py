@@ -30,8 +30,8 @@ class Codec:
     def __init__(self, serializer: BaseSerializer) -> None:
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # Of each class: its name, the fields that are written, and whether those are all.
-        self._known: dict[type, tuple[str, tuple[str, ...], bool]] = {}
+        # Of each class: its name, the fields that are written, whether those are all, and whether it has its own way.
+        self._known: dict[type, tuple[str, tuple[str, ...], bool, bool]] = {}
 
     def event(self, event: Event) -> Any:
         """An event as data.
@@ -43,7 +43,7 @@ class Codec:
         known = self._known.get(cls)
         if known is None:
             known = self._known[cls] = _facts_about(cls)
-        name, fields, whole = known
+        name, fields, whole, own_words = known
         try:
             if self._short is None:
                 return self._serializer.serialize(event)
@@ -55,7 +55,7 @@ class Codec:
                 values = {**values, **extra}
             if isinstance(event, StopEvent) and event.result is not None:
                 values = {**values, "result": event.result}
-            if is_plain(values):
+            if is_plain(values) and not own_words:
                 # A copy, as it may be changed before it is written.
                 return [name, dict(values)]
             return [name, self._short.encode(event)["value"], 1]
@@ -115,6 +115,8 @@ class Codec:
         return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool]:
+def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, bool]:
     fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
-    return f"{cls.__module__}.{cls.__qualname__}", fields, len(fields) == len(cls.model_fields)
+    decorators = cls.__pydantic_decorators__
+    own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}
+    return f"{cls.__module__}.{cls.__qualname__}", fields, len(fields) == len(cls.model_fields), own_words

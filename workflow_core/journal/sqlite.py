@@ -120,6 +120,7 @@ class SQLiteStore(StoredHistory):
         self._readers = Readers(file, self._owners, self._source, self.busy_seconds)
         self._finalizer = weakref.finalize(self, _stop, self._writer, self._readers)
         self._finalizer.atexit = False  # there, the threads are waited for
+        self._closed = False
 
     def _after_fork(self) -> None:
         """In a forked child: leave everything to the parent, and begin anew."""
@@ -261,8 +262,14 @@ class SQLiteStore(StoredHistory):
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)
         return deleted
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``aclose`` was called."""
+        return self._closed
+
     async def aclose(self) -> None:
         """See ``RunStore.aclose``. What is queued is written before."""
+        self._closed = True
         _stop(self._writer, self._readers)
         for threads in (self._readers, self._writer):
             ended = Bell()

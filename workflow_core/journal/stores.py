@@ -3,6 +3,7 @@
 import os
 from os import PathLike
 from typing import Any
+from weakref import WeakValueDictionary
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.in_memory import MemoryStore
@@ -33,10 +34,22 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
         raise StoreError(f'store={given!r}: give the path of a SQLite file, "memory:", or an object that is a RunStore')
     text = os.fspath(store)
     if text.startswith(_SQLITE):
-        return SQLiteStore(text.removeprefix(_SQLITE))
+        return _store_at(text.removeprefix(_SQLITE))
     if "://" in text:
         raise StoreError(
             f'store={text!r}: there are stores in memory ("memory:") and in SQLite files ("runs.db", '
             '"sqlite:///runs.db"); pass an object that is a RunStore for any other'
         )
-    return SQLiteStore(text)
+    return _store_at(text)
+
+
+def _store_at(path: str) -> SQLiteStore:
+    """The store of a file; all workflows of a process that name the same file have the same one."""
+    known = _by_path.get(os.path.realpath(path)) if path else None
+    if known is None or known.is_closed:
+        known = SQLiteStore(path)
+        _by_path[os.path.realpath(path)] = known
+    return known
+
+
+_by_path: WeakValueDictionary[str, SQLiteStore] = WeakValueDictionary()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_serializer
 
 from batonflow.workflow_core import (
     Context,
@@ -94,3 +94,24 @@ async def test_the_stream_can_be_left_out_but_for_questions() -> None:
     assert all(CANARY.encode() not in commit.body for commit in await store.read("r"))
     shown = [item.event for item in [item async for item in again.subscribe()] if isinstance(item.event, Shown)]
     assert len(shown) == 1, "what was streamed before the interruption is not streamed again"
+
+
+class Discreet(Event):
+    text: str
+
+    @field_serializer("text")
+    def _shorten(self, value: str) -> str:
+        return value[:3]
+
+
+async def test_what_a_class_writes_of_itself_is_what_is_kept() -> None:
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            ctx.write_event_to_stream(Discreet(text=CANARY))
+            return StopEvent()
+
+    store = MemoryStore()
+    await Flow(store=store).run(run_id="r")
+    run = await store.replay("r")
+    assert run.events[0].event == Discreet(text="can")

@@ -74,3 +74,17 @@ def test_a_kind_of_store_that_there_is_not_is_refused_by_name(name: str, tmp_pat
 def test_naming_a_file_does_not_make_it(tmp_path: Path):
     Hello(store="runs.db")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workflows_that_name_one_file_share_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = open_store("runs.db")
+    assert open_store("./runs.db") is first
+    assert open_store(f"sqlite:///{tmp_path / 'runs.db'}") is first
+    assert open_store("others.db") is not first
+
+
+async def test_a_store_that_was_closed_is_opened_anew(tmp_path: Path) -> None:
+    first = open_store(tmp_path / "runs.db")
+    await first.aclose()
+    assert open_store(tmp_path / "runs.db") is not first
