@@ -413,8 +413,9 @@ class TestGoingOn:
         desk = Desk()
         handler = agent(desk, code("await ask(1)")).run("Go.")
         await desk.called(1)
-        (opened,) = _open.values()
-        session: Any = opened["code_act_agent"].session
+        run = handler.ctx.run
+        assert run is not None
+        session: Any = _open[run]["code_act_agent"].session
         assert session._worker is not None
         await _until(lambda: session._worker is None)
         await desk.let_go(1)
