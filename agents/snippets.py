@@ -101,6 +101,8 @@ def interpreter(ctx: Context[Any], agent: str) -> Interpreter:
         raise WorkflowRuntimeError("code is executed inside a run only: use agent.run(...)")
     if run not in _open:
         _open[run] = {}
+        # Those of loops that were closed without a word can never end.
+        _keepers.difference_update([task for task in _keepers if task.get_loop().is_closed()])
         keeper = asyncio.create_task(_close_with(run, _open[run]))
         _keepers.add(keeper)
         keeper.add_done_callback(_keepers.discard)
