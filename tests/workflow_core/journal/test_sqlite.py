@@ -33,14 +33,24 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def threads() -> list[threading.Thread]:
+_of_others: set[threading.Thread] = set()
+"""Threads of stores that programs of other tests have left to the end of the process."""
+
+
+def all_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("batonflow-store")]
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in all_threads() if thread not in _of_others]
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_left() -> Iterator[None]:
+    _of_others.update(all_threads())
     yield
     assert threads() == []
+    _of_others.clear()
 
 
 @pytest.fixture
