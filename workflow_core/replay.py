@@ -185,7 +185,7 @@ class RunDiff:
         return "\n".join([head, *map(str, self.differences)]) if self.differences else "the runs are the same"
 
 
-_PASSING = frozenset({"id", "item", "origins", "commit", "at", "releases", "published"})
+_PASSING = frozenset({"id", "item", "origins", "commit", "at", "began", "releases", "published"})
 
 
 def _essence(record: dict[str, Any]) -> str:
@@ -198,7 +198,8 @@ def _essence(record: dict[str, Any]) -> str:
     if kept.get("child"):
         kept["child"] = kept["child"]["name"]
     if record["kind"] == "segment" and record["outcome"][0] == "failed":
-        kept["outcome"] = record["outcome"][:2]
+        told = record["outcome"][1]
+        kept["outcome"] = ["failed", told["exception_type"], told["exception_message"]]
     if record["kind"] == "segment" and record["outcome"][0] == "waiting":
         waiter = record["outcome"][1]
         kept["outcome"] = ["waiting", waiter["waiting_for_event"], waiter["requirements"], waiter["question"]]

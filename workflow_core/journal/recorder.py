@@ -3,6 +3,7 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 from pydantic_core import from_json
 
+from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.state_data import (
     KEYS_THAT_MAY_BE_LEFT_OUT,
@@ -32,6 +34,9 @@ from batonflow.workflow_core.types import dump_exception
 __all__ = ["Journal", "Recorder"]
 
 _MISSING: Any = object()
+
+TRACEBACK_FRAMES = 12
+TRACEBACK_CHARACTERS = 8_000
 
 
 class Journal(Protocol):
@@ -73,6 +78,7 @@ class Recorder:
         self._path = path
         self._keeps_streamed = keep_streamed
         self._shared = _Shared(first)
+        self._now = current_source().now
         self._start: Causes = ()
         self._writers: dict[str, Segment] = {}
         # Digests of the values that steps were given, to see whether they were changed in place.
@@ -232,7 +238,7 @@ class Recorder:
         causes = item.causes if consumed is not None else ()
         shared = self._shared
         segment = Segment(
-            next(shared.numbers), "segment", self._path, item.spec.name, item.id, attempt, consumed, causes
+            next(shared.numbers), "segment", self._path, item.spec.name, item.id, attempt, consumed, causes, self._now()
         )
         if item.after is not None:
             segment.follows(item.after)
@@ -262,7 +268,8 @@ class Recorder:
         segment = item.segment
         assert segment is not None
         segment.outcome = ("failed", error)
-        self._make(segment, item, ["failed", redacted(dump_exception(error))], strict=False)
+        told = {**dump_exception(error), "traceback": _traceback(error)}
+        self._make(segment, item, ["failed", redacted(told)], strict=False)
 
     def published(self, item: WorkItem, seq: int, ts: float) -> None:
         """An event that a step returned is put on the stream, at this place and time."""
@@ -361,6 +368,7 @@ class Recorder:
         """Turn all of a segment into data."""
         data: dict[str, Any] = {
             "kind": "segment", "id": segment.id, "path": self._path, "step": segment.step, "item": segment.item,
+            "began": segment.began,
         }  # fmt: skip
         if segment.attempt:
             data["attempt"] = segment.attempt
@@ -568,6 +576,13 @@ class Recorder:
         self._journal.commit(group)
         if self._writers:
             self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
+
+
+def _traceback(error: BaseException) -> str:
+    """Where an error was raised, for people; its end, when it is long."""
+    text = "".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES))
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= TRACEBACK_CHARACTERS else f"...\n{text[-TRACEBACK_CHARACTERS:]}"
 
 
 def _value(state: BaseModel, key: str) -> Any:

@@ -32,6 +32,7 @@ class Segment:
         step: The step.
         item: Number of the delivery within its workflow run.
         attempt: Which attempt of the delivery, from 0.
+        began: When it began, in wall-clock seconds.
         consumed: The event that started the attempt; None for the later segments of an attempt.
         causes: What the consumed events were made by.
         writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
@@ -46,9 +47,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_body", "after", "attempt", "causes", "closed", "collects", "committed", "consumed", "data", "gave_up",
-        "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed", "writes",
-        "written_at",
+        "_body", "after", "attempt", "began", "causes", "closed", "collects", "committed", "consumed", "data",
+        "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed",
+        "writes", "written_at",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +62,10 @@ class Segment:
         attempt: int = 0,
         consumed: Event | None = None,
         causes: "Causes" = (),
+        began: float = 0.0,
     ) -> None:
         self.id = number
+        self.began = began
         self.kind = kind
         self.path = path
         self.step = step

@@ -318,7 +318,11 @@ async def test_the_last_record_of_a_failed_run_has_the_error():
     segments = of_kind(records, "segment")
     assert [(record.get("attempt", 0), record["outcome"][0]) for record in segments] == [(0, "failed"), (1, "failed")]
     assert [numbered(record["writes"]) for record in segments] == [[(1, "n", 0)], [(1, "n", 1)]]
-    assert segments[0]["outcome"][1] == {"exception_type": "builtins.ValueError", "exception_message": "no disk"}
+    error = segments[0]["outcome"][1]
+    assert (error["exception_type"], error["exception_message"]) == ("builtins.ValueError", "no disk")
+    assert error["traceback"].endswith("ValueError: no disk\n")
+    assert 'raise ValueError("no disk")' in error["traceback"]
+    assert segments[0]["began"] <= segments[1]["began"]
     assert [record["outcome"][2]["then"] for record in segments] == ["retry", "ended"]
     assert records[-1]["kind"] == "ended"
     assert shown(records[-1]["event"])[0] == "WorkflowFailedEvent"
