@@ -19,6 +19,8 @@
     ├── ContextStateError                  a Context was used in a place where it cannot do that
     ├── InputClosedError (RuntimeError)    an answer to a question that is not open
     ├── InputResponseError (ValueError)    an answer that is not what the question asks for
+    ├── ServerRefusedError                 a WorkflowServer answered with an error
+    ├── RemoteRunError                     a run on a WorkflowServer failed
     └── StoreError                         a run store refuses
         ├── ReplayIncompatible             code and records of a run do not fit any more
         ├── RunInputMismatchError          the run id was started before with other input
@@ -40,11 +42,13 @@ __all__ = [
     "InputClosedError",
     "InputResponseError",
     "NoRunningLoopError",
+    "RemoteRunError",
     "ReplayIncompatible",
     "RunInUseError",
     "RunInputMismatchError",
     "RunInterruptedError",
     "RunLostError",
+    "ServerRefusedError",
     "StateOutsideContextWarning",
     "StepCancelledError",
     "StepTimeoutError",
@@ -184,3 +188,35 @@ class ReplayIncompatible(StoreError):
 
 class StoreCorruptedError(StoreError):
     """What was stored does not come back as it was written; the message names the file, or the run and its commit."""
+
+
+class ServerRefusedError(BatonflowError):
+    """A WorkflowServer answered with an error.
+
+    Attributes:
+        status_code: The HTTP status.
+        detail: What the server said.
+        path: What was asked for.
+    """
+
+    def __init__(self, status_code: int, detail: object, path: str) -> None:
+        super().__init__(f"The server answered {status_code} to {path}: {detail}")
+        self.status_code = status_code
+        self.detail = detail
+        self.path = path
+
+
+class RemoteRunError(BatonflowError):
+    """A run on a WorkflowServer failed.
+
+    Attributes:
+        run_id: The run.
+        error_type: Class of the error that ended it.
+        message: Its text.
+    """
+
+    def __init__(self, run_id: str, error_type: str, message: str) -> None:
+        super().__init__(f"Run {run_id!r} failed with {error_type or 'an error'}: {message}")
+        self.run_id = run_id
+        self.error_type = error_type
+        self.message = message
