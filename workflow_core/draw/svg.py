@@ -57,6 +57,9 @@ def escape(text: str) -> str:
 def svg(scene: Scene, subtitle: str = "") -> str:
     """Return a scene as one ``<svg>`` element.
 
+    For a page that shows it, boxes carry their id as ``data-node`` and arrows ``data-edge``, the ids of their ends with
+    ``->`` between; ids inside a child are led in by its name and a slash. The group ``bf-graph`` is the graph alone.
+
     Args:
         scene: What to draw.
         subtitle: A line below the title; the first line of the workflow's docstring by default.
@@ -69,7 +72,8 @@ def svg(scene: Scene, subtitle: str = "") -> str:
     width = max(room, _text_width(_cut(scene.title), 18.0)) + 2 * MARGIN
     height = head_height + frame.height + legend_height + 2 * MARGIN
     body = [head, _moved(legend, MARGIN, head_height)]
-    body.append(_moved(_drawn(frame), (width - frame.width) / 2, head_height + legend_height + MARGIN))
+    graph = f'<g class="bf-graph">{_drawn(frame, "")}</g>'
+    body.append(_moved(graph, (width - frame.width) / 2, head_height + legend_height + MARGIN))
     marked = " bf-run" if scene.runs is not None else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="bf-flow{marked}" width="{_n(width)}" height="{_n(height)}" '
@@ -228,21 +232,21 @@ def _moved(content: str, x: float, y: float) -> str:
     return f'<g transform="translate({_n(x)} {_n(y)})">{content}</g>'
 
 
-def _drawn(frame: _Frame) -> str:
-    """Everything in a frame: children first, then arrows, boxes, and labels on top."""
+def _drawn(frame: _Frame, prefix: str) -> str:
+    """Everything in a frame: children first, then arrows, boxes, and labels on top; ``prefix`` leads the ids in."""
     back: list[str] = []
     front: list[str] = []
     labels: list[str] = []
     for name, child in frame.children.items():
-        back.append(_drawn_child(frame, name, child))
+        back.append(_drawn_child(frame, name, child, prefix))
     for number, (arrow, route) in enumerate(zip(frame.arrows, frame.placement.routes, strict=True)):
         line = frame.scene.lines[number] if number < len(frame.scene.lines) else _port_line(frame, arrow)
-        back.append(_drawn_arrow(arrow, route, line))
+        back.append(_drawn_arrow(arrow, route, line, prefix))
         if route.label is not None:
             labels.append(_backed_text("bf-label", _line_text(line), arrow.label_width, *route.label))
     for item in frame.scene.items:
         x, y = frame.placement.boxes[_end(item.id, None)]
-        front.append(_drawn_item(item, x, y))
+        front.append(_drawn_item(item, x, y, prefix))
     return "".join([*back, *front, *labels])
 
 
@@ -261,7 +265,7 @@ def _port_line(frame: _Frame, arrow: Arrow) -> Line:
     return Line(arrow.source, arrow.target, "link", count=item.count)
 
 
-def _drawn_child(frame: _Frame, name: str, child: _Frame) -> str:
+def _drawn_child(frame: _Frame, name: str, child: _Frame, prefix: str) -> str:
     x, y = frame.placement.boxes[_end("", name)]
     title = _child_title(name, child.scene)
     title_width = _text_width(title, 12.0)
@@ -279,10 +283,10 @@ def _drawn_child(frame: _Frame, name: str, child: _Frame) -> str:
             f'd="M{_n(left + port)} {_n(ends[0])}V{_n(ends[1])}"/>'
         )
     return _moved(
-        '<g class="bf-inside">'
+        f'<g class="bf-inside" data-child="{escape(prefix + name)}">'
         f'<rect class="bf-child" width="{_n(width)}" height="{_n(height)}" rx="10"/>{"".join(stems)}'
         f"{_backed_text('bf-child-title', title, title_width, 14.0 + title_width / 2, 17.0)}"
-        f"{_moved(_drawn(child), left, CHILD_HEADER)}</g>",
+        f"{_moved(_drawn(child, f'{prefix}{name}/'), left, CHILD_HEADER)}</g>",
         x,
         y,
     )
@@ -292,7 +296,7 @@ def _idle(count: int | None) -> str:
     return " bf-idle" if count == 0 else ""
 
 
-def _drawn_arrow(arrow: Arrow, route: Route, line: Line) -> str:
+def _drawn_arrow(arrow: Arrow, route: Route, line: Line, prefix: str) -> str:
     """The line and, unless it ends at the edge of a frame, its head."""
     points = list(route.points)
     end = points[-1]
@@ -309,7 +313,14 @@ def _drawn_arrow(arrow: Arrow, route: Route, line: Line) -> str:
         corners = ((tail[0] - along * wide, tail[1] - across * wide), (tail[0] + along * wide, tail[1] + across * wide))
         shape = "L".join(f"{_n(x)} {_n(y)}" for x, y in (end, *corners))
         head = f'<path class="bf-head {css}" d="M{shape}Z"/>'
-    return f'<path class="bf-line {css}" d="{_path(points)}"/>{head}'
+    edge = "" if line.source.startswith("port ") or line.target.startswith("port ") else _edge_id(line, prefix)
+    return f'<path class="bf-line {css}"{edge} d="{_path(points)}"/>{head}'
+
+
+def _edge_id(line: Line, prefix: str) -> str:
+    ends = ((line.source_child, line.source), (line.target_child, line.target))
+    source, target = (prefix + (f"{child}/{item}" if child is not None else item) for child, item in ends)
+    return f' data-edge="{escape(source)}-&gt;{escape(target)}"'
 
 
 def _path(points: list[tuple[float, float]]) -> str:
@@ -324,7 +335,7 @@ def _path(points: list[tuple[float, float]]) -> str:
     return "".join(pieces)
 
 
-def _drawn_item(item: Item, x: float, y: float) -> str:
+def _drawn_item(item: Item, x: float, y: float, prefix: str) -> str:
     width, height = _box_size(item)
     note = f"<title>{escape(item.note[:LONGEST_NOTE])}</title>" if item.note else ""
     text = f'<text x="{_n(width / 2)}" y="{_n(height / 2 + 4.5)}">{escape(_cut(item.label))}</text>'
@@ -338,7 +349,8 @@ def _drawn_item(item: Item, x: float, y: float) -> str:
         )
     css = f"bf-box bf-{item.kind}{_idle(item.count)}"
     shape = _shape(item.kind, width, height)
-    return f'<g class="{css}" transform="translate({_n(x)} {_n(y)})">{note}{shape}{text}{badge}</g>'
+    node = f'data-node="{escape(prefix + item.id)}"'
+    return f'<g class="{css}" {node} transform="translate({_n(x)} {_n(y)})">{note}{shape}{text}{badge}</g>'
 
 
 def _shape(kind: str, width: float, height: float) -> str:

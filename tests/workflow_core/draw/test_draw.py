@@ -35,6 +35,7 @@ from batonflow.workflow_core.draw import (
 from batonflow.workflow_core.draw.mermaid import mermaid
 from batonflow.workflow_core.draw.scene import KINDS, Item, Line, Scene
 from batonflow.workflow_core.draw.svg import html_page, svg
+from batonflow.workflow_core.representation.build import get_workflow_representation
 from tests.contract import contract
 
 Placed = tuple[str, float, float, float, float]
@@ -240,6 +241,18 @@ def test_attached_workflows_are_boxes_inside_with_their_own_content() -> None:
             b for b in found if b[0] == "bf-shape" and left < b[1] and b[3] < right and top < b[2] and b[4] < bottom
         ]
         assert len(held) in (3, 4)
+
+
+def test_boxes_and_arrows_carry_the_ids_of_the_graph() -> None:
+    drawing = parsed(workflow_svg(Shop()))
+    graph = get_workflow_representation(Shop())
+    nodes = {node.get("data-node") for node in drawing.iter() if node.get("data-node")}
+    edges = {node.get("data-edge") for node in drawing.iter() if node.get("data-edge")}
+    named = [("", graph), *((f"{name}/", child) for name, child in graph.children.items())]
+    assert nodes == {prefix + node.id for prefix, part in named for node in part.nodes}
+    inside = {f"{prefix}{edge.source}->{prefix}{edge.target}" for prefix, part in named for edge in part.edges}
+    assert edges == inside | {f"{link.source}->{link.target}" for link in graph.links}
+    assert {node.get("data-child") for node in drawing.iter() if node.get("data-child")} == set(graph.children)
 
 
 def test_a_workflow_shows_itself_in_a_notebook() -> None:
