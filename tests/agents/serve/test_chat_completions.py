@@ -1,0 +1,211 @@
+"""Agents behind OpenAI's chat completions, driven by OpenAI's own client over a socket."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError
+
+from batonflow import AgentWorkflow, FunctionAgent, tool
+from batonflow.agents.serve import chat_completions_app
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.workflow_core import MemoryStore
+from tests.agents.serve.serving import serving
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def adder(**options):
+    llm = ScriptedLLM([["Let me add.", tool_call("add", a=2, b=40)], "It is 42."])
+    return FunctionAgent(name="adder", tools=[add], llm=llm, **options)
+
+
+@contextmanager
+def client_of(agents) -> Iterator[AsyncOpenAI]:
+    with serving(chat_completions_app(agents)) as url:
+        yield AsyncOpenAI(base_url=url, api_key="-", max_retries=0)
+
+
+def asked(text="What is 2 + 40?", **more):
+    return {"model": "adder", "messages": [{"role": "user", "content": text}], **more}
+
+
+async def read(client: AsyncOpenAI, *, stream: bool) -> str:
+    answer = await client.chat.completions.create(**asked(), stream=stream)
+    if not stream:
+        return answer.choices[0].message.content
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
+
+
+async def test_the_answer_comes_whole_and_the_tools_stay_inside():
+    with client_of(adder()) as client:
+        async with client:
+            answer = await client.chat.completions.create(**asked())
+            assert answer.choices[0].message.content == "It is 42."
+            assert answer.choices[0].message.tool_calls is None
+            assert answer.choices[0].finish_reason == "stop"
+            assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+            assert [model.id async for model in client.models.list()] == ["adder"]
+
+
+async def test_streamed_it_comes_piece_by_piece_in_paragraphs_with_the_usage_at_the_end():
+    with client_of(adder()) as client:
+        async with client:
+            stream = await client.chat.completions.create(
+                **asked(), stream=True, stream_options={"include_usage": True}
+            )
+            chunks = [chunk async for chunk in stream]
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert len(texts) > 4
+    assert "".join(texts) == "Let me add.\n\nIt is 42."
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage.total_tokens > 0
+    assert not any(chunk.choices[0].delta.tool_calls for chunk in chunks if chunk.choices)
+
+
+async def test_the_conversation_so_far_is_what_the_model_reads():
+    seen = []
+
+    def answer(request):
+        seen.extend((message.role.value, message.content) for message in request.messages)
+        return "yes"
+
+    agent = FunctionAgent(name="adder", llm=ScriptedLLM([answer]), tools=[], system_prompt="Be kind.")
+    with client_of(agent) as client:
+        async with client:
+            messages = [
+                {"role": "system", "content": "Be short."},
+                {"role": "user", "content": "My name is Ann."},
+                {"role": "assistant", "content": "Hello Ann."},
+                {"role": "user", "content": [{"type": "text", "text": "Who am I?"}]},
+            ]
+            await client.chat.completions.create(model="adder", messages=messages)
+    assert seen == [
+        ("system", "Be kind."), ("system", "Be short."), ("user", "My name is Ann."), ("assistant", "Hello Ann."),
+        ("user", "Who am I?"),
+    ]  # fmt: skip
+
+
+async def test_a_team_answers_with_the_words_of_whoever_has_the_last():
+    first = FunctionAgent(
+        name="first",
+        description="Begins.",
+        tools=[],
+        can_handoff_to=["second"],
+        llm=ScriptedLLM([tool_call("handoff", to_agent="second", reason="it knows")]),
+    )
+    second = FunctionAgent(name="second", description="Ends.", tools=[], llm=ScriptedLLM(["It is low water."]))
+    team = AgentWorkflow(agents=[first, second], root_agent="first")
+    with client_of({"tides": team}) as client:
+        async with client:
+            answer = await client.chat.completions.create(**{**asked(), "model": "tides"})
+    assert answer.choices[0].message.content == "It is low water."
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"model": "nobody"}, NotFoundError, "no agent is called 'nobody'; there are adder"),
+        ({"messages": []}, BadRequestError, "messages"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, BadRequestError, "the last message"),
+        ({"n": 3}, BadRequestError, "n: "),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
+            BadRequestError,
+            "the agent has tools of its own",
+        ),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_in_words(change, error, says):
+    with client_of(adder()) as client:
+        async with client:
+            with pytest.raises(error, match=says):
+                await client.chat.completions.create(**{**asked(), **change})
+
+
+async def test_a_body_that_is_no_json_is_refused():
+    with client_of(adder()) as client:
+        async with client:
+            with pytest.raises(BadRequestError, match="Invalid JSON"):
+                await client.post("/chat/completions", content=b"{", cast_to=object)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_text_of_an_error_stays_inside(stream):
+    def fail(request):
+        raise ConnectionError("the key sk-123 is not good for db.internal")
+
+    agent = FunctionAgent(name="adder", tools=[], llm=ScriptedLLM([fail]))
+    with client_of(agent) as client:
+        async with client:
+            with pytest.raises(APIError) as caught:
+                await read(client, stream=stream)
+    assert "failed with" in str(caught.value)
+    assert "sk-123" not in str(caught.value)
+    assert "db.internal" not in str(caught.value)
+
+
+def careful(**options):
+    done = []
+
+    @tool(requires_approval=True)
+    def publish(title: str) -> str:
+        """Publish."""
+        done.append(title)
+        return "published"
+
+    llm = ScriptedLLM([tool_call("publish", title="Tides"), "It is out."])
+    return FunctionAgent(name="adder", tools=[publish], llm=llm, **options), done
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_run_that_needs_a_person_says_so_and_waits_in_its_store(stream):
+    store = MemoryStore()
+    agent, done = careful(store=store)
+    with client_of(agent) as client:
+        async with client:
+            text = await read(client, stream=stream)
+        assert text.startswith("[waits for a person: approval of publish(title='Tides'); run chatcmpl-")
+        [run] = await store.list_runs()
+        assert run.run_id in text
+        assert run.status not in ("completed", "failed", "cancelled")
+        assert done == []
+
+
+async def test_without_a_store_a_run_that_needs_a_person_is_cancelled():
+    agent, done = careful()
+    with client_of(agent) as client:
+        async with client:
+            answer = await client.chat.completions.create(**asked())
+    assert "waits for a person" in answer.choices[0].message.content
+    assert done == []
+
+
+async def test_a_caller_who_hangs_up_cancels_the_run():
+    store = MemoryStore()
+    begun = threading.Event()
+
+    async def slow() -> str:
+        """Take long."""
+        begun.set()
+        await asyncio.sleep(60)
+        return "done"
+
+    agent = FunctionAgent(name="adder", tools=[slow], llm=ScriptedLLM([["Wait.", tool_call("slow")]]), store=store)
+    with client_of(agent) as client:
+        async with client:
+            stream = await client.chat.completions.create(**asked(), stream=True)
+            assert await asyncio.to_thread(begun.wait, 10)
+            await stream.close()
+            while (await store.list_runs())[0].status != "cancelled":  # noqa: ASYNC110 - of another thread
+                await asyncio.sleep(0.01)
+
+
+def test_two_agents_of_one_name_need_a_dict():
+    with pytest.raises(ValueError, match="Two agents are called 'adder': give a dict"):
+        chat_completions_app([adder(), adder()])

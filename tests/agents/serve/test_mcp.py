@@ -1,0 +1,278 @@
+"""Workflows and agents as tools of an MCP server, called by the client of the mcp package in both eras."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import ElicitResult
+
+from batonflow import FunctionAgent, tool
+from batonflow.agents.serve import mcp_app
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    MemoryStore,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from tests.agents.serve.serving import serving
+
+ERAS = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+class Order(StartEvent):
+    """What to order.
+
+    Attributes:
+        sku: The article.
+        pieces: How many.
+    """
+
+    sku: str
+    pieces: int = 1
+
+
+class Packed(Event):
+    box: int
+
+
+class Shop(Workflow):
+    """Packs an order."""
+
+    @step
+    async def pack(self, ctx: Context, ev: Order) -> StopEvent:
+        if ev.pieces < 0:
+            raise ValueError("the password of the shop is swordfish")
+        for box in range(2):
+            ctx.write_event_to_stream(Packed(box=box))
+        return StopEvent(result={"sku": ev.sku, "pieces": ev.pieces})
+
+
+class Colour(HumanResponseEvent):
+    colour: str
+    gloss: bool = False
+
+
+class Painter(Workflow):
+    """Asks for a colour."""
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        question = InputRequiredEvent(prefix="Which colour?")
+        answer = await ctx.wait_for_event(Colour, waiter_event=question, waiter_id="colour")
+        return StopEvent(result=f"painted {answer.colour}, {'gloss' if answer.gloss else 'matt'}")
+
+
+class Echo(Workflow):
+    """Asks anything."""
+
+    @step
+    async def ask(self, ev: StartEvent) -> InputRequiredEvent:
+        return InputRequiredEvent(prefix="What?")
+
+    @step
+    async def end(self, ev: HumanResponseEvent) -> StopEvent:
+        return StopEvent(result=ev.response)
+
+
+def publisher(store=None):
+    done = []
+
+    @tool(requires_approval=True)
+    def publish(title: str) -> str:
+        """Publish."""
+        done.append(title)
+        return "published"
+
+    llm = ScriptedLLM([tool_call("publish", title="Tides"), lambda request: f"So: {request.messages[-1].content}"])
+    return FunctionAgent(name="writer", description="Writes.", tools=[publish], llm=llm, store=store), done
+
+
+async def no_elicitation(context, params):
+    raise AssertionError(f"nothing should be asked, but: {params.message}")
+
+
+@pytest.fixture
+def connected():
+    """A client of an HTTP server with these workflows."""
+
+    class Connection:
+        def __init__(self, workflows, mode, elicitation):
+            self._app, self._mode, self._elicitation = mcp_app(workflows), mode, elicitation
+
+        async def __aenter__(self):
+            self._serving = serving(self._app)
+            url = self._serving.__enter__()
+            self._client = Client(url + "/", mode=self._mode, elicitation_callback=self._elicitation)
+            return await self._client.__aenter__()
+
+        async def __aexit__(self, *error):
+            try:
+                await self._client.__aexit__(*error)
+            finally:
+                self._serving.__exit__(None, None, None)
+
+    def connect(workflows, mode="auto", elicitation=no_elicitation):
+        return Connection(workflows, mode, elicitation)
+
+    return connect
+
+
+def text_of(result):
+    return "".join(part.text for part in result.content)
+
+
+@ERAS
+async def test_tools_take_the_fields_of_the_start_event_or_a_message(connected, mode):
+    async with connected({"shop": Shop(), "writer": publisher()[0]}, mode) as client:
+        shop, writer = (await client.list_tools()).tools
+    assert (shop.name, shop.description) == ("shop", "Packs an order.")
+    assert shop.input_schema["required"] == ["sku"]
+    assert set(shop.input_schema["properties"]) == {"sku", "pieces"}
+    assert (writer.description, writer.input_schema["required"]) == ("Writes.", ["message"])
+
+
+@ERAS
+async def test_a_call_is_a_run_and_its_events_are_progress(connected, mode):
+    seen = []
+
+    async def progress(number, total, message):
+        seen.append((number, message))
+
+    async with connected({"shop": Shop()}, mode) as client:
+        result = await client.call_tool("shop", {"sku": "a-1"}, progress_callback=progress)
+    assert result.structured_content == {"sku": "a-1", "pieces": 1}
+    assert text_of(result) == '{"sku":"a-1","pieces":1}'
+    assert seen[:2] == [(1, "Packed"), (2, "Packed")]
+
+
+@ERAS
+async def test_what_is_wrong_is_told_to_the_model_and_texts_of_errors_stay_inside(connected, mode):
+    async with connected({"shop": Shop(), "writer": publisher()[0]}, mode) as client:
+        missing = await client.call_tool("shop", {})
+        unknown = await client.call_tool("bakery", {})
+        failed = await client.call_tool("shop", {"sku": "a-1", "pieces": -1})
+        silent = await client.call_tool("writer", {"message": 5})
+    assert all(result.is_error for result in (missing, unknown, failed, silent))
+    assert text_of(missing) == "sku: Field required"
+    assert text_of(unknown) == "no tool is called 'bakery'; there are shop, writer"
+    assert re.fullmatch(r"run mcp-shop-\w+ failed with an error", text_of(failed))
+    assert text_of(silent) == "the argument message has to be a text"
+
+
+@ERAS
+async def test_a_question_becomes_a_form(connected, mode):
+    asked = []
+
+    async def answer(context, params):
+        asked.append((params.message, params.requested_schema))
+        return ElicitResult(action="accept", content={"colour": "red", "gloss": True})
+
+    async with connected({"paint": Painter()}, mode, answer) as client:
+        result = await client.call_tool("paint", {})
+    assert text_of(result) == "painted red, gloss"
+    [(message, form)] = asked
+    assert message == "Which colour?"
+    assert form["properties"]["colour"]["type"] == "string"
+    assert form["properties"]["gloss"]["type"] == "boolean"
+    assert form["required"] == ["colour"]
+
+
+@ERAS
+async def test_a_question_without_fields_of_its_own_is_answered_with_a_text(connected, mode):
+    async def answer(context, params):
+        assert list(params.requested_schema["properties"]) == ["response"]
+        return ElicitResult(action="accept", content={"response": "this"})
+
+    async with connected({"echo": Echo()}, mode, answer) as client:
+        assert text_of(await client.call_tool("echo", {})) == "this"
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("answered", "says", "published"),
+    [
+        (ElicitResult(action="accept", content={"approved": True}), "So: published", ["Tides"]),
+        (ElicitResult(action="accept", content={"approved": False, "reason": "too short"}), "too short", []),
+        (ElicitResult(action="decline"), "the person declined", []),
+    ],
+)
+async def test_approvals_are_asked_of_the_caller(connected, mode, answered, says, published):
+    asked = []
+
+    async def answer(context, params):
+        asked.append(params.message)
+        return answered
+
+    agent, done = publisher()
+    async with connected({"writer": agent}, mode, answer) as client:
+        result = await client.call_tool("writer", {"message": "Publish."})
+    assert says in text_of(result)
+    assert done == published
+    assert asked == ["May publish(title='Tides') run?"]
+
+
+@ERAS
+async def test_who_declines_a_question_ends_the_run(connected, mode):
+    async def decline(context, params):
+        return ElicitResult(action="decline")
+
+    store = MemoryStore()
+    async with connected({"paint": Painter(store=store)}, mode, decline) as client:
+        result = await client.call_tool("paint", {})
+    assert (result.is_error, text_of(result)) == (True, "the person did not answer")
+
+
+async def test_a_call_that_is_given_up_cancels_its_run(connected):
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Workflow):
+        @step
+        async def wait(self, ev: StartEvent) -> StopEvent:
+            loop.call_soon_threadsafe(begun.set)
+            await asyncio.sleep(60)
+            return StopEvent()
+
+    store = MemoryStore()
+    async with connected({"slow": Slow(store=store)}, "legacy") as client:
+        call = asyncio.create_task(client.call_tool("slow", {}))
+        await asyncio.wait_for(begun.wait(), 10)
+        call.cancel()
+        await asyncio.wait([call])
+        while (await store.list_runs())[0].status != "cancelled":  # noqa: ASYNC110 - of another thread
+            await asyncio.sleep(0.01)
+
+
+async def test_a_run_of_another_name_cannot_be_gone_on_with(connected):
+    async with connected({"paint": Painter(store=MemoryStore())}, "2026-07-28") as client:
+        result = await client.session.call_tool("paint", {}, request_state="mcp-paint-other")
+    assert text_of(result) == "the run that was to go on is not there any more: call the tool again"
+
+
+def test_a_name_that_no_tool_can_have_is_refused():
+    with pytest.raises(ValueError, match="'my shop' cannot be the name of a tool"):
+        mcp_app({"my shop": Shop()})
+
+
+@ERAS
+async def test_over_stdio_a_process_serves_its_workflows(tmp_path: Path, mode):
+    program = tmp_path / "shop.py"
+    program.write_text(
+        "import asyncio\n"
+        "from batonflow.agents.serve import serve_mcp_stdio\n"
+        "from tests.agents.serve.test_mcp import Shop\n"
+        "asyncio.run(serve_mcp_stdio({'shop': Shop()}))\n"
+    )
+    root = str(Path(__file__).parents[3])
+    parameters = StdioServerParameters(command=sys.executable, args=[str(program)], env={"PYTHONPATH": root})
+    async with Client(parameters, mode=mode) as client:
+        assert text_of(await client.call_tool("shop", {"sku": "b-2"})) == '{"sku":"b-2","pieces":1}'
