@@ -129,14 +129,14 @@ class _Tools:
             return self._failed(handler)
         progress = asyncio.create_task(_report(context, handler))
         try:
-            return await self._outcome(context, handler)
-        finally:
+            outcome = await self._outcome(context, handler)
             if handler.is_done():  # what it streamed last is told before its result
                 await asyncio.wait({progress}, timeout=LAST_WORDS)
+            return outcome
+        finally:
             progress.cancel()
-            await asyncio.wait({progress})
             if handler.run_id not in self._waiting:
-                await _leave(handler)
+                self._leave(handler)
 
     async def _outcome(self, context: "ServerRequestContext[Any]", handler: WorkflowHandler) -> Any:
         """The result of a run, or what it asks."""
@@ -199,6 +199,10 @@ class _Tools:
 
     def _give_up(self, run_id: str) -> None:
         handler, _ = self._waiting.pop(run_id)
+        self._leave(handler)
+
+    def _leave(self, handler: WorkflowHandler) -> None:
+        """Leave a run, in a task of its own: the call may be cancelled, and nothing can be awaited in it."""
         leaving = asyncio.create_task(_leave(handler))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
@@ -220,7 +224,7 @@ class _Tools:
         for request_id, answer in answers.items():
             refused = _respond(asked[request_id], answer) if request_id in asked else ""
             if refused:
-                await _leave(handler)
+                self._leave(handler)
                 return refused
         return handler
 
