@@ -1,0 +1,191 @@
+"""What stands on the command line. Nothing is loaded here beside the standard library."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from batonflow import __version__
+
+__all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed"]
+
+STORE_VARIABLE = "BATONFLOW_STORE"
+STATUSES = ("ready", "running", "waiting", "completed", "failed", "cancelled")
+
+_OBJECT = (
+    "module:name or file.py:name of a workflow, an agent, a team, or a function that makes one; the name may be left "
+    "out when there is only one"
+)
+
+
+class _Commands(Protocol):
+    """What argparse gives for adding commands; it has no public name for that."""
+
+    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser:  # noqa: A002
+        """Add one."""
+        ...
+
+
+_EPILOG = """exit codes: 0 done, 1 failed, 2 wrong command line, 3 the run waits for a person, 130 interrupted
+
+batonflow run team.py:team "Write about tides." --store runs.db --run-id tides-1
+batonflow approve tides-1 --store runs.db
+batonflow resume team.py:team tides-1 --store runs.db"""
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, taken apart.
+
+    Args:
+        arguments: What stands behind the program's name; that of this process when left out.
+
+    Raises:
+        SystemExit: It is wrong, or asks for help; what there is to say has been printed.
+    """
+    top = _parser()
+    given, left = top.parse_known_args(arguments)
+    # argparse does not see positional arguments behind an option when they may be left out.
+    late = {"run": "fields", "approve": "request", "cancel": "reason"}.get(given.command)
+    if left and late is not None and not any(one.startswith("-") for one in left):
+        if late == "fields":
+            given.fields += left
+            left = []
+        elif len(left) == 1 and not getattr(given, late):
+            setattr(given, late, left.pop())
+    if left:
+        top.error(f"unrecognized arguments: {' '.join(left)}")
+    return given
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="batonflow",
+        description="Run, watch, answer, draw, check and serve workflows and agents.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"batonflow {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _of_objects(commands)
+    _of_stores(commands)
+    return top
+
+
+def _added(commands: _Commands, name: str, text: str) -> argparse.ArgumentParser:
+    one = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return one
+
+
+def _takes_object(command: argparse.ArgumentParser, help_text: str = _OBJECT) -> None:
+    command.add_argument("object", metavar="OBJ", help=help_text)
+
+
+def _takes_store(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--store",
+        default=None,
+        metavar="FILE",
+        help=f"the SQLite file that keeps the runs; {STORE_VARIABLE} when left out",
+    )
+
+
+def _takes_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def _of_objects(commands: _Commands) -> None:
+    run = _added(commands, "run", "run a workflow or an agent, and print its result")
+    _takes_object(run)
+    run.add_argument(
+        "fields", nargs="*", metavar="key=value", help="fields of the start event; for an agent also what the user says"
+    )
+    run.add_argument(
+        "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
+    )
+    run.add_argument("--run-id", metavar="ID", help="the run's id; the same id again carries on where it stood")
+    run.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    _takes_store(run)
+    _takes_json(run)
+
+    resume = _added(commands, "resume", "go on with a run that a store keeps")
+    _takes_object(resume)
+    resume.add_argument("run", metavar="RUN", help="the run's id")
+    resume.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    _takes_store(resume)
+    _takes_json(resume)
+
+    chat = _added(commands, "chat", "talk to an agent; approvals are asked in place, Ctrl-C stops the answer")
+    _takes_object(chat)
+    _takes_store(chat)
+
+    draw = _added(commands, "draw", "draw every way that events can take through a workflow")
+    _takes_object(draw)
+    draw.add_argument(
+        "-o", "--output", metavar="FILE", help="a .html, .svg or .mermaid file; Mermaid text to stdout else"
+    )
+
+    check = _added(commands, "check", "check graph, tools, handoffs and output types, without asking a model")
+    _takes_object(check)
+    _takes_json(check)
+
+    serve = _added(commands, "serve", "serve a workflow or an agent over HTTP, with a page to watch its runs")
+    _takes_object(serve, _OBJECT.replace("a workflow", "a WorkflowServer, a workflow"))
+    serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
+    serve.add_argument("--port", type=int, default=8080, help="the port to listen on (default: %(default)s)")
+    serve.add_argument("--token", help="what clients must send as a bearer token; BATONFLOW_TOKEN when left out")
+    _takes_store(serve)
+
+
+def _of_stores(commands: _Commands) -> None:
+    runs = _added(commands, "runs", "list the runs of a store, newest first")
+    runs.add_argument("--status", choices=STATUSES, action="append", help="only runs that stand so; may be repeated")
+    runs.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
+    runs.add_argument("--limit", type=_positive, default=20, help="how many at the most (default: %(default)s)")
+    _takes_store(runs)
+    _takes_json(runs)
+
+    show = _added(commands, "show", "tell what a run did, record by record")
+    show.add_argument("run", metavar="RUN", help="the run's id")
+    show.add_argument("--follow", action="store_true", help="go on with what it does, until it is over")
+    show.add_argument("--html", metavar="FILE", help="write the page of the run into a file instead")
+    _takes_store(show)
+    _takes_json(show)
+
+    replay = _added(commands, "replay", "print again what a run streamed; nothing is run")
+    replay.add_argument("run", metavar="RUN", help="the run's id")
+    _takes_store(replay)
+    _takes_json(replay)
+
+    approve = _added(commands, "approve", "answer what a run asks: approve or deny a tool call, or answer a question")
+    approve.add_argument("run", metavar="RUN", help="the run's id")
+    approve.add_argument(
+        "request", nargs="?", metavar="REQUEST", help="which request; may be left out when there is one"
+    )
+    answers = approve.add_mutually_exclusive_group()
+    answers.add_argument("--deny", metavar="REASON", help="do not let the tool run; the model is told why")
+    answers.add_argument("--arguments", metavar="JSON", help="approve, with other arguments for the tool")
+    answers.add_argument("--answer", metavar="JSON", help="answer a question: its fields, or just a text")
+    approve.add_argument(
+        "--type", metavar="CLASS", help="the qualified name of the answer's class, when records do not say"
+    )
+    _takes_store(approve)
+    _takes_json(approve)
+
+    cancel = _added(commands, "cancel", "cancel a run, whichever process drives it")
+    cancel.add_argument("run", metavar="RUN", help="the run's id")
+    cancel.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, for the records")
+    _takes_store(cancel)
+    _takes_json(cancel)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number
+
+
+def default_store() -> str | None:
+    """The store that the environment names."""
+    return os.environ.get(STORE_VARIABLE) or None

@@ -1,0 +1,183 @@
+"""``chat``: talk to an agent at the terminal, or through a pipe, one context over all turns."""
+
+import asyncio
+import importlib.util
+import signal
+import sys
+from argparse import Namespace
+from importlib import import_module
+from typing import Any, cast
+
+from batonflow.agents.approvals import ApprovalRequired
+from batonflow.agents.handler import AgentHandler
+from batonflow.agents.loop import AgentLoop
+from batonflow.cli.errors import DONE, USAGE, CommandError
+from batonflow.cli.objects import workflow_at
+from batonflow.cli.output import complain, say
+from batonflow.cli.running import question_of, told_result
+from batonflow.cli.stores import with_store
+from batonflow.cli.telling import Teller, wanted
+from batonflow.cli.text import one_line
+from batonflow.cli.values import json_object, json_or_text
+from batonflow.workflow_core.context import Context
+from batonflow.workflow_core.errors import BatonflowError, InputResponseError
+from batonflow.workflow_core.events import InputRequiredEvent
+from batonflow.workflow_core.inputs import InputRequest
+
+__all__ = ["chat"]
+
+_HELP = "/new forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
+
+
+def chat(given: Namespace) -> int:
+    """Talk to an agent."""
+    workflow = workflow_at(given.object)
+    if not isinstance(workflow, AgentLoop):
+        raise CommandError(f"{given.object} is no agent: start it with `batonflow run {given.object}`", USAGE)
+    return _Chat(cast("AgentLoop", with_store(workflow, given))).talk()
+
+
+class _Chat:
+    """A conversation.
+
+    Args:
+        agent: With whom.
+    """
+
+    def __init__(self, agent: AgentLoop) -> None:
+        self._agent = agent
+        self._context: Context[Any] = Context(agent)
+        self._at_terminal = sys.stdin.isatty()
+
+    def talk(self) -> int:
+        """Take turns until the input ends."""
+        if self._at_terminal:
+            if importlib.util.find_spec("readline") is not None:
+                import_module("readline")  # from now on input() keeps a history and can be edited
+            say(f"{self._agent.name}: {_HELP}")
+        with asyncio.Runner() as runner:
+            while (said := self._next()) is not None:
+                if said in {"/quit", "/exit"}:
+                    break
+                if said == "/new":
+                    self._context = Context(self._agent)
+                elif said:
+                    try:
+                        runner.run(self._turn(said))
+                    except KeyboardInterrupt:
+                        complain("stopped")
+        return DONE
+
+    def _next(self) -> str | None:
+        """What the user says; None at the end. Ctrl-C gives up a line, not the conversation."""
+        try:
+            return self._line("> ")
+        except KeyboardInterrupt:
+            say()
+            return ""
+        except EOFError:
+            if self._at_terminal:
+                say()
+            return None
+
+    def _line(self, prompt: str) -> str:
+        if self._at_terminal:
+            return input(prompt).strip()
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.strip()
+
+    # --- a turn -------------------------------------------------------------------------------------------------------
+
+    async def _turn(self, said: str) -> None:
+        """One question with its answer."""
+        handler = self._agent.run(user_msg=said, ctx=self._context)
+        teller = Teller()
+        try:
+            async for item in handler.subscribe():
+                if isinstance(item.event, InputRequiredEvent):
+                    teller.finish()
+                    self._ask(handler, item.event)
+                else:
+                    teller.event(item.event)
+            teller.finish()
+            text = told_result(await handler)
+            if text.strip() != teller.last_speech.strip():
+                say(text)
+        except (asyncio.CancelledError, KeyboardInterrupt) as stopped:
+            teller.finish()
+            await handler.cancel_run()
+            await self._begin_anew()
+            if isinstance(stopped, asyncio.CancelledError):
+                raise  # Ctrl-C, of which the runner tells
+            complain("stopped")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a turn that fails does not end the conversation
+            teller.finish()
+            complain(str(error) if isinstance(error, BatonflowError) else f"{type(error).__name__}: {error}")
+            if not handler.is_done():
+                await handler.cancel_run()
+            await self._begin_anew()
+
+    async def _begin_anew(self) -> None:
+        """Keep what has been said, and leave the turn that was not finished: its context would go on with it."""
+        if self._context.is_resumable:
+            state = await self._context.store.get_state()
+            self._context = Context(self._agent)
+            await self._context.store.set_state(state)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, handler: AgentHandler, event: InputRequiredEvent) -> None:
+        """Ask what the run asks. It stands still meanwhile: the terminal is in use."""
+        # asyncio's own handler would keep a Ctrl-C to itself until the line is there.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            if isinstance(event, ApprovalRequired):
+                self._approval(handler, event)
+            for request in handler.open_inputs():
+                if request.event is event and not isinstance(event, ApprovalRequired):
+                    self._question(request)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _approval(self, handler: AgentHandler, asked: ApprovalRequired) -> None:
+        say(f"  ?? {wanted(asked.model_dump())}")
+        try:
+            answer = ""
+            while answer not in {"y", "yes", "n", "no", "e", "edit"}:
+                answer = self._prompt("approve it? [y]es, [n]o, [e]dit: ").lower()
+            if answer[0] == "y":
+                handler.approve(asked.id)
+            elif answer[0] == "n":
+                handler.deny(asked.id, self._prompt("why not? "))
+            else:
+                handler.approve(asked.id, self._arguments())
+        except EOFError:
+            say("nobody answers: denied")
+            handler.deny(asked.id, "nobody answered")
+
+    def _arguments(self) -> dict[str, Any]:
+        while True:
+            try:
+                return json_object(self._prompt("arguments as JSON: "), "the line")
+            except CommandError as error:
+                complain(str(error))
+
+    def _question(self, request: InputRequest) -> None:
+        say(f"  ?? {question_of(request).in_words}")
+        while True:
+            fields: dict[str, Any] = {}
+            for name, schema in request.schema["properties"].items():
+                said = self._prompt(f"{one_line(name)}: ")
+                fields[name] = said if schema.get("type") == "string" else json_or_text(said)
+            try:
+                request.respond(**fields)
+                return
+            except InputResponseError as error:
+                complain(str(error))
+
+    def _prompt(self, text: str) -> str:
+        if not self._at_terminal:
+            say(text)
+        return self._line(text)

@@ -1,0 +1,138 @@
+"""``check``: whether a workflow or an agent can work at all, found out without running it or asking a model."""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from batonflow.agents import AgentWorkflow, BaseWorkflowAgent
+from batonflow.cli.errors import DONE, FAILED
+from batonflow.cli.objects import workflow_at
+from batonflow.cli.output import say, say_json
+from batonflow.tools import BaseTool
+from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["check"]
+
+# Models want a key when they are made; here they are made and never asked.
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY")
+_NO_KEY = "not-used-by-check"
+
+
+def check(given: Namespace) -> int:
+    """Check a workflow or an agent."""
+    for name in _KEYS:
+        os.environ.setdefault(name, _NO_KEY)
+    workflow = workflow_at(given.object)
+    checks = _Checks()
+    checks.workflow(workflow, "")
+    if given.json:
+        say_json(
+            {"object": given.object, "ok": not checks.problems, "problems": checks.problems, "checked": checks.passed}
+        )
+    else:
+        for passed in checks.passed:
+            say(f"ok       {passed}")
+        for problem in checks.problems:
+            say(f"problem  {problem}")
+    return FAILED if checks.problems else DONE
+
+
+class _Checks:
+    """What was looked at, and what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.problems: list[str] = []
+
+    def _note(self, passed: str, problems: list[str]) -> None:
+        if problems:
+            self.problems += problems
+        else:
+            self.passed.append(passed)
+
+    def workflow(self, workflow: Workflow, path: str) -> None:
+        """A workflow with all that belongs to it."""
+        name = path or type(workflow).__name__
+        try:
+            asks = workflow.validate()
+        except (BatonflowError, ValueError, TypeError, OSError) as error:
+            self.problems.append(f"graph of {name}: {error}")
+        else:
+            steps = list(workflow.step_table.steps)
+            people = ", asks people" if asks else ""
+            start, stop = workflow.start_event_class.__name__, workflow.stop_event_class.__name__
+            self.passed.append(f"graph of {name}: {len(steps)} steps, from {start} to {stop}{people}")
+        members = _members(workflow)
+        for member in members:
+            self._agent(member)
+        if isinstance(workflow, AgentWorkflow):
+            self._handoffs(workflow)
+            self._output(workflow, f"team {workflow.name}")
+        for inner, attached in workflow.attached_workflows.items():
+            if attached not in members:
+                self.workflow(attached, f"{path}/{inner}" if path else inner)
+
+    # --- agents -------------------------------------------------------------------------------------------------------
+
+    def _agent(self, agent: Any) -> None:
+        name = f"agent {agent.name}"
+        tools = list(getattr(agent, "tools", ()))
+        problems = [f"{name}: {problem}" for tool in tools for problem in _tool_problems(tool)]
+        shown = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools else ""
+        self._note(f"{name}: {len(tools)} tools{shown}", problems)
+        self._output(agent, name)
+
+    def _output(self, agent: Any, name: str) -> None:
+        cls: type[BaseModel] | None = getattr(agent, "output_cls", None)
+        if cls is None:
+            return
+        try:
+            cls.model_json_schema()
+        except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+            self.problems.append(f"{name}: output_cls {cls.__name__} has no JSON Schema: {error}")
+        else:
+            self.passed.append(f"{name}: answers as {cls.__name__}")
+
+    def _handoffs(self, team: AgentWorkflow) -> None:
+        names = list(team.agents)
+        ways: dict[str, list[str]] = {}
+        problems: list[str] = []
+        for agent in team.agents.values():
+            allowed = (
+                [one for one in names if one != agent.name] if agent.can_handoff_to is None else agent.can_handoff_to
+            )
+            unknown = [one for one in allowed if one not in names]
+            problems += [f"agent {agent.name} can hand off to {one}, which is not in the team" for one in unknown]
+            ways[agent.name] = [one for one in allowed if one in names]
+        found, front = {team.root_agent}, [team.root_agent]
+        while front:
+            fresh = [one for one in ways[front.pop()] if one not in found]
+            found.update(fresh)
+            front += fresh
+        problems += [f"agent {one} is never handed over to from {team.root_agent}" for one in names if one not in found]
+        shown = "; ".join(f"{name} to {', '.join(to)}" for name, to in ways.items() if to) or "none"
+        self._note(f"handoffs from {team.root_agent}: {shown}", problems)
+
+
+def _members(workflow: Workflow) -> list[Any]:
+    if isinstance(workflow, AgentWorkflow):
+        return list(workflow.agents.values())
+    return [workflow] if isinstance(workflow, BaseWorkflowAgent) else []
+
+
+def _tool_problems(tool: Any) -> Iterator[str]:
+    if not isinstance(tool, BaseTool):
+        yield f"{tool!r} is no tool"
+        return
+    name = tool.metadata.get_name()
+    if not tool.metadata.description:
+        yield f"tool {name} has no description: a model would not know what it is for"
+    try:
+        tool.metadata.get_parameters_dict()
+    except (PydanticInvalidForJsonSchema, PydanticUserError, TypeError, ValueError) as error:
+        yield f"tool {name} has no JSON Schema: {error}"

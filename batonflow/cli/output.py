@@ -1,0 +1,76 @@
+"""Writing to a terminal, to a pipe, or as JSON."""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from batonflow.cli.text import one_line, plain
+
+__all__ = ["complain", "jsonable", "say", "say_json", "table"]
+
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "waiting": "magenta",
+    "running": "cyan",
+    "ready": "blue",
+}
+
+
+def say(text: str = "", *, end: str = "\n") -> None:
+    """Print text, made fit for a terminal."""
+    sys.stdout.write(plain(text) + end)
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Print a line that is no output."""
+    print(one_line(text), file=sys.stderr, flush=True)
+
+
+def say_json(value: Any, *, indent: int | None = None) -> None:
+    """Print a JSON document, in a line of its own unless it is indented."""
+    sys.stdout.write(json.dumps(jsonable(value), indent=indent) + "\n")
+    sys.stdout.flush()
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` as data of JSON; what has no form there becomes its repr."""
+    try:
+        return to_jsonable_python(value, fallback=repr, inf_nan_mode="strings")
+    except (PydanticSerializationError, ValueError):
+        return repr(value)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns; with rich, where it is installed and somebody looks, in colours."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    rich = _rich()
+    if rich is not None:
+        grid = rich["table"].Table(box=None, pad_edge=False)
+        for name in head:
+            grid.add_column(name, no_wrap=True)
+        for row in cells:
+            # Text objects: what stands in them is not looked through for markup.
+            grid.add_row(*(rich["text"].Text(cell, style=_COLOURS.get(cell.partition(" ")[0], "")) for cell in row))
+        rich["console"].Console().print(grid)
+        return
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    for row in (head, *cells):
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich() -> dict[str, Any] | None:
+    """The modules of rich, where colours are welcome and it is installed."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
+        return None
+    if importlib.util.find_spec("rich") is None:
+        return None
+    return {name: import_module(f"rich.{name}") for name in ("console", "table", "text")}

@@ -1,0 +1,195 @@
+"""Which questions of a run stand open, told from its records alone: none of its classes need be there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from batonflow.agents.approvals import ApprovalResponse
+from batonflow.cli.telling import name_of, wanted
+from batonflow.cli.text import summary
+from batonflow.workflow_core.events import HumanResponseEvent
+
+__all__ = ["APPROVAL", "Question", "open_questions", "unmarked"]
+
+APPROVAL = name_of(ApprovalResponse)
+ANY_ANSWER = name_of(HumanResponseEvent)
+
+
+@dataclass(frozen=True)
+class Question:
+    """An open question of a run.
+
+    Attributes:
+        id: Names it within the run, as handlers and servers do.
+        name: The same, shorter where there is a shorter one.
+        record: Number of the record that asks.
+        asked: Class and fields of the question, None when a step only waits.
+        awaits: Qualified name of the answer's class.
+        requirements: What the answer has to have; None when the records do not say.
+        due: When it is too late, in wall-clock seconds.
+        writable: Whether an answer can be written without the workflow's own serializer.
+    """
+
+    id: str
+    name: str
+    record: int
+    asked: tuple[str, Mapping[str, Any]] | None
+    awaits: str
+    requirements: Mapping[str, Any] | None
+    due: float | None = None
+    writable: bool = True
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether a tool call waits for it."""
+        return self.awaits == APPROVAL
+
+    @property
+    def in_words(self) -> str:
+        """What is asked, in a line."""
+        if self.is_approval and self.asked is not None:
+            return wanted(self.asked[1])
+        answer = summary(self.awaits.rpartition(".")[2], self.requirements)
+        return f"waits for {answer}" if self.asked is None else f"{summary(*self.asked)}, answered by {answer}"
+
+
+@dataclass
+class _Open:
+    """What the records leave open."""
+
+    waits: dict[tuple[str, int], dict[str, tuple[int, Any]]] = field(
+        default_factory=dict[tuple[str, int], dict[str, tuple[int, Any]]]
+    )
+    # Questions that steps returned and that no wait belongs to: record, number of the question, event as data.
+    loose: list[tuple[int, int, str, Any]] = field(default_factory=list[tuple[int, int, str, Any]])
+    # Runs inside this one that a step called: path -> the delivery that did.
+    calls: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    asked: int = 0
+
+    def forget(self, path: str) -> None:
+        """A workflow of the tree is over, and those inside it."""
+        self.waits = {place: waits for place, waits in self.waits.items() if not _is_within(place[0], path)}
+
+    def attempt_over(self, path: str, item: int) -> None:
+        """An attempt is over, with what it waited for and called."""
+        self.waits.pop((path, item), None)
+        for inner, caller in list(self.calls.items()):
+            if caller == (path, item):
+                del self.calls[inner]
+                self.forget(inner)
+
+
+def open_questions(records: Sequence[Mapping[str, Any]]) -> list[Question]:
+    """The questions that the records of a run leave open, in the order in which they were asked.
+
+    Args:
+        records: All of them, in order, as ``store.history(run_id)`` gives them.
+    """
+    left = _Open()
+    for record in records:
+        _add(left, record)
+    found = [
+        _of_wait(path, item, number, waiter)
+        for (path, item), waits in left.waits.items()
+        for number, waiter in waits.values()
+    ]
+    found += [_loose(*one) for one in left.loose]
+    return sorted(found, key=lambda question: question.record)
+
+
+def _is_within(path: str, around: str) -> bool:
+    return not around or path == around or path.startswith(f"{around}/")
+
+
+def _add(left: _Open, record: Mapping[str, Any]) -> None:
+    kind, path, item = record["kind"], record["path"], record.get("item", 0)
+    if kind == "started":
+        child = record.get("child")
+        if child is not None and child.get("call") is not None:
+            left.calls[path] = (path.rpartition("/")[0], child["call"][0])
+    elif kind == "input" and left.loose:
+        left.loose.pop(0)
+    elif kind == "answered":
+        left.waits.get((path, item), {}).pop(record["key"], None)
+    elif kind == "ended":
+        left.forget(path)
+        if not path:
+            left.loose.clear()
+    elif kind == "segment":
+        waits = left.waits.setdefault((path, item), {})
+        for key in record.get("gave_up", ()):
+            waits.pop(key, None)
+        outcome, *details = record["outcome"]
+        if outcome == "waiting":
+            # A run that is taken up waits again; the question is the same one.
+            first = waits.get(details[0]["key"], (record["id"],))[0]
+            waits[details[0]["key"]] = first, details[0]
+        elif outcome in {"returned", "failed"}:
+            left.attempt_over(path, item)
+        if outcome == "returned" and details and len(record.get("published", ())) == len(details[0]):
+            for event in details[0]:
+                left.asked += 1
+                left.loose.append((record["id"], left.asked, path, event))
+
+
+def _of_wait(path: str, item: int, record: int, waiter: Mapping[str, Any]) -> Question:
+    key, asked = str(waiter["key"]), waiter.get("question")
+    number, _, cls = key.partition(":")
+    own = waiter.get("waiter_id") or f"waiter_{cls}_{item}_{number}"
+    whole = f"{path}:{own}" if path else own
+    known, requirements = _values(waiter["requirements"])
+    fields = cast("Mapping[str, Any]", requirements) if isinstance(requirements, Mapping) else dict[str, Any]()
+    return Question(
+        id=whole,
+        name=str(fields.get("id", whole)) if waiter["waiting_for_event"] == APPROVAL else whole,
+        record=record,
+        asked=None if asked is None else _event(asked),
+        awaits=str(waiter["waiting_for_event"]),
+        requirements=fields if known else None,
+        due=waiter.get("due"),
+        writable=not isinstance(asked, str),
+    )
+
+
+def _loose(record: int, number: int, path: str, event: Any) -> Question:
+    own = f"question_{number}"
+    name = f"{path}:{own}" if path else own
+    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=not isinstance(event, str))
+
+
+def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
+    """Class name and fields of an event in a record."""
+    if isinstance(data, str):  # as a serializer of the workflow's own has written it
+        try:
+            read: Any = from_json(data)
+            return str(read["qualified_name"]).rpartition(".")[2], cast("Mapping[str, Any]", unmarked(read["value"]))
+        except (ValueError, TypeError, KeyError):
+            return "question", {}
+    name, value = data[0], data[1]
+    return str(name).rpartition(".")[2], cast("Mapping[str, Any]", unmarked(value))
+
+
+def _values(data: Any) -> tuple[bool, Any]:
+    """Whether requirements are known, and what they are."""
+    if data is None:
+        return False, None
+    if isinstance(data, str):
+        try:
+            return True, unmarked(from_json(data))
+        except ValueError:
+            return False, None
+    return True, data[-1]
+
+
+def unmarked(value: Any) -> Any:
+    """A value without the marks that say of what class its parts are."""
+    if isinstance(value, Mapping):
+        parts = cast("Mapping[str, Any]", value)
+        if "qualified_name" in parts and "value" in parts and len(parts) == 3:
+            return unmarked(parts["value"])
+        return {name: unmarked(part) for name, part in parts.items()}
+    if isinstance(value, list):
+        return [unmarked(part) for part in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,75 @@
+"""The store that a command works on."""
+
+from argparse import Namespace
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from batonflow.cli.arguments import STORE_VARIABLE, default_store
+from batonflow.cli.errors import USAGE, CommandError
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.journal.store import RunInfo, RunStore
+from batonflow.workflow_core.journal.stores import open_store
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["opened", "store_option", "the_run", "with_store"]
+
+_SQLITE = "sqlite:///"
+
+
+def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) -> Workflow:
+    """The workflow with its runs where the command line says, else it itself, else the environment.
+
+    Raises:
+        CommandError: There is no store, and one is needed.
+    """
+    named = given.store if given.store is not None or workflow.run_store is not None else default_store()
+    if named is not None:
+        return workflow.with_store(open_store(named))
+    if workflow.run_store is None and needed:
+        raise CommandError(f"{given.object} has no store: name the file with --store, or in {STORE_VARIABLE}", USAGE)
+    return workflow
+
+
+def store_option(store: RunStore | None) -> str:
+    """``--store FILE`` for a store that other processes can open, empty for any other."""
+    if not isinstance(store, SQLiteStore):
+        return ""
+    path = store.path
+    return f"--store {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
+
+
+def opened(given: Namespace) -> AbstractAsyncContextManager[SQLiteStore]:
+    """The store that is there already; closed at the end.
+
+    Raises:
+        CommandError: None is named, or there is none.
+    """
+    named = given.store if given.store is not None else default_store()
+    if not named:
+        raise CommandError(f"no store is named: --store FILE, or {STORE_VARIABLE} in the environment", USAGE)
+    path = Path(str(named).removeprefix(_SQLITE))
+    if not path.is_file():
+        raise CommandError(f"there is no store {named}: --store names the SQLite file that runs were kept in", USAGE)
+    return _open(path)
+
+
+@asynccontextmanager
+async def _open(path: Path) -> AsyncGenerator[SQLiteStore]:
+    store = SQLiteStore(path)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def the_run(store: RunStore, run_id: str) -> RunInfo:
+    """What the store says of a run.
+
+    Raises:
+        CommandError: It has no such run.
+    """
+    info = await store.info(run_id)
+    if info is None:
+        raise CommandError(f"the store has no run {run_id!r}: `batonflow runs` lists those it has", USAGE)
+    return info

@@ -1,0 +1,70 @@
+"""Text from runs, made fit for a terminal: what a model or a tool says must not move the cursor or change colours."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+__all__ = ["age", "call", "one_line", "plain", "shown", "summary"]
+
+# Control characters but tab and newline; those that turn the direction of writing; and separators of lines that no
+# terminal shows.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_LONGEST_VALUE = 60
+_LONGEST_TEXT = 200
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def plain(text: str) -> str:
+    r"""``text`` with control characters shown by their codes; lines and tabs stay.
+
+    Example:
+        >>> print(plain("\x1b[31mred"))
+        \x1b[31mred
+    """
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """``plain`` text without line breaks."""
+    return " ".join(plain(text).split())
+
+
+def shown(value: Any, longest: int = _LONGEST_VALUE) -> str:
+    """A value of a record, in a few characters of one line."""
+    if isinstance(value, Mapping) and "$large" in value:
+        return f"<{cast('Mapping[str, Any]', value)['$large']} bytes>"
+    text = one_line(repr(cast("Any", value)))
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def call(name: str, arguments: Mapping[str, Any], longest: int = _LONGEST_VALUE) -> str:
+    """``name(argument=value, ...)``."""
+    inside = ", ".join(f"{one_line(key)}={shown(value, longest)}" for key, value in arguments.items())
+    return f"{one_line(name)}({inside})"
+
+
+def summary(name: str, value: Any) -> str:
+    """An event by its class and fields, those left out that say nothing."""
+    if not isinstance(value, Mapping):
+        return f"{one_line(name)}({'' if value is None else shown(value)})"
+    fields = cast("Mapping[str, Any]", value)
+    telling = {key: one for key, one in fields.items() if one is not None and not _is_empty(one)}
+    text = call(name, telling)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 4]}...)"
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, Mapping | Sequence) and not value
+
+
+def age(seconds: float) -> str:
+    """How long something took or has lasted, in the unit that fits."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))}ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f}s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)}m{int(seconds % _MINUTE):02}s"
+    if seconds < _DAY:
+        return f"{int(seconds // _HOUR)}h{int(seconds % _HOUR // _MINUTE):02}m"
+    return f"{int(seconds // _DAY)}d{int(seconds % _DAY // _HOUR):02}h"

@@ -1,0 +1,76 @@
+"""From words of a command line to fields of events."""
+
+import json
+import re
+import sys
+from argparse import Namespace
+from typing import Any, cast
+
+from batonflow.agents.events import AgentWorkflowStartEvent
+from batonflow.cli.errors import USAGE, CommandError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["fields_of", "json_object", "json_or_text"]
+
+_FIELD = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
+    """The fields of the start event: those of ``--input``, and each ``key=value``.
+
+    A value is read as JSON when it is that and the field is not declared as text, else it is a text. For an agent,
+    words without a key are what the user says.
+
+    Raises:
+        CommandError: Something is no field, or not JSON.
+    """
+    cls = workflow.start_event_class
+    found: dict[str, Any] = {}
+    if given.input is not None:
+        text = sys.stdin.read() if given.input == "-" else given.input
+        found |= json_object(text, "--input")
+    said: list[str] = []
+    for word in given.fields:
+        match = _FIELD.fullmatch(word)
+        if match is not None:
+            found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
+        elif issubclass(cls, AgentWorkflowStartEvent):
+            said.append(word)
+        else:
+            raise CommandError(f"{word!r} is no field: write key=value{_known(cls)}", USAGE)
+    if said:
+        found["user_msg"] = " ".join(said)
+    return found
+
+
+def _is_text(cls: type[Event], name: str) -> bool:
+    field = cls.model_fields.get(name)
+    return name == "user_msg" if field is None else field.annotation is str
+
+
+def _known(cls: type[Event]) -> str:
+    return f"; {cls.__name__} has {', '.join(cls.model_fields)}" if cls.model_fields else ""
+
+
+def json_or_text(text: str) -> Any:
+    """The value of JSON, or the text itself when it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def json_object(text: str, where: str) -> dict[str, Any]:
+    """An object of JSON.
+
+    Raises:
+        CommandError: It is none.
+    """
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{where} is no JSON: {error}", USAGE) from error
+    if not isinstance(value, dict):
+        raise CommandError(f'{where} is no JSON object, as in \'{{"name": "value"}}\'', USAGE)
+    return cast("dict[str, Any]", value)
