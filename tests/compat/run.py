@@ -9,7 +9,6 @@ requirements-upstream.txt, and the wheel built from this tree. An interpreter gi
 this tree. Marks in the comment that a program begins with:
 
     # upstream: no      LlamaIndex cannot run it (any more); its last comment block holds the expected output
-    # needs: server     left out, as is every need of NOT_HERE; other needs are met
     # compare: sets     lines and streamed types are compared without their order
     # pieces: ...       a streamed type that counts once however often it comes in a row: how texts are cut is free
 """
@@ -39,7 +38,6 @@ from tests.compat.import_table import translate  # noqa: E402 - found through th
 
 VERBOSE_LINE = re.compile(r"\[[A-Za-z_]\w*(:\S+)?\] ")
 HANDLERS = {"upstream": "workflows.handler", "ours": "batonflow.workflow_core.handler"}
-NOT_HERE = {"server"}
 SECONDS = 120.0
 
 
@@ -67,10 +65,6 @@ class Program:
     @property
     def runs_upstream(self) -> bool:
         return not (self.mark("upstream") or "").startswith("no")
-
-    @property
-    def needs(self) -> set[str]:
-        return set((self.mark("needs") or "").replace(",", " ").split())
 
     @property
     def expected(self) -> list[str]:
@@ -268,12 +262,12 @@ def our_side(python: str) -> Side:
 
 
 def find_programs(folders: list[Path], only: list[str]) -> list[Program]:
-    """Return the programs to run; helpers without a number, and programs that need what is not here, are left out."""
+    """Return the programs to run; helpers without a number are left out."""
     found: list[Program] = []
     for folder in folders:
         for path in sorted(folder.glob("[a-z][0-9][0-9]_*.py")):
             program = Program(path, path.read_text())
-            if not program.needs & NOT_HERE and (not only or program.name in only):
+            if not only or program.name in only:
                 found.append(program)
     return found
 

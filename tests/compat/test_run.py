@@ -24,17 +24,18 @@ def program(source: str) -> Program:
 
 
 def test_marks_are_read_from_the_first_comment_only() -> None:
-    one = program("# upstream: no   (older forms)\n# compare: sets\nimport x\n# needs: models\n")
+    one = program("# upstream: no   (older forms)\n# compare: sets\nimport x\n# pieces: Piece\n")
     assert not one.runs_upstream
     assert one.mark("compare") == "sets"
-    assert one.mark("needs") is None
+    assert one.mark("pieces") is None
     assert program("import x\n# upstream: no\n").runs_upstream
 
 
-def test_only_programs_that_need_what_is_not_here_are_left_out(tmp_path: Path) -> None:
-    for name, mark in {"x01_any": "", "x02_team": "# needs: team\n", "x03_server": "# needs: agents, server\n"}.items():
-        (tmp_path / f"{name}.py").write_text(f"{mark}print(1)\n")
+def test_programs_have_a_number_and_may_be_chosen_by_name(tmp_path: Path) -> None:
+    for name in ("x01_any", "x02_team", "helper"):
+        (tmp_path / f"{name}.py").write_text("print(1)\n")
     assert [one.name for one in find_programs([tmp_path], [])] == ["x01_any", "x02_team"]
+    assert [one.name for one in find_programs([tmp_path], ["x02_team"])] == ["x02_team"]
 
 
 def test_an_interpreter_without_batonflow_runs_this_tree(tmp_path: Path) -> None:
