@@ -2,13 +2,13 @@
 
 Without a key the agents have scripted models, whose answers are written below; everything else is real: the tools, the
 files, the loop, the approval. With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and OPENAI_BASE_URL, for servers that
-speak OpenAI's protocol) they ask that model instead.
+speak OpenAI's protocol) they ask that model instead. Notes, article and the record of each run are kept in `.demo`.
 """
 
 import asyncio
+import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 from models import model_or
@@ -17,6 +17,7 @@ from batonflow import AgentWorkflow, FunctionAgent, ToolCall, ToolCallResult, Wo
 from batonflow.agents import AgentHandler, AgentStream, ApprovalRequired
 from batonflow.llms import ScriptedLLM, tool_call
 
+FOLDER = Path(".demo")
 NOTES = {
     "moon": "The moon goes round the earth in 27 days and 8 hours.",
     "tides": "The moon pulls the sea towards it. High water comes twice a day, every 12 hours and 25 minutes.",
@@ -24,7 +25,7 @@ NOTES = {
 TASK = "Write two sentences about tides from our notes, and publish them."
 
 
-def make_team(folder: Path) -> AgentWorkflow:
+def make_team(folder: Path = FOLDER) -> AgentWorkflow:
     """A researcher, who reads the notes of a folder, and a writer, who publishes there."""
 
     def search(topic: str) -> str:
@@ -56,7 +57,7 @@ def make_team(folder: Path) -> AgentWorkflow:
         name="researcher", description="Finds facts.", tools=[search], can_handoff_to=["writer"], llm=facts
     )
     writer = FunctionAgent(name="writer", description="Writes and publishes.", tools=[publish], llm=words)
-    return AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
+    return AgentWorkflow(agents=[researcher, writer], root_agent="researcher", store=folder / "runs.db")
 
 
 def ask(question: str) -> str:
@@ -120,7 +121,7 @@ async def show(handler: AgentHandler) -> None:
 
 async def main(folder: Path) -> None:
     """Write the notes, run the team, and say what it took."""
-    (folder / "notes").mkdir()
+    (folder / "notes").mkdir(parents=True, exist_ok=True)
     for topic, text in NOTES.items():
         (folder / "notes" / f"{topic}.txt").write_text(text)
     team = make_team(folder)
@@ -137,11 +138,20 @@ async def main(folder: Path) -> None:
     print(f"{len(calls)} tool calls, {len(failed)} failed, {sum(name in worked for name in failed)} recovered from")
     for name, usage in output.usage_by_agent.items():
         print(f"{name}: {usage.input_tokens} tokens read, {usage.output_tokens} written")
+    say_where_to_look(handler.run_id)
 
 
-with tempfile.TemporaryDirectory() as name:
+def say_where_to_look(run_id: str) -> None:
+    """Print the command that serves the team, and where the run is then."""
+    command = os.path.relpath(Path(sys.executable).with_name("batonflow"))
+    print("\nTo look at this run in a page, and to start others there:")
+    print(f"  {command} serve {os.path.relpath(__file__)}:make_team")
+    print(f"and open http://127.0.0.1:8080/#run={run_id}")
+
+
+if __name__ == "__main__":
     try:
-        asyncio.run(main(Path(name)))
+        asyncio.run(main(FOLDER))
     except (KeyboardInterrupt, WorkflowCancelledByUser):
         print("\nstopped")
         sys.exit(130)

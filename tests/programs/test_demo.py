@@ -2,8 +2,10 @@
 
 import os
 import pty
+import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.programs.running import KEYS, ROOT, run_program
@@ -163,11 +166,40 @@ def test_an_interrupt_stops_the_run(tmp_path: Path, before: str) -> None:
     assert "published" not in seen
 
 
-def test_nothing_stays_behind(tmp_path: Path) -> None:
+def test_what_stays_behind_is_the_article_and_the_run_in_one_folder(tmp_path: Path) -> None:
     with demo(tmp_path) as terminal:
         terminal.types("y\n")
         terminal.end()
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".demo"]
+    names = {path.name for path in (tmp_path / ".demo").iterdir()}
+    assert names >= {"Tides.md", "notes", "runs.db"}
+
+
+def test_the_run_can_be_looked_at_in_the_page_as_the_demo_says(tmp_path: Path) -> None:
+    with demo(tmp_path) as terminal:
+        terminal.types("y\n")
+        _, seen = terminal.end()
+    command, address = re.findall(r"^  (\S+ serve \S+)$|^and open (\S+)$", seen, re.MULTILINE)
+    page, run_id = address[1].split("/#run=")
+    assert page == "http://127.0.0.1:8080"
+    _, _, where = command[0].split()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    serve = [sys.executable, "-m", "batonflow", "serve", where, "--port", port]
+    process = subprocess.Popen(serve, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        while port not in process.stdout.readline():
+            assert process.poll() is None
+        run = httpx2.get(f"http://127.0.0.1:{port}/handlers/{run_id}").json()
+        assert (run["status"], run["result"]["value"]["result"]["current_agent_name"]) == ("completed", "writer")
+        assert "<title>" in httpx2.get(f"http://127.0.0.1:{port}/").text
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
 async def test_without_a_terminal_it_says_so_and_approves(tmp_path: Path) -> None:
@@ -188,4 +220,4 @@ async def test_it_asks_a_real_model_when_there_is_a_key(tmp_path: Path) -> None:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    assert len(DEMO.read_text().splitlines()) < 150
+    assert len(DEMO.read_text().splitlines()) < 160

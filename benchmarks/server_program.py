@@ -1,0 +1,64 @@
+"""The server that benchmarks/server.py measures: ours, or LlamaIndex's, with the same two workflows on a SQLite file.
+
+python benchmarks/server_program.py batonflow|peer FOLDER PORT
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import uvicorn
+
+ENGINE, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+
+if ENGINE == "batonflow":
+    from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
+    from batonflow.workflow_core.server import WorkflowServer
+
+    server = WorkflowServer(store=FOLDER / "runs.db")
+else:
+    from llama_agents.server import SqliteWorkflowStore, WorkflowServer
+    from workflows import Context, Workflow, step
+    from workflows.events import Event, StartEvent, StopEvent
+
+    server = WorkflowServer(workflow_store=SqliteWorkflowStore(str(FOLDER / "runs.db")))
+
+
+class Tick(Event):
+    """Says when it was written."""
+
+    number: int
+    at: float
+
+
+class Greeting(Workflow):
+    """One step."""
+
+    @step
+    async def greet(self, ev: StartEvent) -> StopEvent:
+        """Answer at once."""
+        return StopEvent(result=f"Hello, {ev.name}!")
+
+
+class Ticking(Workflow):
+    """Streams an event again and again."""
+
+    @step
+    async def tick(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        """Write down the time."""
+        for number in range(ev.ticks):
+            await asyncio.sleep(ev.pause)
+            ctx.write_event_to_stream(Tick(number=number, at=time.time()))
+        return StopEvent(result=ev.ticks)
+
+
+async def main() -> None:
+    """Serve until the process is ended."""
+    server.add_workflow("greeting", Greeting(timeout=None))
+    server.add_workflow("ticking", Ticking(timeout=None))
+    config = uvicorn.Config(server.app, host="127.0.0.1", port=PORT, log_level="error", access_log=False, ws="none")
+    await uvicorn.Server(config).serve()
+
+
+asyncio.run(main())
