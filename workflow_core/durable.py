@@ -53,6 +53,7 @@ __all__ = [
     "known_run",
     "recover_runs",
     "restore",
+    "runs_of",
     "resume_run",
     "resume_sleeper",
     "send_to_run",
@@ -123,6 +124,12 @@ def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event |
     if event is not None and known is not None and digest_of_start(Codec(workflow.serializer), event) != known:
         raise _mismatch(run_id)
     return run
+
+
+def runs_of(store: RunStore, workflow: "Workflow") -> list[Run]:
+    """The runs of a workflow that go on in this process, or are kept out of memory by it."""
+    runs = list(_live.get(store, {}).values())
+    return [run for run in runs if run.workflow is workflow and not run.ending.resolved and not run.loop.is_closed()]
 
 
 def _mismatch(run_id: str) -> RunInputMismatchError:
@@ -210,12 +217,19 @@ def resume_sleeper(run: Run) -> None:
 async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> list[Run]:
     """Take up runs of this workflow that nobody drives any more, or whose time has come."""
     found: list[Run] = []
+    seen: set[str] = set()
     while len(found) < limit:
         claimed = await store.claim_due(
             store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.workflow_name]
         )
         if not claimed:
             break
+        again = [one for one in claimed if one.run_id in seen]
+        for one in again:  # it could not be taken up a moment ago, and would be claimed for ever
+            await store.release(one.run_id, store.owner, one.epoch)
+        if again:
+            break
+        seen.update(one.run_id for one in claimed)
         for one in claimed:
             if known_run(store, workflow, one.run_id, None) is not None:
                 continue
@@ -226,14 +240,26 @@ async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> lis
     return found
 
 
-async def send_to_run(workflow: "Workflow", store: RunStore, run_id: str, event: Event, key: str | None = None) -> None:
-    """Put an event into a run's inbox.
+async def send_to_run(
+    workflow: "Workflow",
+    store: RunStore,
+    run_id: str,
+    event: Event,
+    key: str | None = None,
+    step: str | None = None,
+) -> bool:
+    """Put an event into a run's inbox; tells whether it was not there before.
 
     Raises:
         StoreError: There is no such run, it is over, or the event cannot be written.
+        WorkflowRuntimeError: There is no such step that takes the event.
     """
-    payload = to_json(Codec(workflow.serializer).event(event), inf_nan_mode="constants")
-    _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
+    if step is not None:
+        child, _, inner = step.rpartition(".")
+        (workflow.attached_workflows.get(child) or workflow).check_target(event, inner if child else step)
+    data = Codec(workflow.serializer).event(event)
+    payload = to_json(data if step is None else {"event": data, "step": step}, inf_nan_mode="constants")
+    return _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
 
 
 async def cancel_run(workflow: "Workflow", store: RunStore, run_id: str, reason: str) -> None:  # noqa: ARG001
@@ -246,11 +272,12 @@ async def cancel_run(workflow: "Workflow", store: RunStore, run_id: str, reason:
     _check_appended(run_id, await store.append(run_id, key, reason.encode(), "cancel"))
 
 
-def _check_appended(run_id: str, outcome: Appended | Ended | None) -> None:
+def _check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
     if outcome is None:
         raise StoreError(f"The store has no run {run_id!r}")
     if isinstance(outcome, Ended):
         raise StoreError(f"Run {run_id!r} is over ({outcome.info.status}) and takes no more events")
+    return outcome.new
 
 
 class _Opening:
@@ -417,7 +444,7 @@ class _Opening:
         early, run.early = run.early or [], None
         if run.ending.done:  # cancelled before it began
             if run.recorder is not None and run.ending.event is not None:
-                run.recorder.ended(run.ending.event)
+                run.recorder.ended(run.ending.event, run.stream.seq)
             return
         self._workflow.launch_run(run, event, None, causes)
         for sent, target in early:

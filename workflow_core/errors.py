@@ -19,6 +19,7 @@
     ├── ContextStateError                  a Context was used in a place where it cannot do that
     ├── InputClosedError (RuntimeError)    an answer to a question that is not open
     ├── InputResponseError (ValueError)    an answer that is not what the question asks for
+    ├── ServerConfigurationError (ValueError)  a WorkflowServer would be open to others, or cannot be what it is asked
     ├── ServerRefusedError                 a WorkflowServer answered with an error
     ├── RemoteRunError                     a run on a WorkflowServer failed
     └── StoreError                         a run store refuses
@@ -48,6 +49,7 @@ __all__ = [
     "RunInputMismatchError",
     "RunInterruptedError",
     "RunLostError",
+    "ServerConfigurationError",
     "ServerRefusedError",
     "StateOutsideContextWarning",
     "StepCancelledError",
@@ -188,6 +190,10 @@ class ReplayIncompatible(StoreError):
 
 class StoreCorruptedError(StoreError):
     """What was stored does not come back as it was written; the message names the file, or the run and its commit."""
+
+
+class ServerConfigurationError(BatonflowError, ValueError):
+    """A WorkflowServer cannot be, or must not be, what its arguments say; the message says what to change."""
 
 
 class ServerRefusedError(BatonflowError):

@@ -216,6 +216,16 @@ class Family:
                 return saved
         return None
 
+    def unfold(self) -> None:
+        """Make the children of a restored run that never begins, to be looked at."""
+        attached = self.attached()
+        for saved in self.saved:
+            if "result" not in saved["payload"] and saved["name"] in attached:
+                run = attached[saved["name"]].prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+                self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+                if run.family is not None:
+                    run.family.unfold()
+
     def restart(self) -> None:
         """Take up the children that events had started; called ones are taken up by the step that calls again."""
         attached = self.attached()

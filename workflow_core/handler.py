@@ -8,6 +8,7 @@ from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
@@ -72,6 +73,30 @@ class WorkflowHandler(EarlierHandler):
             context.bind(self._run)
         return context
 
+    async def started(self) -> None:
+        """Wait until the run has begun, with a store: until it is there; does not wait for its end.
+
+        Raises:
+            StoreError: It cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
+        """
+        run = self._run
+        if run.opening is not None:
+            await asyncio.wait({run.opening})
+        if run.ending.refused and run.ending.error is not None:
+            self._asked = True
+            raise run.ending.error
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the run waits in its store only, until something comes for it."""
+        return self._run.root.is_asleep
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing goes on in the run and it waits for an event from outside."""
+        run = self._run
+        return not run.ending.over and (run.is_asleep or awaits_people(run))
+
     def is_done(self) -> bool:
         """Whether the result is known."""
         return self._run.ending.resolved
@@ -79,6 +104,11 @@ class WorkflowHandler(EarlierHandler):
     def get_stop_event(self) -> StopEvent | None:
         """The event that ended the run, None while it goes on."""
         return self._run.ending.event if self._run.ending.done else None
+
+    @property
+    def stopped_by(self) -> BaseException | None:
+        """What awaiting the handler raises, None while the run goes on or when it has a result."""
+        return self._run.ending.error if self._run.ending.done else None
 
     @property
     def workflow(self) -> "Workflow":

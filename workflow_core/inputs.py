@@ -58,6 +58,21 @@ class InputRequest:
                     return
 
     @property
+    def path(self) -> str:
+        """Which workflow of the tree asks, empty for the run itself."""
+        return self._question.path
+
+    @property
+    def response_type(self) -> type[Event]:
+        """The class of the answer."""
+        return self._awaited()[1] or HumanResponseEvent
+
+    @property
+    def filled(self) -> dict[str, Any]:
+        """The fields of the answer that are filled in."""
+        return dict(self._awaited()[2])
+
+    @property
     def is_open(self) -> bool:
         """Whether an answer is still awaited."""
         self._look_again()
@@ -83,6 +98,28 @@ class InputRequest:
         given = fields if response is None else {**fields, "response": response}
         self._run.on_loop(lambda: self._respond(given))
 
+    def answer(self, **fields: Any) -> Event:
+        """The event that answers, to be sent by other ways, ``workflow.send_to_run`` for example.
+
+        Args:
+            fields: Its fields, without those that are filled in.
+
+        Raises:
+            InputResponseError: The awaited event cannot be built from this.
+        """
+        run, cls, filled = self._awaited()
+        if cls is None:
+            names = ", ".join(sorted(cls.__name__ for cls in run.state.table.human_events))
+            raise InputResponseError(
+                f"This {type(self.event).__name__} may be answered by any of {names}: send the one you mean with "
+                "handler.ctx.send_event(...)"
+            )
+        event = _built(cls, filled, fields)
+        waiter = self._question.waiter
+        if waiter is not None and not waiter.wants(event):
+            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+        return event
+
     def _respond(self, given: dict[str, Any]) -> None:
         name = type(self.event).__name__
         if self._question.answered:
@@ -92,16 +129,7 @@ class InputRequest:
                 f"This {name} ({self.id}) is not open any more: it was answered otherwise, its time was up, or its "
                 "step or run is over"
             )
-        run, cls, filled = self._awaited()
-        if cls is None:
-            names = ", ".join(sorted(cls.__name__ for cls in run.state.table.human_events))
-            raise InputResponseError(
-                f"This {name} may be answered by any of {names}: send the one you mean with handler.ctx.send_event(...)"
-            )
-        event = _built(cls, filled, given)
-        waiter = self._question.waiter
-        if waiter is not None and not waiter.wants(event):
-            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+        run, event = self._awaited()[0], self.answer(**given)
         run.root.questions.close(self._question, event)
         (run.root if run.root.is_away else run).send(event, None, None)
 

@@ -216,6 +216,19 @@ class Questions:
                 return run, run.state.table.human_events
         return None
 
+    def at_rest(self) -> "list[tuple[Run, Question]]":
+        """What is open in a run that was restored and never begins, with the runs that ask."""
+        for question in list(self._root.state.questions):
+            self._tie_to_open_wait(question)
+        found: list[tuple[Run, Question]] = []
+        for run in runs_inside(self._root):
+            for waiter in run.state.waiters:
+                if waiter.question is not None and not waiter.unknown_requirements:
+                    waiter.question.run = run
+                    found.append((run, waiter.question))
+        loose = [question for question in self._root.state.questions if self.taking(question) is not None]
+        return found + [(self._root, question) for question in loose]
+
     # --- tying --------------------------------------------------------------------------------------------------------
 
     def _tie(self, run: "Run", waiter: Waiter) -> None:

@@ -185,7 +185,7 @@ class RunDiff:
         return "\n".join([head, *map(str, self.differences)]) if self.differences else "the runs are the same"
 
 
-_PASSING = frozenset({"id", "item", "origins", "commit", "at", "began", "releases", "published"})
+_PASSING = frozenset({"id", "seq", "item", "origins", "commit", "at", "began", "releases", "published"})
 
 
 def _essence(record: dict[str, Any]) -> str:

@@ -1,11 +1,14 @@
 """What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options
 
@@ -19,8 +22,11 @@ __all__ = ["StoredRuns", "check_run_id"]
 cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
+awaited_events_of = at_first_use("batonflow.workflow_core.at_rest", "awaited_events_of")
+open_inputs_of = at_first_use("batonflow.workflow_core.at_rest", "open_inputs_of")
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
+runs_of = at_first_use("batonflow.workflow_core.durable", "runs_of")
 put_into_inbox = at_first_use("batonflow.workflow_core.durable", "send_to_run")
 
 
@@ -44,6 +50,73 @@ class StoredRuns:
     def store_streamed(self) -> bool:
         """Whether the store keeps what steps stream."""
         return self._options.store_streamed
+
+    def with_store(self, store: "RunStore", *, idle_release: float | None = None, name: str | None = None) -> Self:
+        """The same workflow with its runs in a store; this one stays as it is. Attached workflows are shared.
+
+        Args:
+            store: Where the runs of the other one are kept.
+            idle_release: For the other one, where this one has none.
+            name: The workflow name of the other one; the same as here when left out.
+
+        Example:
+            >>> kept = flow.with_store(SQLiteStore("runs.db"))
+        """
+        other = copy(self)
+        options = copy(self._options)
+        options.store = store
+        options.name = options.name if name is None else name
+        options.idle_release = idle_release if options.idle_release is None else options.idle_release
+        options.active, options.pending, options.last_state = 0, OrderedDict(), None
+        # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
+        object.__setattr__(other, "_options", options)
+        return other
+
+    def live_handler(self, run_id: str) -> WorkflowHandler | None:
+        """A handler on a run that goes on in this process; None when there is none.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+        """
+        run = known_run(self._store_for("live_handler"), self, run_id, None)
+        return None if run is None else self.run_handler_class(run)
+
+    def live_handlers(self) -> list[WorkflowHandler]:
+        """Handlers on all the runs of this workflow that go on in this process.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+        """
+        return [self.run_handler_class(run) for run in runs_of(self._store_for("live_handlers"), self)]
+
+    async def open_inputs(self, run_id: str) -> list[InputRequest]:
+        """The questions to people that stand open in a run that the store has, whichever process drives it, or none.
+
+        ``request.respond()`` answers one of a run that goes on in this process. For any other make the event with
+        ``request.answer()`` and give it to ``send_to_run``.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+            ReplayIncompatible: The code of the workflow does not fit the records any more.
+            StoreError: The store fails.
+        """
+        check_run_id(run_id)
+        return await open_inputs_of(self, self._store_for("open_inputs"), run_id)
+
+    async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
+        """The classes of the events that the steps of a run wait for, those of attached workflows included.
+
+        Args:
+            run_id: A run that the store has.
+            at: What they waited for after this commit; now, when left out.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+            ReplayIncompatible: The code of the workflow does not fit the records any more.
+            StoreError: The store fails, or has no such commit.
+        """
+        check_run_id(run_id)
+        return await awaited_events_of(self, self._store_for("awaited_events"), run_id, at)
 
     def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> "Run":
         """A run that has not begun, with what a context carries into it."""
@@ -124,23 +197,27 @@ class StoredRuns:
         runs = await recover_runs(self, self._store_for("recover"), limit)
         return [self.run_handler_class(run) for run in runs]
 
-    async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None) -> None:
+    async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
         """Send an event to a run that the store has, whichever process drives it, or none at all.
 
         Args:
             run_id: The run.
             event: The event.
             key: The same key again is the same event, and is not sent twice; a new one when left out.
+            step: The only step that the event goes to, ``child.step`` for one of an attached workflow.
+
+        Returns:
+            Whether it was sent now, and not before.
 
         Raises:
-            WorkflowRuntimeError: The workflow has no store.
+            WorkflowRuntimeError: The workflow has no store, or no such step that takes the event.
             StoreError: There is no such run, it is over, or the event cannot be written.
         """
         check_run_id(run_id)
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
-        await put_into_inbox(self, self._store_for("send_to_run"), run_id, event, key)
+        return await put_into_inbox(self, self._store_for("send_to_run"), run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.

@@ -14,7 +14,7 @@ from batonflow.workflow_core.instrumentation.redaction import redacted
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import StoredCommit
 
-__all__ = ["PREVIEW", "trace_of"]
+__all__ = ["PREVIEW", "plain_event", "plain_value", "trace_of"]
 
 PREVIEW = 300
 """Characters of a value that is too large to be shown whole."""
@@ -121,20 +121,17 @@ class _Teller:
         return {"kind": kind}
 
     def _event(self, event: Any, how: str, number: Any) -> dict[str, Any]:
-        if isinstance(event, str):
-            name, value = _marked(event)
-        else:
-            name, value = event[0], event[1]
+        name, value = plain_event(event)
         return {
             "number": number,
             "how": how,
             "type": name.rpartition(".")[2],
             "qualified_name": name,
-            "value": self._small(_plain(value)),
+            "value": self._small(value),
         }
 
     def _value(self, value: Any) -> Any:
-        return self._small(_marked(value)[1] if isinstance(value, str) else _plain(value[-1]))
+        return self._small(plain_value(value))
 
     def _small(self, value: Any) -> Any:
         """A value without secrets, and without what is too large in it."""
@@ -150,6 +147,16 @@ class _Teller:
             # Most of what is large is so because of one field, and the others say what it is about.
             return {name: self._cut(part, depth - 1) for name, part in cast("dict[str, Any]", value).items()}
         return {"$large": len(text), "preview": text[: 4 * PREVIEW].decode(errors="ignore")[:PREVIEW]}
+
+
+def plain_event(data: Any) -> tuple[str, Any]:
+    """The class name and the fields of an event as a record has it, as far as they are known without its code."""
+    return _marked(data) if isinstance(data, str) else (data[0], _plain(data[1]))
+
+
+def plain_value(data: Any) -> Any:
+    """A value of the state as a record has it, without its code."""
+    return _marked(data)[1] if isinstance(data, str) else _plain(data[-1])
 
 
 def _marked(text: str) -> tuple[str, Any]:

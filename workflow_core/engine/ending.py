@@ -46,7 +46,7 @@ class Ending:
 
     __slots__ = (
         "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "_unrecorded",
-        "done", "error", "event", "handlers", "over", "resolved",
+        "done", "error", "event", "handlers", "over", "refused", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
@@ -54,6 +54,8 @@ class Ending:
         self.over = False
         self.done = False
         self.resolved = False
+        # It could not begin: nothing of it was recorded, or it is another's.
+        self.refused = False
         # Handlers that may still ask for the result; one that did counts for ever.
         self.handlers = 0
         self.event: StopEvent | None = None
@@ -189,7 +191,7 @@ class Ending:
         if run.recorder is not None:
             self._unrecorded = run.drive is not None
             if run.early is None:  # else it is recorded as soon as the store has the beginning
-                run.recorder.ended(event)
+                run.recorder.ended(event, run.stream.seq)
         elif run.opening is not None:
             self._unrecorded = True
         self._let_out()
@@ -259,7 +261,7 @@ class Ending:
     def refuse(self, error: BaseException) -> None:
         """The run cannot begin here; nothing of it was recorded, or it is another's."""
         shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
-        self.over = self.done = True
+        self.over = self.done = self.refused = True
         self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
         self._run.stream.end()
         self._tell()

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary, ref
 
 from pydantic_core import from_json, to_json
@@ -501,8 +501,13 @@ class Desk:
             drive.consumed(item)
             run.ending.cancel()
             return
+        step: str | None = None
         try:
-            event: Any = Codec(run.workflow.serializer).read(from_json(item.payload))
+            data = from_json(item.payload)
+            if isinstance(data, dict):  # meant for one step
+                told = cast("dict[str, Any]", data)
+                data, step = told["event"], told["step"]
+            event: Any = Codec(run.workflow.serializer).read(data)
         except StoreError as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
             drive.consumed(item)
@@ -511,7 +516,10 @@ class Desk:
 
         def send() -> None:
             drive.consumed(item)
-            run.send(event, None, None)
+            if step is not None and "." in step and run.family is not None:
+                run.family.send_to(event, step, ())
+            else:
+                run.send(event, step, None)
 
         run.when_taken(event, send)
 

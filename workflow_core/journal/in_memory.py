@@ -435,6 +435,7 @@ class MemoryStore(StoredHistory):
         workflow: str | None = None,
         after: str | None = None,
         limit: int = 100,
+        newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
         statuses = {status} if isinstance(status, str) else status
@@ -443,7 +444,7 @@ class MemoryStore(StoredHistory):
             if after is not None and after not in self._runs:
                 raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
             behind = after is None
-            for run_id, run in self._runs.items():
+            for run_id, run in reversed(self._runs.items()) if newest_first else self._runs.items():
                 if len(found) >= limit:
                     break
                 if (

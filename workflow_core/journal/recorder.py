@@ -202,14 +202,19 @@ class Recorder:
         if not segment.committed:
             self._writers.update(dict.fromkeys(keys, segment))
 
-    def ended(self, event: Event) -> None:
-        """The run is over; its last record comes after that of the segment which brought the end about."""
+    def ended(self, event: Event, seq: int) -> None:
+        """The run is over; its last record comes after that of the segment which brought the end about.
+
+        Args:
+            event: The event that ends it.
+            seq: From where on it may stand in the stream.
+        """
         causes = self._start
         ending = [segment for segment in self._shared.open if segment.path == self._path and segment.data is not None]
         data = self._codec.event(event)
         if isinstance(event, WorkflowFailedEvent):
             data = without_secrets(data)  # messages of errors may quote anything
-        self._put("ended", causes, {"event": data}, ending, event)
+        self._put("ended", causes, {"event": data, "seq": seq}, ending, event)
 
     def _put(
         self,

@@ -237,10 +237,11 @@ class SQLiteStore(StoredHistory):
         workflow: str | None = None,
         after: str | None = None,
         limit: int = 100,
+        newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
         statuses = [status] if isinstance(status, str) else status
-        return await self._read(reads.list_runs, statuses, workflow, after, limit)
+        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first)
 
     async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
         """See ``RunStore.fork``."""

@@ -162,11 +162,20 @@ def unread(desk: Desk, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
     return items
 
 
+_LAST_ID = 2**63 - 1
+
+
 def list_runs(
-    desk: Desk, statuses: Sequence[RunStatus] | None, workflow: str | None, after: str | None, limit: int
+    desk: Desk,
+    statuses: Sequence[RunStatus] | None,
+    workflow: str | None,
+    after: str | None,
+    limit: int,
+    newest_first: bool,
 ) -> list[RunInfo]:
     """See ``RunStore.list_runs``."""
-    begin = 0
+    begin = _LAST_ID if newest_first else 0
+    behind, order = ("id < ?", "id DESC") if newest_first else ("id > ?", "id")
     if after is not None:
         last = find_run(desk, check_run_id(after))
         if last is None:
@@ -174,21 +183,21 @@ def list_runs(
         begin = last.id
     if statuses is not None and len(statuses) == 1:
         found = desk.connection.execute(
-            """
+            f"""
             SELECT * FROM run_infos
-            WHERE status = ? AND id > ? AND (? IS NULL OR workflow = ?) ORDER BY id LIMIT ?
-            """,
+            WHERE status = ? AND {behind} AND (? IS NULL OR workflow = ?) ORDER BY {order} LIMIT ?
+            """,  # noqa: S608 - two constants
             (statuses[0], begin, workflow, workflow, limit),
         )
     else:
         wanted = None if statuses is None else json.dumps(list(statuses))
         found = desk.connection.execute(
-            """
+            f"""
             SELECT * FROM run_infos
-            WHERE id > ? AND (? IS NULL OR status IN (SELECT value FROM json_each(?)))
+            WHERE {behind} AND (? IS NULL OR status IN (SELECT value FROM json_each(?)))
                 AND (? IS NULL OR workflow = ?)
-            ORDER BY id LIMIT ?
-            """,
+            ORDER BY {order} LIMIT ?
+            """,  # noqa: S608 - as before
             (begin, wanted, wanted, workflow, workflow, limit),
         )
     return [info_of(desk, RunRow(*row)) for row in found.fetchall()]

@@ -428,8 +428,9 @@ class RunStore(Protocol):
         workflow: str | None = None,
         after: str | None = None,
         limit: int = 100,
+        newest_first: bool = False,
     ) -> list[RunInfo]:
-        """Runs in the order of their creation, behind the run ``after``.
+        """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
 
         Raises:
             StoreError: ``after`` is not there any more.

@@ -1,0 +1,338 @@
+"""WorkflowServer: workflows over HTTP, with a page to watch them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
+
+from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.journal.stores import open_store
+from batonflow.workflow_core.server.connections import Connections
+from batonflow.workflow_core.server.guard import Guard, check_bind
+from batonflow.workflow_core.server.keeper import Keeper
+from batonflow.workflow_core.server.limits import BodyLimit
+from batonflow.workflow_core.server.openapi import openapi_document
+from batonflow.workflow_core.server.pages import page
+from batonflow.workflow_core.server.responses import JSON, SafeHeaders, refusal
+from batonflow.workflow_core.server.routes_runs import RunRoutes
+from batonflow.workflow_core.server.routes_workflows import WorkflowRoutes
+from batonflow.workflow_core.server.runs import Runs
+from batonflow.workflow_core.server.served import Served
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.journal.store import RunStore
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["WorkflowServer"]
+
+logger = logging.getLogger("batonflow.workflow_core.server")
+
+MIB = 1024 * 1024
+SECONDS_TO_STOP = 5.0
+
+
+class WorkflowServer:
+    """Serves workflows over HTTP. Runs stand in a store and outlive the server; whoever starts it again goes on with them.
+
+    Without a token only clients on this machine are answered, whoever serves ``app``.
+
+    Args:
+        store: Where runs of workflows without a store of their own are kept: as for ``Workflow``; in memory by default.
+        token: What clients have to send as ``Authorization: Bearer``; BATONFLOW_TOKEN of the environment by default.
+        allowed_hosts: Names under which the server may be asked, besides ``localhost`` and addresses; ``"*"`` for any.
+        idle_timeout: After so many seconds of waiting for something from outside runs leave memory; None for never.
+            Workflows with an ``idle_release`` of their own keep it.
+        sse_heartbeat_interval: Seconds between signs of life on a stream without events.
+        slow_reader_timeout: Seconds after which a reader of a stream is dropped that takes nothing.
+        max_body: Bytes that a request may have.
+        body_timeout: Seconds in which the body of a request has to come.
+        header_timeout: Seconds in which the head of a request has to come, with ``serve``.
+        compat_status_codes: Answer 500 for runs that failed or were cancelled, 202 for those that go on, and 404 when a
+            run to be cancelled is over.
+        accept_context_api: Take snapshots as ``context`` when a run is started.
+        middleware: Starlette's, around the routes and behind the checks of who asks.
+        exception_handlers: Starlette's.
+        workflow_store: Another name of ``store``.
+
+    Raises:
+        ServerConfigurationError: An argument has a value that it cannot have.
+
+    Example:
+        >>> server = WorkflowServer(store="runs.db")
+        >>> server.add_workflow("greet", Greeting())
+        >>> await server.serve(port=8080)
+    """
+
+    def __init__(
+        self,
+        *,
+        store: "str | PathLike[str] | RunStore | None" = None,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
+        idle_timeout: float | None = 60.0,
+        sse_heartbeat_interval: float = 25.0,
+        slow_reader_timeout: float = 30.0,
+        max_body: int = MIB,
+        body_timeout: float = 20.0,
+        header_timeout: float = 10.0,
+        compat_status_codes: bool = False,
+        accept_context_api: bool = False,
+        middleware: Sequence[Middleware] | None = None,
+        exception_handlers: Mapping[Any, Callable[..., Any]] | None = None,
+        workflow_store: "str | PathLike[str] | RunStore | None" = None,
+    ) -> None:
+        if store is not None and workflow_store is not None:
+            raise ServerConfigurationError("workflow_store is another name of store: give one of them")
+        if isinstance(allowed_hosts, str):
+            raise ServerConfigurationError(f"allowed_hosts is a list of names, such as [{allowed_hosts!r}]")
+        self.token = _checked_token(os.environ.get("BATONFLOW_TOKEN") or None if token is None else token)
+        self.compat_status_codes = compat_status_codes
+        self.accept_context_api = accept_context_api
+        self.sse_heartbeat_interval = sse_heartbeat_interval
+        self.slow_reader_timeout = slow_reader_timeout
+        self.runs = Runs(open_store(store or workflow_store or "memory:"))
+        self.connections = Connections(header_timeout)
+        self._store = self.runs.stores[0]
+        self._hosts = list(allowed_hosts)
+        self._idle_timeout = idle_timeout
+        self._max_body = max_body
+        self._body_timeout = body_timeout
+        self._middleware = list(middleware or ())
+        self._exception_handlers = dict(exception_handlers or {})
+        self._mounts: list[BaseRoute] = []
+        self._keeper: Keeper | None = None
+        self._app: Starlette | None = None
+        self._lock = asyncio.Lock()
+        self.is_closing = False
+
+    # --- what is served -----------------------------------------------------------------------------------------------
+
+    def add_workflow(
+        self, name: str, workflow: "Workflow", additional_events: Iterable[type[Event]] | None = None
+    ) -> None:
+        """Serve a workflow under a name.
+
+        It stays as it is: the server runs a copy, with the server's store unless it has one. Runs are kept under the
+        workflow's own name, so those that a program started in the same store belong to it too.
+
+        Args:
+            name: In paths; no slashes.
+            workflow: A workflow or agent.
+            additional_events: Classes that clients may send or will see besides those in the steps' signatures.
+
+        Raises:
+            ServerConfigurationError: The name is taken, or cannot be one.
+        """
+        if not name or "/" in name:
+            raise ServerConfigurationError(f"{name!r} cannot be the name of a workflow: it is part of a path")
+        if name in self.runs.served:
+            raise ServerConfigurationError(f"There is a workflow {name!r} already: choose another name")
+        store = workflow.run_store or self._store
+        taken = {one.workflow.workflow_name for one in self.runs.served.values() if one.store is store}
+        known_as = f"{workflow.workflow_name}/{name}" if workflow.workflow_name in taken else None
+        kept = workflow.with_store(store, idle_release=self._idle_timeout, name=known_as)
+        self.runs.served[name] = Served(name, kept, additional_events or ())
+
+    def mount(self, path: str, app: ASGIApp) -> None:
+        """Serve another ASGI application under a path, behind the same checks of who asks.
+
+        Raises:
+            ServerConfigurationError: ``app`` was asked for already.
+        """
+        if self._app is not None:
+            raise ServerConfigurationError("Mount applications before .app is used")
+        self._mounts.append(Mount(path, app))
+
+    def openapi_schema(self) -> dict[str, Any]:
+        """The routes as an OpenAPI 3.1 document."""
+        return openapi_document(compat=self.compat_status_codes)
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        if self._app is None:
+            self._app = self._made()
+        return self._app
+
+    def _made(self) -> Starlette:
+        routes: list[BaseRoute] = [
+            Route("/", page, methods=["GET"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            *WorkflowRoutes(self).routes(),
+            *RunRoutes(self).routes(),
+            *self._mounts,
+        ]
+        outside = [
+            Middleware(SafeHeaders),
+            Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
+            Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
+            Middleware(_Started, is_started=lambda: self._keeper is not None),
+        ]
+        handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
+        return Starlette(
+            routes=routes,
+            middleware=[*outside, *self._middleware],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
+
+    async def _health(self, _: Request) -> Response:
+        healthy = self._keeper is not None and not self.is_closing
+        return JSON({"status": "healthy" if healthy else "unhealthy"}, 200 if healthy else 503)
+
+    async def _openapi(self, _: Request) -> Response:
+        return JSON(self.openapi_schema())
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to run workflows, and take up every unfinished run that no living process drives. Again: nothing.
+
+        Raises:
+            StoreError: A store fails.
+        """
+        async with self._lock:
+            if self._keeper is None:
+                self.is_closing = False
+                keeper = Keeper(self.runs)
+                await keeper.start()
+                self._keeper = keeper
+
+    async def stop(self) -> None:
+        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing."""
+        async with self._lock:
+            if self._keeper is None:
+                return
+            self.is_closing = True
+            await self._keeper.stop()
+            live = [handler for served in self.runs.served.values() for handler in served.workflow.live_handlers()]
+            await asyncio.gather(*(handler.interrupt(timeout=SECONDS_TO_STOP) for handler in live))
+            self.runs.all_left()
+            self._keeper = None
+
+    @asynccontextmanager
+    async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:
+        """The server runs inside of ``async with``."""
+        await self.start()
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
+        async with self.contextmanager():
+            yield
+
+    async def serve(
+        self, host: str = "127.0.0.1", port: int = 8080, uvicorn_config: Mapping[str, Any] | None = None
+    ) -> None:
+        """Listen until the process is told to stop.
+
+        Args:
+            host: Where to listen; others than of this machine need a token.
+            port: Of TCP.
+            uvicorn_config: Further arguments of ``uvicorn.Config``.
+
+        Raises:
+            ServerConfigurationError: Others can reach the host, and there is no token.
+            StoreError: A store fails.
+        """
+        check_bind(host, self.token)
+        if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - only compared
+            self._hosts.append(host)
+            self._app = None
+        await self.start()
+        try:
+            await _Uvicorn(self.uvicorn_config(host, port, uvicorn_config), self.stop).serve()
+        finally:
+            await self.stop()
+
+    def uvicorn_config(self, host: str, port: int, more: Mapping[str, Any] | None = None) -> uvicorn.Config:
+        """What ``serve`` gives to uvicorn."""
+        options: dict[str, Any] = {
+            "http": self.connections.protocol(),
+            "timeout_keep_alive": 15,
+            "timeout_graceful_shutdown": int(SECONDS_TO_STOP),
+            "h11_max_incomplete_event_size": 64 * 1024,
+            "server_header": False,
+            "ws": "none",
+            "log_level": "warning",
+            "proxy_headers": False,
+        }
+        return uvicorn.Config(self.app, host=host, port=port, **{**options, **(more or {})})
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets readers go before it waits for their connections to close."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        await self._stopping()
+        await super().shutdown(sockets)
+
+
+class _Started:
+    """Says what is missing when the application is asked before it was started."""
+
+    def __init__(self, app: ASGIApp, is_started: Callable[[], bool]) -> None:
+        self._app = app
+        self._is_started = is_started
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if (
+            scope["type"] == "http"
+            and not self._is_started()
+            and scope["path"] not in ("/", "/health", "/openapi.json")
+        ):
+            answer = refusal(
+                503, "The server does not run: await server.start(), or let what serves it run its lifespan"
+            )
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _checked_token(token: str | None) -> str | None:
+    if token is not None and (not token.isascii() or not token.isprintable() or token.strip() != token or not token):
+        raise ServerConfigurationError("token is a text of printable ASCII characters, without blanks around it")
+    return token
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = refusal(error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _store_failed(_: Request, error: Exception) -> Response:
+    _report(error)
+    return refusal(503, "The store of the runs fails; the server's log says why")
+
+
+async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - it stands in the log
+    return refusal(500, "Internal Server Error")
+
+
+def _report(error: Exception) -> None:
+    logger.error("a store failed: %s", error)

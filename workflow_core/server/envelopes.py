@@ -1,0 +1,123 @@
+"""Events on their way out: as envelopes, from runs in memory and from records."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import Event, InputRequiredEvent
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.trace import plain_event
+
+__all__ = ["Streamed", "chain", "envelope", "qualified_name", "recorded_envelope", "streamed_in"]
+
+
+def qualified_name(cls: type) -> str:
+    """Module and name of a class, as records have it."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def chain(cls: type[Event]) -> list[str] | None:
+    """The names of the event classes above one, without ``Event``; None when there are none."""
+    names: list[str] = []
+    for base in cls.__mro__[1:]:
+        if base is Event:
+            break
+        if issubclass(base, Event):
+            names.append(base.__name__)
+    return names or None
+
+
+def envelope(event: Event, **place: Any) -> dict[str, Any]:
+    """An event as readers get it.
+
+    Args:
+        event: The event.
+        place: What else is known: ``seq``, ``ts``, ``step``, ``path``, ``cause``, ``commit``.
+    """
+    cls = type(event)
+    return {
+        "value": _fields(event),
+        "qualified_name": qualified_name(cls),
+        "type": cls.__name__,
+        "types": chain(cls),
+        **_PLACE,
+        **place,
+    }
+
+
+_PLACE: dict[str, Any] = {"seq": None, "ts": None, "step": "", "path": "", "cause": None, "commit": None}
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    try:
+        value = to_jsonable_python(event, inf_nan_mode="null", serialize_unknown=True, bytes_mode="base64")
+    except (PydanticSerializationError, ValueError, RecursionError):
+        # A serializer of the user's own may fail; the reader still learns that there was an event.
+        return {"$unreadable": repr(type(event))}
+    return cast("dict[str, Any]", value)
+
+
+def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
+    """An event of a record as readers get it; its bare fields when its class is not loaded.
+
+    Args:
+        data: The event in the record.
+        codec: Of the workflow.
+        place: As for ``envelope``.
+    """
+    try:
+        event = codec.read(data)
+    except (StoreError, ValidationError):
+        event = None
+    if isinstance(event, Event):
+        return envelope(event, **place)
+    name, value = plain_event(data)
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value}
+    told = {"value": fields, "qualified_name": name, "type": name.rpartition(".")[2], "types": None}
+    return {**told, **_PLACE, **place}
+
+
+class Streamed(NamedTuple):
+    """An event of a run's stream in a record, with its place."""
+
+    seq: int
+    ts: float
+    step: str
+    path: str
+    cause: int
+    commit: int
+    data: Any
+
+
+def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
+    """What a record says that was streamed; the end of the run itself is streamed last.
+
+    Args:
+        record: As ``replay.records_of`` gives it.
+        codec: Of the workflow.
+    """
+    step, path, cause, commit = record.get("step", ""), record["path"], record.get("item") or 0, record["commit"]
+    for _, data, seq, ts, *last in record.get("streamed", ()):
+        if data is not None:  # else the workflow does not keep what it streams
+            yield Streamed((last or [seq])[0], ts, step, path, cause, commit, data)
+    if "published" in record:
+        returned, places = record["outcome"][1], record["published"]
+        asked = returned if len(returned) == len(places) else [data for data in returned if _asks(data, codec)]
+        for (seq, ts), data in zip(places, asked, strict=False):
+            yield Streamed(seq, ts, step, path, cause, commit, data)
+    if record["kind"] == "ended" and not path:
+        yield Streamed(record.get("seq", END), record["at"], "", "", 0, commit, record["event"])
+
+
+END = 2**53 - 1
+"""Place of the end of a run whose record does not tell it."""
+
+
+def _asks(data: Any, codec: Codec) -> bool:
+    try:
+        return isinstance(codec.read(data), InputRequiredEvent)
+    except StoreError:
+        return False

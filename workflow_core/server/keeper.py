@@ -1,0 +1,116 @@
+"""Keeps the runs of a server going: takes up what nobody drives, and what something has come for."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.store import RunStore
+from batonflow.workflow_core.server.runs import Runs
+from batonflow.workflow_core.server.served import Served
+
+__all__ = ["Keeper"]
+
+logger = logging.getLogger("batonflow.workflow_core.server")
+
+LOOKS_EVERY = 1.0
+"""Seconds after which runs are looked for without a hint: those of processes that died, those whose time has come."""
+
+BETWEEN_LOOKS = 0.05
+"""Seconds that hints are gathered for."""
+
+LONGEST_PAUSE = 300.0
+"""Seconds after which a run is tried again that could not be taken up."""
+
+
+class Keeper:
+    """A background task for as long as the server runs.
+
+    Args:
+        runs: The runs of the server.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._task: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        self._told: dict[str, str] = {}
+        self._pauses: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def start(self) -> None:
+        """Take up what is there, then go on in the background.
+
+        Raises:
+            StoreError: A store fails.
+        """
+        for served in list(self._runs.served.values()):
+            await self._recover(served)
+        self._task = asyncio.create_task(self._keep(), name="batonflow-keeper")
+
+    async def stop(self) -> None:
+        """Take up nothing more."""
+        tasks = [*self._opening, *([self._task] if self._task is not None else [])]
+        self._task = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _keep(self) -> None:
+        heard: dict[RunStore, asyncio.Task[int]] = {}
+        seen: dict[RunStore, int] = {}
+        try:
+            while True:
+                for store in self._runs.stores:
+                    if store not in heard:
+                        heard[store] = asyncio.create_task(_changed(store, seen.get(store, -1)))
+                await asyncio.wait(heard.values(), timeout=LOOKS_EVERY, return_when=asyncio.FIRST_COMPLETED)
+                for store, task in list(heard.items()):
+                    if task.done():
+                        seen[store] = task.result()
+                        del heard[store]
+                for served in list(self._runs.served.values()):
+                    try:
+                        await self._recover(served)
+                    except StoreError as error:
+                        self._say(f"store of {served.name}", f"runs of {served.name} cannot be looked for: {error}")
+                await asyncio.sleep(BETWEEN_LOOKS)
+        finally:
+            for task in heard.values():
+                task.cancel()
+            if heard:
+                await asyncio.wait(heard.values())
+
+    async def _recover(self, served: Served) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._not_before.get(served.name, 0.0) > now:
+            return
+        for handler in await served.workflow.recover():
+            task = asyncio.create_task(self._take_up(served, handler))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _take_up(self, served: Served, handler: WorkflowHandler) -> None:
+        try:
+            await handler.started()
+        except StoreError as error:
+            self._say(handler.run_id, f"run {handler.run_id} of {served.name} cannot be taken up: {error}")
+            pause = self._pauses[served.name] = min(2 * self._pauses.get(served.name, LOOKS_EVERY), LONGEST_PAUSE)
+            self._not_before[served.name] = asyncio.get_running_loop().time() + pause
+        else:
+            self._runs.arrived(handler.run_id)
+
+    def _say(self, about: str, text: str) -> None:
+        """Warn, once about each thing."""
+        if self._told.get(about) != text:
+            self._told[about] = text
+            logger.warning("%s", text)
+
+
+async def _changed(store: RunStore, seen: int) -> int:
+    with suppress(StoreError):
+        return await store.changed(seen)
+    await asyncio.sleep(LOOKS_EVERY)
+    return seen

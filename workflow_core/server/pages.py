@@ -1,0 +1,43 @@
+"""The page: one file with all that it needs, and what browsers may do with it."""
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from batonflow.workflow_core.server.responses import refusal
+
+__all__ = ["content_policy", "page"]
+
+PAGE = Path(__file__).parent / "page" / "page.html"
+_INLINED = re.compile(r"<(script|style)(?:\s[^>]*)?>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+
+
+def content_policy(html: str) -> str:
+    """A Content-Security-Policy under which only the scripts and styles that are in a page count."""
+    allowed: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in _INLINED.findall(html):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        allowed[kind.lower()].append(f"'sha256-{digest}'")
+    parts = ["default-src 'none'", "connect-src 'self'", "img-src data:"]
+    parts += [f"{kind}-src {' '.join(hashes)}" for kind, hashes in allowed.items() if hashes]
+    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"])
+
+
+@cache
+def _read(changed: float) -> tuple[str, str]:  # noqa: ARG001 - read again when the file has changed
+    html = PAGE.read_text(encoding="utf-8")
+    return html, content_policy(html)
+
+
+async def page(_: Request) -> Response:
+    """The page."""
+    try:
+        html, policy = _read(PAGE.stat().st_mtime)
+    except FileNotFoundError:
+        return refusal(404, "The page is not built: run python -m batonflow.workflow_core.server.page.build")
+    return HTMLResponse(html, headers={"Content-Security-Policy": policy})

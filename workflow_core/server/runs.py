@@ -1,0 +1,286 @@
+"""The runs of a server: where they are, how they stand, and who waits for one to come into memory."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException
+
+from batonflow.workflow_core.context.serializers import JsonSerializer
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
+from batonflow.workflow_core.server.envelopes import recorded_envelope
+from batonflow.workflow_core.server.served import Served
+from batonflow.workflow_core.server.shapes import Status
+
+__all__ = ["ENDED", "Place", "Runs", "status_of"]
+
+ENDED: tuple[RunStatus, ...] = ("completed", "failed", "cancelled")
+PAGE = 200
+
+
+class Place(NamedTuple):
+    """Where a run is.
+
+    Attributes:
+        info: What its store says.
+        store: The store.
+        served: Its workflow, None when the server has none of that name.
+    """
+
+    info: RunInfo
+    store: RunStore
+    served: Served | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the store has its end."""
+        return self.info.status in ENDED
+
+    @property
+    def codec(self) -> Codec:
+        """Reads its records."""
+        return _WITHOUT_CODE if self.served is None else self.served.codec
+
+    def live(self) -> WorkflowHandler | None:
+        """A handler on it, when this process drives it or keeps it out of memory."""
+        return None if self.served is None else self.served.workflow.live_handler(self.info.run_id)
+
+    def workflow(self) -> Served:
+        """Its workflow.
+
+        Raises:
+            HTTPException: 409 when the server has none of that name.
+        """
+        if self.served is None:
+            raise HTTPException(
+                409, f"This server has no workflow {self.info.workflow}, so it can only show run {self.info.run_id}"
+            )
+        return self.served
+
+
+_WITHOUT_CODE = Codec(JsonSerializer())
+
+
+class Runs:
+    """All the runs that a server knows.
+
+    Args:
+        store: Of the workflows that have none of their own.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self.served: dict[str, Served] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    @property
+    def stores(self) -> list[RunStore]:
+        """Every store that has runs."""
+        return list(dict.fromkeys([self._store, *(served.store for served in self.served.values())]))
+
+    def workflow(self, name: str) -> Served:
+        """The workflow of a name.
+
+        Raises:
+            HTTPException: 404 when there is none.
+        """
+        served = self.served.get(name)
+        if served is None:
+            raise HTTPException(404, f"There is no workflow {name!r}")
+        return served
+
+    def _served_for(self, store: RunStore, name: str) -> Served | None:
+        fitting = (one for one in self.served.values() if one.store is store and one.workflow.workflow_name == name)
+        return next(fitting, None)
+
+    async def look_for(self, run_id: str) -> Place | None:
+        """Where a run is; None when no store has it."""
+        if not run_id or len(run_id) > 200:
+            return None
+        for store in self.stores:
+            info = await store.info(run_id)
+            if info is not None:
+                return Place(info, store, self._served_for(store, info.workflow))
+        return None
+
+    async def find(self, run_id: str) -> Place:
+        """Where a run is.
+
+        Raises:
+            HTTPException: 404 when no store has it.
+        """
+        place = await self.look_for(run_id)
+        if place is None:
+            raise HTTPException(404, "Handler not found")
+        return place
+
+    async def page(
+        self, statuses: Sequence[Status], names: Sequence[str], after: str | None, limit: int, *, newest_first: bool
+    ) -> tuple[list[Place], bool]:
+        """Runs in the order of their creation, and whether there are more.
+
+        Args:
+            statuses: Only these, or all.
+            names: Only those of these workflows, or all.
+            after: Only those behind this run.
+            limit: How many at most.
+            newest_first: In the opposite order.
+
+        Raises:
+            HTTPException: 404 when ``after`` is not there.
+        """
+        wanted = None if not statuses else [one for status in statuses for one in _IN_STORE[status]]
+        stores = self.stores if not newest_first else self.stores[::-1]
+        if after is not None:
+            stores = stores[stores.index((await self.find(after)).store) :]
+        found: list[Place] = []
+        for store in stores:
+            last = after if store is stores[0] else None
+            while len(found) <= limit:
+                infos = await store.list_runs(status=wanted, after=last, limit=PAGE, newest_first=newest_first)
+                found += self._of(store, infos, names)
+                if len(infos) < PAGE:
+                    break
+                last = infos[-1].run_id
+        return found[:limit], len(found) > limit
+
+    def _of(self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str]) -> list[Place]:
+        places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
+        return [place for place in places if not names or _name(place) in names or place.info.workflow in names]
+
+    # --- coming into memory -------------------------------------------------------------------------------------------
+
+    def arrived(self, run_id: str) -> None:
+        """A run goes on in this process now."""
+        for waiting in self._waiting.get(run_id, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def all_left(self) -> None:
+        """Nothing will go on here any more: wake all who wait."""
+        for run_id in list(self._waiting):
+            self.arrived(run_id)
+
+    @contextmanager
+    def arrival(self, run_id: str) -> Iterator[asyncio.Future[None]]:
+        """Done as soon as a run goes on in this process."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run_id, set()).add(waiting)
+        try:
+            yield waiting
+        finally:
+            others = self._waiting[run_id]
+            others.discard(waiting)
+            if not others:
+                del self._waiting[run_id]
+
+    async def take_up(self, served: Served, run_id: str) -> None:
+        """Let a run go on in this process, unless another one drives it.
+
+        Raises:
+            StoreError: It cannot go on here.
+        """
+        if served.workflow.live_handler(run_id) is None:
+            await served.workflow.resume(run_id).started()
+            self.arrived(run_id)
+
+    async def wake(self, place: Place) -> None:
+        """Something has come for a run: let it go on here, if nobody drives it."""
+        if place.served is None or place.live() is not None:
+            return
+        with suppress(StoreError):  # another process has it, or the keeper will say what is wrong
+            await self.take_up(place.served, place.info.run_id)
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def told(self, place: Place) -> dict[str, Any]:
+        """A run as ``HandlerData``."""
+        info, live = place.info, place.live()
+        result, error, kind = _end_of(place)
+        usage = _usage_in(result)
+        over = place.is_over
+        waiting = info.status == "waiting" if live is None else live.is_waiting
+        here = live is not None or info.owner == place.store.owner
+        return {
+            "handler_id": info.run_id,
+            "workflow_name": _name(place),
+            "run_id": info.run_id,
+            "error": error,
+            "result": result,
+            "result_unreadable": False,
+            "status": status_of(info),
+            "started_at": _iso(info.created_at),
+            "updated_at": _iso(info.updated_at),
+            "completed_at": _iso(info.updated_at) if over else None,
+            "waiting": waiting and not over,
+            "live": live is not None and not live.is_out_of_memory and not over,
+            "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,
+            "commits": info.seq,
+            "forked_from": info.forked_from,
+            "cost": usage.get("cost"),
+            "tokens": _tokens(usage),
+            "error_type": kind,
+        }
+
+
+_IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
+    "running": ("ready", "running", "waiting"),
+    "completed": ("completed",),
+    "failed": ("failed",),
+    "cancelled": ("cancelled",),
+}
+
+
+def status_of(info: RunInfo) -> Status:
+    """Where a run stands, in the words of the wire."""
+    return "running" if info.status in _IN_STORE["running"] else cast("Status", info.status)
+
+
+def _name(place: Place) -> str:
+    return place.info.workflow if place.served is None else place.served.name
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _end_of(place: Place) -> tuple[dict[str, Any] | None, str | None, str | None]:
+    """The envelope of the event that ended a run, and of a failure its text and class."""
+    if place.info.result is None:
+        return None, None, None
+    record = from_json(place.info.result)
+    told = recorded_envelope(
+        record["event"], place.codec, seq=record.get("seq"), ts=place.info.updated_at, commit=place.info.seq
+    )
+    if place.info.status != "failed":
+        return told, None, None
+    if told["type"] == "WorkflowTimedOutEvent":
+        return told, f"Operation timed out after {told['value'].get('timeout')} seconds", "WorkflowTimeoutError"
+    problem = told["value"].get("exception")
+    problem = cast("dict[str, Any]", problem) if isinstance(problem, dict) else {}
+    kind = str(problem.get("exception_type") or "").rpartition(".")[2]
+    return told, str(problem.get("exception_message") or ""), kind or None
+
+
+def _usage_in(result: dict[str, Any] | None) -> dict[str, Any]:
+    """What a result says of the models that it took."""
+    value: Any = {} if result is None else result["value"]
+    for place in (value, value.get("result")):
+        usage = cast("dict[str, Any]", place).get("usage") if isinstance(place, dict) else None
+        if isinstance(usage, dict) and "input_tokens" in usage:
+            known = cast("dict[str, Any]", usage)
+            counts = [known.get(key) for key in ("input_tokens", "output_tokens")]
+            return known if all(isinstance(count, int | None) for count in counts) else {}
+    return {}
+
+
+def _tokens(usage: dict[str, Any]) -> dict[str, int] | None:
+    if not usage:
+        return None
+    return {"input": usage.get("input_tokens") or 0, "output": usage.get("output_tokens") or 0}

@@ -1,0 +1,82 @@
+"""The answer that a reader of a run's stream gets: server-sent events, or a line of JSON for each event."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from pydantic_core import to_json
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from batonflow.workflow_core.server.streaming import Told
+
+__all__ = ["EventStream"]
+
+
+class EventStream(Response):
+    """Sends events as they come. A client that takes nothing for some time is dropped.
+
+    Args:
+        batches: The events; an empty group when a sign of life is due.
+        sse: Server-sent events; else lines of JSON.
+        names: Whether to tell the qualified names of classes.
+        patience: Seconds that a client may leave what was sent unread.
+        drop: Closes the connection of a client at once, as far as that is possible.
+    """
+
+    def __init__(
+        self,
+        batches: AsyncGenerator[list[Told]],
+        *,
+        sse: bool,
+        names: bool,
+        patience: float,
+        drop: Callable[[Scope], None],
+    ) -> None:
+        super().__init__(media_type="text/event-stream" if sse else "application/x-ndjson")
+        self._batches = batches
+        self._sse = sse
+        self._names = names
+        self._patience = patience
+        self._drop = drop
+        del self.headers["content-length"]
+        self.headers["X-Accel-Buffering"] = "no"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the run is over or the client is gone."""
+        sending = asyncio.ensure_future(self._send(scope, send))
+        leaving = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait({sending, leaving})
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            raise error
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        try:
+            async with aclosing(self._batches) as batches:
+                await self._within(send({"type": "http.response.start", "status": 200, "headers": self.raw_headers}))
+                async for batch in batches:
+                    body = b"".join(map(self._written, batch)) or (b": heartbeat\n\n" if self._sse else b"")
+                    if body:
+                        await self._within(send({"type": "http.response.body", "body": body, "more_body": True}))
+            await self._within(send({"type": "http.response.body", "body": b"", "more_body": False}))
+        except TimeoutError:
+            self._drop(scope)
+
+    async def _within(self, sending: object) -> None:
+        async with asyncio.timeout(self._patience):
+            await sending  # type: ignore[misc]
+
+    def _written(self, told: Told) -> bytes:
+        data = told.envelope if self._names else {**told.envelope, "qualified_name": None}
+        text = to_json(data, inf_nan_mode="null")
+        return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

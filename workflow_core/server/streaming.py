@@ -1,0 +1,217 @@
+"""Reading a run's stream to its end, wherever the run is: what is stored first, then what goes on."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple, cast
+
+from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
+from batonflow.workflow_core.events import StreamResetEvent
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.store import StoredCommit
+from batonflow.workflow_core.replay import records_of
+from batonflow.workflow_core.server.envelopes import END, Streamed, envelope, recorded_envelope, streamed_in
+from batonflow.workflow_core.server.runs import Place, Runs
+from batonflow.workflow_core.stream import Entry, StreamReader
+
+__all__ = ["Following", "Told"]
+
+BATCH = 64
+PAGE = 500
+
+
+class Told(NamedTuple):
+    """One event for a reader: its place in the stream, and its envelope."""
+
+    seq: int
+    envelope: dict[str, Any]
+
+
+class Following:
+    """One reading of a run's stream; pulls, so that what a slow reader has not taken is nowhere but in the run.
+
+    Args:
+        runs: The runs of the server.
+        place: Where the run is.
+        after: Begin behind this place in the stream; None for what comes from now on.
+        internal: Also read what the engine says about itself, of runs that go on in this process.
+        pause: After so many seconds without an event an empty batch is given.
+        is_closing: Whether the server stops.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        place: Place,
+        after: int | None,
+        *,
+        internal: bool,
+        pause: float,
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._runs = runs
+        self._place = place
+        self._run_id = place.info.run_id
+        self._after = after
+        self._internal = internal
+        self._pause = pause
+        self._is_closing = is_closing
+        # Up to which commit the store was read.
+        self._commit = 0
+
+    async def has_more(self) -> bool:
+        """Whether the store has anything behind the place to begin at, of a run that is over."""
+        return self._after is not None and bool(await self._stored(self._after))
+
+    async def batches(self) -> AsyncGenerator[list[Told]]:
+        """The events in groups, to the one that ends the run; empty groups while nothing comes."""
+        while not self._is_closing():
+            live = self._place.live()
+            if live is not None and await _has_begun(live):
+                async with aclosing(self._from_memory(live)) as batches:
+                    async for batch in batches:
+                        yield batch
+                if not await self._goes_on_elsewhere(live):
+                    return
+                continue
+            async with aclosing(self._from_store()) as batches:
+                async for batch in batches:
+                    yield batch
+                    if batch and _is_end(batch[-1]):
+                        return
+            place = await self._runs.look_for(self._run_id)
+            if place is None:
+                return
+            self._place = place
+            if place.is_over and self._commit >= place.info.seq:
+                return
+
+    # --- in memory ----------------------------------------------------------------------------------------------------
+
+    async def _from_memory(self, live: WorkflowHandler) -> AsyncGenerator[list[Told]]:
+        reader = cast("StreamReader", live.subscribe(-1 if self._after is None else self._after, self._internal))
+        log = reader.log
+        if self._after is None:
+            self._after = log.seq - 1
+        if log.events and isinstance(log.events[0], StreamResetEvent):
+            stored = await self._stored(self._after, log.seqs[0])
+            for begin in range(0, len(stored), BATCH):
+                yield stored[begin : begin + BATCH]
+        while True:
+            batch = self._take(reader)
+            if batch and log.ended and reader.position == len(log.events) and _is_elsewhere(live):
+                batch = batch[:-1]  # not the end of the run, only of its stay in this process
+            if batch:
+                yield batch
+            elif log.ended:
+                return
+            else:
+                try:
+                    async with asyncio.timeout(self._pause):
+                        await log.more()
+                except TimeoutError:
+                    yield []
+
+    def _take(self, reader: StreamReader) -> list[Told]:
+        assert self._after is not None
+        batch: list[Told] = []
+        while len(batch) < BATCH and (entry := reader.take()) is not None:
+            if entry[0] > self._after:
+                self._after = entry[0]
+                batch.append(Told(entry[0], self._told(entry)))
+        return batch
+
+    def _told(self, entry: Entry) -> dict[str, Any]:
+        seq, ts, step, path, cause, event = entry
+        if self._place.served is not None:
+            self._place.served.saw(type(event))
+        return envelope(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None)
+
+    async def _goes_on_elsewhere(self, live: WorkflowHandler) -> bool:
+        if not _is_elsewhere(live):
+            return False
+        place = await self._runs.look_for(self._run_id)
+        if place is None:
+            return False
+        self._place = place
+        return not self._is_closing()
+
+    # --- in the store -------------------------------------------------------------------------------------------------
+
+    async def _stored(self, after: int, before: int = END + 1) -> list[Told]:
+        """What the store has of the stream between two places, in order."""
+        found: list[Streamed] = []
+        commit = 0
+        while commits := await self._place.store.read(self._run_id, commit, PAGE):
+            commit = commits[-1].seq
+            found += [one for one in self._streamed(commits) if after < one.seq < before]
+        self._commit = commit
+        found.sort(key=lambda one: one.seq)
+        return [self._recorded(one) for one in found]
+
+    def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
+        return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
+
+    def _recorded(self, one: Streamed) -> Told:
+        place = {name: getattr(one, name) for name in ("seq", "ts", "step", "path", "commit")}
+        return Told(one.seq, recorded_envelope(one.data, self._place.codec, cause=one.cause or None, **place))
+
+    async def _from_store(self) -> AsyncGenerator[list[Told]]:
+        """What the store has, then what comes there, until the run is over or goes on in this process."""
+        stored = await self._stored(-1 if self._after is None else self._after)
+        if self._after is None:
+            self._after = stored[-1].seq if stored and not _is_end(stored[-1]) else -1
+            stored = stored[-1:] if stored and _is_end(stored[-1]) else []
+        for begin in range(0, len(stored), BATCH):
+            batch = stored[begin : begin + BATCH]
+            self._after = max(self._after, batch[-1].seq)
+            yield batch
+        if self._place.is_over:
+            return
+        known = self._after
+        with self._runs.arrival(self._run_id) as arrived:
+            commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
+            coming: asyncio.Future[StoredCommit | None] | None = None
+            try:
+                while not (arrived.done() or self._is_closing() or self._is_back()):
+                    coming = coming or asyncio.ensure_future(anext(commits, None))
+                    await asyncio.wait({coming, arrived}, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+                    if not coming.done():
+                        yield []
+                        continue
+                    commit, coming = coming.result(), None
+                    if commit is None:
+                        return
+                    self._commit = commit.seq
+                    # Steps that went on at once may have streamed in between one another: none is left out.
+                    told = [self._recorded(one) for one in self._streamed([commit]) if one.seq > known]
+                    if told:
+                        self._after = max(self._after, *(one.seq for one in told))
+                        yield told
+            finally:
+                if coming is not None:
+                    coming.cancel()
+                    await asyncio.wait({coming})
+                await cast("AsyncGenerator[Any]", commits).aclose()
+
+    def _is_back(self) -> bool:
+        return self._place.live() is not None
+
+
+async def _has_begun(live: WorkflowHandler) -> bool:
+    try:
+        await live.started()
+    except StoreError:
+        return False
+    return True
+
+
+def _is_elsewhere(live: WorkflowHandler) -> bool:
+    """Whether a run that has ended here has not ended."""
+    return isinstance(live.stopped_by, RunInterruptedError | RunLostError)
+
+
+def _is_end(told: Told) -> bool:
+    own = told.envelope
+    is_engines = own["step"] == own["path"] == "" and own["cause"] is None
+    return is_engines and "StopEvent" in (own["type"], *(own["types"] or ()))
