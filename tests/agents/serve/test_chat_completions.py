@@ -12,7 +12,7 @@ from batonflow import AgentWorkflow, FunctionAgent, tool
 from batonflow.agents.serve import chat_completions_app
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.workflow_core import MemoryStore
-from tests.agents.serve.serving import serving
+from tests.serving import serving
 
 
 def add(a: int, b: int) -> int:

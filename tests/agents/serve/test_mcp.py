@@ -23,7 +23,7 @@ from batonflow.workflow_core import (
     Workflow,
     step,
 )
-from tests.agents.serve.serving import serving
+from tests.serving import serving
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
