@@ -68,9 +68,7 @@ async def _cancel(given: Namespace) -> int:
 async def _not_over(store: SQLiteStore, run_id: str) -> RunInfo:
     info = await the_run(store, run_id)
     if info.status in {"completed", "failed", "cancelled"}:
-        raise CommandError(
-            f"run {run_id} is over ({info.status}): it takes no answer and need not be cancelled", FAILED
-        )
+        raise CommandError(f"run {run_id} is over ({info.status}): it takes nothing more", FAILED)
     return info
 
 

@@ -224,7 +224,8 @@ async def _replay(given: Namespace) -> int:
         streamed.sort(key=lambda event: event["seq"])
         result = _result(info)
         if given.json:
-            say_json({"run_id": info.run_id, "status": info.status, "events": streamed, "result": result})
+            told = None if result is None else {"qualified_name": result[0], "value": result[1]}
+            say_json({"run_id": info.run_id, "status": info.status, "events": streamed, "result": told})
             return DONE
         teller = Teller()
         for event in streamed:

@@ -72,9 +72,7 @@ def _module(where: str) -> ModuleType:
         missing = error.name or ""
         if where == missing or where.startswith(f"{missing}."):
             hint = f"; for the file {where}.py write {where}.py" if Path(f"{where}.py").exists() else ""
-            raise CommandError(
-                f"there is no module {missing!r} in {folder} or among the installed ones{hint}", USAGE
-            ) from error
+            raise CommandError(f"there is no module {missing!r} here or installed{hint}", USAGE) from error
         raise CommandError(f"{where} needs the module {missing!r}, which is not installed", FAILED) from error
     except CommandError:
         raise

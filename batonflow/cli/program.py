@@ -1,6 +1,5 @@
 """From the command line to a command, and from what happens there to one line and an exit code."""
 
-import asyncio
 import os
 import sys
 from argparse import Namespace
@@ -56,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nothing can be written any more, neither by whatever else is flushed when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the boundary of the program: users see a line, not a traceback
         return _told(_in_words(error), FAILED, given)

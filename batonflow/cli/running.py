@@ -17,10 +17,12 @@ from batonflow.cli.questions import APPROVAL, Question
 from batonflow.cli.stores import store_option, with_store
 from batonflow.cli.telling import Teller, envelope, name_of
 from batonflow.cli.values import fields_of
+from batonflow.workflow_core.engine.state import Waiter
 from batonflow.workflow_core.errors import StoreError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFailedEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.questions import runs_inside
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["question_of", "resume", "run", "told_result"]
@@ -105,7 +107,7 @@ class _Driving:
             status = "cancelled"
         if self._given.json:
             told = None if error is None else {"type": type(error).__name__, "message": str(error)}
-            self._document(handler, status, result=jsonable(result), error=told)
+            self._document(handler, status, result=jsonable(result), text=told_result(result), error=told)
         if error is not None:
             step = f" in step {event.step_name}" if isinstance(event, WorkflowFailedEvent) and event.step_name else ""
             what = "was cancelled" if status == "cancelled" else f"failed{step}: {type(error).__name__}: {error}"
@@ -122,7 +124,7 @@ class _Driving:
     async def _stand_still(self, handler: WorkflowHandler) -> int:
         """Only a person can help the run on: say how, and leave it to its store."""
         questions = [question_of(request) for request in handler.open_inputs()]
-        awaited = sorted({cls.__name__ for cls in handler.awaited_events}) or ["HumanResponseEvent"]
+        awaited = sorted({waiter.event_type.__name__ for waiter in _waiters(handler)}) or ["HumanResponseEvent"]
         self._teller.finish()
         await handler.interrupt()
         if self._given.json:
@@ -179,11 +181,14 @@ async def _waits(handler: WorkflowHandler) -> None:
 
 def _nothing_else(handler: WorkflowHandler) -> bool:
     """Whether it is not just a timer that the run waits for."""
+    waiters = _waiters(handler)
+    return bool(handler.open_inputs()) or not waiters or any(waiter.due is None for waiter in waiters)
+
+
+def _waiters(handler: WorkflowHandler) -> list[Waiter]:
+    """What the steps of a run, and of those inside it, wait for."""
     run = handler.ctx.run
-    if run is None or handler.open_inputs():
-        return True
-    waiters = run.state.waiters
-    return any(waiter.due is None for waiter in waiters) or not list(waiters)
+    return [] if run is None else [waiter for inner in runs_inside(run) for waiter in inner.state.waiters]
 
 
 def question_of(request: InputRequest) -> Question:

@@ -1,0 +1,125 @@
+"""`batonflow approve` and `cancel`: a person answers from another process than the one that runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import cli
+
+STORE = ["--store", "runs.db"]
+
+
+@pytest.fixture
+def waiting(here: Cli) -> Cli:
+    """Runs that wait: a team for an approval, and two workflows for an answer."""
+    for run_id, words in {"team": ["team.py:team", "Go."], "ask": ["flows:ask"], "around": ["flows:around"]}.items():
+        assert here("run", *words, "--run-id", run_id, *STORE)[0] == 3
+    return here
+
+
+def test_denied(waiting: Cli) -> None:
+    assert waiting("approve", "team", "--deny", "not today", *STORE)[1].startswith("denied: ")
+    assert "a person denied it: not today" in waiting("resume", "team.py:team", "team", *STORE)[1]
+
+
+def test_approved_with_other_arguments(waiting: Cli) -> None:
+    assert waiting("approve", "team", "3/0", "--arguments", '{"title": "Ebb"}', *STORE)[0] == 0
+    assert waiting("resume", "team.py:team", "team", *STORE)[1] == "That is what came of it: published Ebb\n"
+
+
+def test_arguments_that_do_not_fit_are_asked_about_again(waiting: Cli) -> None:
+    waiting("approve", "team", "--arguments", '{"name": "Ebb"}', *STORE)
+    code, output, _ = waiting("resume", "team.py:team", "team", *STORE)
+    assert code == 3
+    assert "your last answer could not be used" in output
+    assert waiting("approve", "team", *STORE)[0] == 0
+    assert waiting("resume", "team.py:team", "team", *STORE)[0] == 0
+
+
+def test_a_question_is_answered_with_its_fields_and_what_is_required_is_filled_in(waiting: Cli) -> None:
+    assert waiting("approve", "ask", "--answer", '{"yes": true}', *STORE)[0] == 0
+    assert waiting("resume", "flows:ask", "ask", *STORE)[1] == "ann said yes\n"
+
+
+def test_a_text_is_an_answer_too(waiting: Cli) -> None:
+    assert waiting("approve", "around", "--answer", "north", *STORE)[0] == 0
+    assert waiting("resume", "flows:around", "around", *STORE)[1] == "north\n"
+
+
+def test_as_json(waiting: Cli) -> None:
+    told = json.loads(waiting("approve", "team", "--json", *STORE)[1])
+    assert told == {"run_id": "team", "request": "approval 3/0", "answer": "approved", "driven": False}
+
+
+def test_an_answer_is_given_once(waiting: Cli) -> None:
+    waiting("approve", "ask", "--answer", '{"yes": true}', *STORE)
+    code, _, errors = waiting("approve", "ask", "--answer", '{"yes": false}', *STORE)
+    assert code == 1
+    assert "was answered before" in errors
+    waiting("resume", "flows:ask", "ask", *STORE)
+    code, _, errors = waiting("approve", "ask", "--answer", '{"yes": false}', *STORE)
+    assert (code, errors) == (1, "batonflow approve: run ask is over (completed): it takes nothing more\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["ask"], 2, "is a question: answer it with --answer JSON"),
+        (["ask", "--deny", "no"], 2, "--deny is for approvals"),
+        (["ask", "--answer", '{"who": "bob"}'], 2, "who must be 'ann', as the waiting step requires; leave it out"),
+        (["ask", "nothing", "--answer", "x"], 2, "has no open request 'nothing'; open is waiter_flows.Answer_1_1"),
+        (["team", "--answer", "yes"], 2, "is an approval: --deny REASON, --arguments JSON, or neither"),
+        (["team", "--arguments", "[1]"], 2, "--arguments is no JSON object"),
+    ],
+)
+def test_what_does_not_fit_is_told(waiting: Cli, words: list[str], code: int, said: str) -> None:
+    got, output, errors = waiting("approve", *words, *STORE)
+    assert (got, output) == (code, "")
+    assert said in errors
+
+
+def test_of_several_requests_one_is_named(here: Cli) -> None:
+    Path("pair.py").write_text(
+        "from batonflow import *\n"
+        "class Ask(InputRequiredEvent):\n    n: int\n"
+        "class Said(HumanResponseEvent):\n    n: int\n"
+        "class Part(Event):\n    n: int\n"
+        "class Pair(Workflow):\n"
+        "    @step\n    async def split(self, ev: StartEvent) -> list[Part]:\n        return [Part(n=1), Part(n=2)]\n"
+        "    @step\n    async def ask(self, ctx: Context, ev: Part) -> Said:\n"
+        "        return await ctx.wait_for_event(Said, waiter_event=Ask(n=ev.n), waiter_id=f'q{ev.n}',"
+        " requirements={'n': ev.n})\n"
+        "    @step\n    async def end(self, parts: list[Said]) -> StopEvent:\n"
+        "        return StopEvent(result=sorted((part.response for part in parts), reverse=True))\n"
+        "pair = Pair(timeout=None)\n"
+    )
+    output = here("run", "pair.py", "--run-id", "p", *STORE)[1]
+    assert "  batonflow approve p q2 --answer JSON --store runs.db\n" in output
+    code, _, errors = here("approve", "p", "--answer", "x", *STORE)
+    assert code == 2
+    assert "asks several things, name one: q1 (" in errors
+    assert here("approve", "p", "q2", "--answer", '"two"', *STORE)[0] == 0
+    code, output, _ = here("resume", "pair.py", "p", *STORE)
+    assert code == 3
+    assert "q1: Ask(n=1)" in output
+    assert "q2" not in output
+    here("approve", "p", "--answer", "one", *STORE)
+    assert json.loads(here("resume", "pair.py", "p", *STORE)[1]) == ["two", "one"]
+
+
+def test_a_cancelled_run_ends_when_it_is_taken_up(waiting: Cli) -> None:
+    code, output, _ = waiting("cancel", "ask", "too late", *STORE)
+    assert (code, output) == (0, "ask is told to end\nno process drives it: batonflow resume OBJ ask --store runs.db\n")
+    code, _, errors = waiting("resume", "flows:ask", "ask", *STORE)
+    assert (code, errors) == (1, "batonflow resume: run ask was cancelled\n")
+    assert (
+        waiting("cancel", "ask", *STORE)[2] == "batonflow cancel: run ask is over (cancelled): it takes nothing more\n"
+    )
+
+
+def test_neither_needs_the_code_of_the_run(waiting: Cli, folder: Path) -> None:
+    Path("flows.py").rename("elsewhere.txt")
+    assert cli(folder, "approve", "ask", "--answer", '{"yes": true}', *STORE)[0] == 0
+    assert cli(folder, "cancel", "around", *STORE)[0] == 0

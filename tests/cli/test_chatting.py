@@ -1,0 +1,154 @@
+"""`batonflow chat`: at a terminal and through a pipe."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import cli, environment
+
+AGENT = """
+import asyncio
+from batonflow import FunctionAgent, ScriptedLLM
+
+
+async def answer(request):
+    said = [str(one.content) for one in request.messages if one.role.value == "user"]
+    if said[-1] == "slowly":
+        await asyncio.sleep(60)
+    if said[-1] == "fail":
+        raise ConnectionError("the line is dead")
+    return f"you said {', '.join(said)}."
+
+
+agent = FunctionAgent(name="echo", llm=ScriptedLLM([answer] * 30))
+"""
+
+
+@pytest.fixture
+def echo(folder: Path) -> Path:
+    (folder / "echo.py").write_text(AGENT)
+    return folder
+
+
+def test_through_a_pipe_every_line_is_a_turn_of_one_conversation(echo: Path) -> None:
+    assert cli(echo, "chat", "echo.py", said="one\n\ntwo\n") == (
+        0,
+        "echo: you said one.\necho: you said one, two.\n",
+        "",
+    )
+
+
+def test_a_new_conversation_and_the_end(echo: Path) -> None:
+    output = cli(echo, "chat", "echo.py", said="one\n/new\ntwo\n/quit\nthree\n")[1]
+    assert output == "echo: you said one.\necho: you said two.\n"
+
+
+def test_a_turn_that_fails_does_not_end_the_conversation(echo: Path) -> None:
+    code, output, errors = cli(echo, "chat", "echo.py", said="fail\nagain\n")
+    assert (code, errors) == (0, "ConnectionError: the line is dead\n")
+    assert output.endswith("again.\n")
+
+
+def test_approvals_are_asked_in_place(folder: Path) -> None:
+    code, output, _ = cli(folder, "chat", "team.py:team", said='Go.\ne\nnonsense\n{"title": "Ebb"}\n')
+    assert code == 0
+    assert "  ?? writer wants to call publish(title='Tides')\n" in output
+    assert output.endswith("  <- published Ebb\nwriter: That is what came of it: published Ebb\n")
+    output = cli(folder, "chat", "team.py:team", said="Go.\nn\nnot today\n")[1]
+    assert "a person denied it: not today" in output
+
+
+def test_where_nobody_answers_a_tool_does_not_run(folder: Path) -> None:
+    output = cli(folder, "chat", "team.py:team", said="Go.\n")[1]
+    assert "nobody answers: denied\n" in output
+    assert "<- failed" in output
+
+
+def test_turns_are_kept_in_a_store(echo: Path) -> None:
+    cli(echo, "chat", "echo.py", "--store", "runs.db", said="one\ntwo\n")
+    assert cli(echo, "runs", "--store", "runs.db")[1].count("completed") == 2
+
+
+def test_only_agents_can_be_talked_to(here: Cli) -> None:
+    assert here("chat", "flows.py:greet")[::2] == (
+        2,
+        "batonflow chat: flows.py:greet is no agent: start it with `batonflow run flows.py:greet`\n",
+    )
+
+
+class Terminal:
+    """A chat at a terminal of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "batonflow", "chat", "echo.py"], cwd=folder, env=environment(TERM="dumb"),
+            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # makes it the controlling terminal
+        )  # fmt: skip
+        os.close(theirs)
+        self._seen = ""
+
+    def says(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def until(self, wanted: str) -> str:
+        """Read until something is there; gives all up to it."""
+        deadline = time.monotonic() + 40
+        while wanted not in self._seen:
+            assert time.monotonic() < deadline, self._seen
+            if select.select([self._ours], [], [], 1)[0]:
+                try:
+                    piece = os.read(self._ours, 4096)
+                except OSError:  # how Linux says that the other end is closed
+                    break
+                self._seen += re.sub(r"\x1b\[\?2004[hl]", "", piece.decode()).replace("\r\n", "\n")
+        before, found, self._seen = self._seen.partition(wanted)
+        return before + found
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal(echo: Path) -> Iterator[Terminal]:
+    there = Terminal(echo)
+    yield there
+    there.close()
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: Terminal) -> None:
+    terminal.until("> ")
+    terminal.says("one\n")
+    assert "you said one." in terminal.until("> ")
+    terminal.says("slowly\n")
+    time.sleep(0.5)
+    terminal.says("\x03")
+    assert "stopped" in terminal.until("> ")
+    terminal.says("two\n")
+    assert "two." in terminal.until("> ")  # what was said before is not forgotten
+    terminal.says("half a li\x03")
+    terminal.until("> ")
+    terminal.says("\x04")
+    assert terminal.process.wait(40) == 0
+
+
+def test_lines_are_remembered(terminal: Terminal) -> None:
+    terminal.until("> ")
+    terminal.says("one\n")
+    terminal.until("> ")
+    terminal.says("\x10\n")  # Ctrl-P: the line before
+    assert "you said one, one." in terminal.until("> ")
+    terminal.says("/quit\n")
+    assert terminal.process.wait(40) == 0

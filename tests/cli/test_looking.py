@@ -1,0 +1,135 @@
+"""`batonflow runs`, `show` and `replay`: what a store tells of its runs, without their code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import cli, start
+
+
+@pytest.fixture
+def store(here: Cli) -> list[str]:
+    """A store with four runs: done, failed, and two that wait."""
+    option = ["--store", "runs.db"]
+    here("run", "flows.py:greet", "name=Ann", "--run-id", "done", *option)
+    here("run", "flows.py:fail", "--run-id", "failed", *option)
+    here("run", "flows.py:ask", "--run-id", "asking", *option)
+    here("run", "team.py:team", "Go.", "--run-id", "team", *option)
+    # Nothing of the code is needed from here on.
+    Path("flows.py").unlink()
+    Path("team.py").unlink()
+    return option
+
+
+def test_runs_are_listed_newest_first_with_what_they_wait_for(here: Cli, store: list[str]) -> None:
+    code, output, _ = here("runs", *store)
+    rows = [line.split() for line in output.splitlines()]
+    assert code == 0
+    assert rows[0] == ["RUN", "WORKFLOW", "STATUS", "AGE", "COMMITS"]
+    assert [row[:3] for row in rows[1:]] == [
+        ["team", "batonflow.agents.team.AgentWorkflow", "waiting"],
+        ["asking", "ask", "waiting"],
+        ["failed", "fail", "failed"],
+        ["done", "greet", "completed"],
+    ]
+
+
+def test_runs_can_be_chosen(here: Cli, store: list[str]) -> None:
+    def ids(*options: str) -> list[str]:
+        return [run["run_id"] for run in json.loads(here("runs", "--json", *options, *store)[1])]
+
+    assert ids("--status", "completed", "--status", "failed") == ["failed", "done"]
+    assert ids("--workflow", "ask") == ["asking"]
+    assert ids("--limit", "1") == ["team"]
+
+
+def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:
+    code, output, _ = here("show", "done", *store)
+    head, records = output.split("\n\n")
+    assert code == 0
+    assert head.splitlines()[:3] == ["run       done", "workflow  greet", "status    completed"]
+    told = [line.split(maxsplit=3)[2:] for line in records.splitlines()]
+    assert told[0] == ["-", "started with Named(name='Ann', times=1, loud=False)"]
+    assert told[1][0] == "greet"
+    assert told[1][1].endswith("-> Halfway(text='hello Ann')")
+    assert told[-1] == ["-", "ended with StopEvent 'hello Ann'"]
+
+
+def test_show_says_why_a_run_failed_and_what_one_waits_for(here: Cli, store: list[str]) -> None:
+    assert "failed: ValueError: no such harbour: \\x1b[31mEmden" in here("show", "failed", *store)[1]
+    output = here("show", "asking", *store)[1]
+    assert "waits for Answer(who='ann'), asked Question(text='Sail?')" in output
+    assert "batonflow approve asking --answer JSON --store runs.db" in output
+    assert "batonflow approve team --deny REASON --store runs.db" in here("show", "team", *store)[1]
+
+
+def test_show_as_json(here: Cli, store: list[str]) -> None:
+    told = json.loads(here("show", "asking", "--json", *store)[1])
+    assert [entry["kind"] for entry in told["entries"]] == ["started", "segment"]
+    assert told["waiting"][0]["requirements"] == {"who": "ann"}
+
+
+def test_show_follows_a_run_of_another_process(folder: Path) -> None:
+    running = start(folder, "run", "flows.py:slow", "--run-id", "s", "--store", "runs.db")
+    assert running.stdout is not None
+    running.stdout.readline()
+    running.stdout.readline()
+    following = start(folder, "show", "s", "--follow", "--json", "--store", "runs.db")
+    assert following.stdout is not None
+    assert json.loads(following.stdout.readline())["kind"] == "started"
+    running.kill()
+    running.communicate()
+    (folder / "go").touch()
+    assert cli(folder, "resume", "flows.py:slow", "s", "--store", "runs.db")[0] == 0
+    output, errors = following.communicate(timeout=50)
+    assert json.loads(output.splitlines()[-1])["kind"] == "ended"
+    assert (following.returncode, errors) == (0, "")
+
+
+def test_replay_prints_what_was_streamed(here: Cli, store: list[str]) -> None:
+    assert here("replay", "done", *store)[1] == "Halfway(text='hello Ann')\ndone is completed: StopEvent 'hello Ann'\n"
+    assert here("replay", "team", *store)[1] == (
+        "  -> search(topic='tides')\n"
+        "  <- High water comes twice a day (tides).\n"
+        "  == writer: the facts are there\n"
+        "writer: I will publish this.\n"
+        "  -> publish(title='Tides')\n"
+        "  ?? writer wants to call publish(title='Tides')\n"
+        "team is ready, not over yet\n"
+    )
+
+
+def test_replay_as_json(here: Cli, store: list[str]) -> None:
+    told = json.loads(here("replay", "done", "--json", *store)[1])
+    assert [event["type"] for event in told["events"]] == ["Halfway"]
+    assert told["result"] == {
+        "qualified_name": "batonflow.workflow_core.events.StopEvent",
+        "value": {"result": "hello Ann"},
+    }
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "approve", "cancel"])
+def test_a_run_that_is_not_there(here: Cli, store: list[str], command: str) -> None:
+    code, _, errors = here(command, "nobody", *store)
+    assert code == 2
+    assert errors.endswith("the store has no run 'nobody': `batonflow runs` lists those it has\n")
+
+
+def test_a_store_that_is_not_there_is_not_made(here: Cli) -> None:
+    assert here("runs", "--store", "typo.db")[::2] == (
+        2,
+        "batonflow runs: there is no store typo.db: --store names the SQLite file that runs were kept in\n",
+    )
+    assert here("runs")[::2] == (
+        2,
+        "batonflow runs: no store is named: --store FILE, or BATONFLOW_STORE in the environment\n",
+    )
+    assert not Path("typo.db").exists()
+
+
+def test_a_file_that_is_no_store_is_told_in_a_line(here: Cli) -> None:
+    code, _, errors = here("runs", "--store", "flows.py")
+    assert code == 1
+    assert errors.count("\n") == 1

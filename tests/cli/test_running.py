@@ -1,0 +1,187 @@
+"""`batonflow run` and `resume`: a run from a shell, over several processes."""
+
+import json
+import signal
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import cli, start
+
+
+def test_a_run_prints_its_result(here: Cli) -> None:
+    assert here("run", "flows.py:greet", "name=Ann") == (0, "hello Ann\n", "")
+
+
+def test_values_are_json_unless_the_field_is_text(here: Cli) -> None:
+    assert here("run", "flows.py:greet", "name=7", "times=2", "loud=true")[1] == "HELLO 7 HELLO 7\n"
+
+
+def test_options_may_stand_before_fields(here: Cli) -> None:
+    assert here("run", "flows.py:greet", "--store", "runs.db", "name=Ann", "times=2")[:2] == (
+        0,
+        "hello Ann hello Ann\n",
+    )
+
+
+def test_input_comes_as_json_or_from_stdin(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here("run", "flows.py:greet", "--input", '{"name": "Bob"}')[1] == "hello Bob\n"
+    monkeypatch.setattr(sys, "stdin", StringIO('{"name": "Cid"}'))
+    assert here("run", "flows.py:greet", "--input", "-")[1] == "hello Cid\n"
+
+
+def test_a_field_that_is_none_is_told(here: Cli) -> None:
+    code, _, errors = here("run", "flows.py:greet", "Ann")
+    assert (code, errors) == (2, "batonflow run: 'Ann' is no field: write key=value; Named has name, times, loud\n")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_input_that_is_no_object_is_told(here: Cli, text: str) -> None:
+    code, _, errors = here("run", "flows.py:greet", "--input", text)
+    assert code == 2
+    assert "--input is no JSON" in errors
+
+
+def test_streaming_shows_events_as_they_come(here: Cli) -> None:
+    assert here("run", "flows.py:greet", "name=Ann", "--stream")[1] == "Halfway(text='hello Ann')\nhello Ann\n"
+
+
+def test_json_is_one_document(here: Cli) -> None:
+    document = json.loads(here("run", "flows.py:greet", "name=Ann", "--json", "--run-id", "g1")[1])
+    assert document == {
+        "run_id": "g1",
+        "workflow": "greet",
+        "status": "completed",
+        "result": "hello Ann",
+        "text": "hello Ann",
+        "error": None,
+    }
+
+
+def test_json_with_stream_is_a_line_for_each_event_and_one_for_the_end(here: Cli) -> None:
+    lines = [json.loads(line) for line in here("run", "flows.py:greet", "--json", "--stream")[1].splitlines()]
+    assert [line.get("type") for line in lines] == ["Halfway", "StopEvent", None]
+    assert lines[0]["value"] == {"text": "hello nobody"}
+    assert lines[0]["step"] == "greet"
+    assert lines[2]["status"] == "completed"
+
+
+def test_a_failed_run_says_where_and_why_in_one_line(here: Cli) -> None:
+    code, output, errors = here("run", "flows.py:fail", "--run-id", "f1")
+    assert (code, output) == (1, "")
+    assert errors == "batonflow run: run f1 failed in step fail: ValueError: no such harbour: \\x1b[31mEmden\n"
+
+
+def test_debug_shows_the_traceback(here: Cli) -> None:
+    assert "Traceback" in here("run", "flows.py:fail", "--debug")[2]
+
+
+def test_a_failed_run_is_a_document_too(here: Cli) -> None:
+    code, output, _ = here("run", "flows.py:fail", "--json")
+    assert code == 1
+    assert json.loads(output)["error"] == {"type": "ValueError", "message": "no such harbour: \x1b[31mEmden"}
+
+
+def test_words_for_an_agent_are_what_the_user_says(here: Cli) -> None:
+    code, output, _ = here("run", "team.py:team", "Write", "about", "tides.", "--stream")
+    assert code == 3
+    assert output.startswith("  -> search(topic='tides')\n  <- High water comes twice a day (tides).\n")
+    assert "  == writer: the facts are there\nwriter: I will publish this.\n" in output
+
+
+def test_a_run_without_a_store_that_waits_says_that_it_is_over(here: Cli) -> None:
+    code, output, _ = here("run", "team.py:team", "Go.")
+    assert code == 3
+    assert "Without a store" in output
+
+
+def test_from_run_over_approve_to_resume_in_processes_of_their_own(folder: Path) -> None:
+    code, output, errors = cli(folder, "run", "team.py:team", "Go.", "--run-id", "t1", "--store", "runs.db")
+    assert (code, errors) == (3, "")
+    assert output == (
+        "t1 waits for a person\n"
+        "  3/0: writer wants to call publish(title='Tides')\n"
+        "  batonflow approve t1 --store runs.db\n"
+        "  batonflow approve t1 --deny REASON --store runs.db\n"
+        "and then\n"
+        "  batonflow resume team.py:team t1 --store runs.db\n"
+    )
+    code, output, errors = cli(folder, "approve", "t1", "--store", "runs.db")
+    assert (code, errors) == (0, "")
+    assert output == (
+        "approved: writer wants to call publish(title='Tides')\n"
+        "no process drives it: batonflow resume OBJ t1 --store runs.db\n"
+    )
+    assert cli(folder, "resume", "team.py:team", "t1", "--store", "runs.db") == (
+        0,
+        "That is what came of it: published Tides\n",
+        "",
+    )
+
+
+def test_a_finished_run_gives_its_result_again(here: Cli) -> None:
+    for _ in range(2):
+        assert here("run", "flows.py:greet", "name=Ann", "--run-id", "g", "--store", "runs.db")[:2] == (
+            0,
+            "hello Ann\n",
+        )
+    code, _, errors = here("run", "flows.py:greet", "name=Bob", "--run-id", "g", "--store", "runs.db")
+    assert code == 1
+    assert "started with other input" in errors
+
+
+def test_the_environment_names_the_store(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BATONFLOW_STORE", "elsewhere.db")
+    here("run", "flows.py:greet", "--run-id", "g")
+    assert here("resume", "flows.py:greet", "g")[:2] == (0, "hello nobody\n")
+    assert Path("elsewhere.db").exists()
+
+
+def test_resume_needs_a_store_and_a_run(here: Cli) -> None:
+    assert here("resume", "flows.py:greet", "g")[::2] == (
+        2,
+        "batonflow resume: flows.py:greet has no store: name the file with --store, or in BATONFLOW_STORE\n",
+    )
+    code, _, errors = here("resume", "flows.py:greet", "g", "--store", "runs.db")
+    assert code == 1
+    assert "The store has no run 'g'" in errors
+
+
+def test_a_killed_run_goes_on_where_it_was(folder: Path) -> None:
+    process = start(folder, "run", "flows.py:slow", "--run-id", "s1", "--store", "runs.db")
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == ["first\n", "second\n"]
+    process.kill()
+    process.communicate()
+    (folder / "go").touch()
+    assert cli(folder, "resume", "flows.py:slow", "s1", "--store", "runs.db") == (0, "second\nthrough\n", "")
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(folder: Path) -> None:
+    process = start(folder, "run", "flows.py:slow", "--run-id", "s1", "--store", "runs.db")
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == ["first\n", "second\n"]
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=50)
+    assert process.returncode == 130
+    assert errors == "interrupted; the run goes on with: batonflow resume flows.py:slow s1 --store runs.db\n"
+    (folder / "go").touch()
+    assert cli(folder, "resume", "flows.py:slow", "s1", "--store", "runs.db")[:2] == (0, "second\nthrough\n")
+
+
+def test_a_run_that_another_process_drives_is_left_to_it(folder: Path) -> None:
+    process = start(folder, "run", "flows.py:slow", "--run-id", "s1", "--store", "runs.db")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.readline()
+    try:
+        code, _, errors = cli(folder, "resume", "flows.py:slow", "s1", "--store", "runs.db")
+        assert code == 1
+        assert "s1" in errors
+        assert "Traceback" not in errors
+    finally:
+        process.kill()
+        process.communicate()
