@@ -1,38 +1,43 @@
 """``serve``: a workflow, an agent or a server over HTTP, until Ctrl-C."""
 
 import asyncio
+import socket
 from argparse import Namespace
-from typing import Any
+from contextlib import suppress
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
 from batonflow.cli.objects import found
-from batonflow.cli.output import say
+from batonflow.cli.output import complain, say
 from batonflow.cli.stores import default_store
+from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.workflow import Workflow
 
 try:
     from batonflow.workflow_core.server import WorkflowServer
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn"}:
-        raise
-    raise CommandError("serving needs starlette and uvicorn: pip install 'batonflow[server]'", FAILED) from error
+except ImportError as error:
+    raise CommandError(str(error), FAILED) from error
 
 __all__ = ["serve"]
+
+_LOOK_SECONDS = 0.05
 
 
 def serve(given: Namespace) -> int:
     """Serve an object until Ctrl-C."""
     value = found(given.object)
-    server: Any
-    if isinstance(value, Workflow):
-        server = WorkflowServer(store=given.store or default_store(), token=given.token)
-        server.add_workflow(_name(given.object, value), value)
-    else:
+    if isinstance(value, WorkflowServer):
         if given.store is not None or given.token is not None:
             raise CommandError(
-                f"{given.object} is a server, which has its own store and token: leave the options out", USAGE
+                f"{given.object} is a server, which has a store and a token of its own: leave the options out", USAGE
             )
-        server = value
+        return asyncio.run(_serve(value, given))
+    assert isinstance(value, Workflow)
+    store = given.store or default_store()
+    server = WorkflowServer(store=store, token=given.token)
+    workflow = value if given.store is None else value.with_store(open_store(given.store))
+    server.add_workflow(_name(given.object, value), workflow)
+    if store is None and value.run_store is None:
+        complain("runs are kept in memory only: --store FILE keeps them over restarts")
     return asyncio.run(_serve(server, given))
 
 
@@ -41,8 +46,41 @@ def _name(spec: str, workflow: Workflow) -> str:
     return spec.partition(":")[2].rpartition(".")[2] or str(getattr(workflow, "name", "") or type(workflow).__name__)
 
 
-async def _serve(server: Any, given: Namespace) -> int:
-    host = f"[{given.host}]" if ":" in given.host else given.host
-    say(f"http://{host}:{given.port}/")
-    await server.serve(given.host, given.port)
+async def _serve(server: WorkflowServer, given: Namespace) -> int:
+    port = _free_port(given.host, given.port)
+    serving = asyncio.create_task(server.serve(given.host, port))
+    address: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.host, given.host)  # noqa: S104 - where it can be asked
+    try:
+        while not serving.done():
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(address, port)
+                writer.close()
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        if not serving.done():
+            names = ", ".join(server.runs.served)
+            host = f"[{address}]" if ":" in address else address
+            say(f"serving {names} on http://{host}:{port}/ (Ctrl-C stops)")
+        await serving
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
     return DONE
+
+
+def _free_port(host: str, port: int) -> int:
+    """The port to listen on; 0 becomes one that is free.
+
+    Raises:
+        CommandError: Somebody listens there, or there is no such address.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+            return int(trial.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        raise CommandError(
+            f"cannot listen on {host}, port {port}: {error}; --host and --port choose another"
+        ) from error

@@ -1,0 +1,109 @@
+"""`batonflow serve`: a server that is asked over HTTP."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.projects import start
+
+
+@pytest.fixture
+def serving(folder: Path) -> Iterator[Callable[..., tuple["subprocess.Popen[str]", str]]]:
+    """Begins to serve, and gives the process and the address that it prints."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str) -> tuple["subprocess.Popen[str]", str]:
+        process = start(folder, "serve", *arguments, "--port", "0")
+        begun.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+/", line)
+        assert found, (line, process.stderr.read() if process.stderr and not line else "")
+        return process, found.group()
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def asked(url: str, body: object = None, **headers: str) -> object:
+    """What the server answers."""
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data=data, headers={"Content-Type": "application/json", **headers})
+    with urlopen(request, timeout=40) as answer:
+        return json.load(answer)
+
+
+def test_a_workflow_is_served_until_ctrl_c(serving: Callable[..., tuple["subprocess.Popen[str]", str]]) -> None:
+    process, url = serving("flows.py:greet", "--store", "runs.db")
+    answer = asked(f"{url}workflows/greet/run", {"start_event": {"name": "Ann"}})
+    assert isinstance(answer, dict)
+    assert answer["status"] == "completed"
+    assert "hello Ann" in json.dumps(answer["result"])
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=40)
+    assert (process.returncode, errors) == (130, "")
+
+
+def test_a_token_is_wanted_from_clients(serving: Callable[..., tuple["subprocess.Popen[str]", str]]) -> None:
+    _, url = serving("team.py:team", "--token", "open-sesame", "--store", "runs.db")
+    with pytest.raises(HTTPError) as refused:
+        asked(f"{url}workflows")
+    refused.value.close()
+    assert refused.value.code == 401
+    assert "team" in json.dumps(asked(f"{url}workflows", Authorization="Bearer open-sesame"))
+
+
+def test_a_server_serves_what_it_has(
+    folder: Path, serving: Callable[..., tuple["subprocess.Popen[str]", str]], here: Cli
+) -> None:
+    (folder / "served.py").write_text(
+        "from batonflow.workflow_core.server import WorkflowServer\n"
+        "from flows import ask, greet\n"
+        "server = WorkflowServer(store='runs.db')\n"
+        "server.add_workflow('one', greet)\n"
+        "server.add_workflow('other', ask)\n"
+    )
+    _, url = serving("served.py:server")
+    assert asked(f"{url}workflows") == {"workflows": ["one", "other"]}
+    code, _, errors = here("serve", "served.py:server", "--token", "x")
+    assert code == 2
+    assert "has a store and a token of its own" in errors
+    code, _, errors = here("run", "served.py:server")
+    assert code == 2
+    assert "is a server: start it with `batonflow serve served.py:server`" in errors
+
+
+def test_other_machines_are_refused_without_a_token(here: Cli) -> None:
+    code, output, errors = here("serve", "flows.py:greet", "--host", "0.0.0.0", "--port", "0", "--store", "runs.db")
+    assert (code, output) == (1, "")
+    assert "set a token" in errors
+
+
+def test_a_port_that_is_taken(here: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, output, errors = here("serve", "flows.py:greet", "--port", port, "--store", "runs.db")
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"batonflow serve: cannot listen on 127.0.0.1, port {port}: ")
+
+
+def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith("batonflow.workflow_core.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "batonflow.cli.serving", raising=False)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    code, _, errors = here("serve", "flows.py:greet")
+    assert code == 1
+    assert "pip install 'batonflow[server]'" in errors
