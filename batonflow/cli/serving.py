@@ -49,7 +49,8 @@ def _name(spec: str, workflow: Workflow) -> str:
 async def _serve(server: WorkflowServer, given: Namespace) -> int:
     port = _free_port(given.host, given.port)
     serving = asyncio.create_task(server.serve(given.host, port))
-    address: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(given.host, given.host)  # noqa: S104 - where it can be asked
+    asked: str = given.host
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(asked, asked)  # noqa: S104 - where it can be asked
     try:
         while not serving.done():
             with suppress(OSError):
