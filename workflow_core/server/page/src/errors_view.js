@@ -1,0 +1,58 @@
+// What went wrong, with its traceback and the attempts before and after.
+
+import { button, fill, h } from "./dom.js";
+import { clock, duration, shortName } from "./format.js";
+import { mark } from "./status.js";
+import { attemptRow } from "./selection.js";
+
+/** A failure in full. @param {any} outcome of an entry, or of a failed run */
+export function traceback(outcome) {
+  return h("div", { class: "failure" },
+    h("p", { class: "failure-text" }, h("b", { text: shortName(outcome.error) }), outcome.message ? `: ${outcome.message}` : ""),
+    outcome.traceback && h("pre", { class: "traceback", tabindex: 0, text: outcome.traceback }));
+}
+
+/** Deliveries with an attempt that failed, each with all its attempts. @param {import("./model.js").RunModel} model */
+export function troubles(model) {
+  /** @type {Map<string, import("./model.js").Attempt[]>} */ const found = new Map();
+  for (const attempt of model.attempts) {
+    const key = `${attempt.path}\n${attempt.step}\n${attempt.item}`;
+    if (found.has(key)) found.get(key).push(attempt);
+    else found.set(key, [attempt]);
+  }
+  return [...found.values()].filter((attempts) => attempts.some((attempt) => attempt.state === "failed"));
+}
+
+/** @param {import("./session.js").Session} session @param {HTMLElement} place */
+export function showErrors(session, place) {
+  const { model, handler } = session;
+  const cards = troubles(model).slice(0, 60).map((attempts) => card(session, attempts));
+  const end = handler.status === "failed" && !cards.length && handler.error
+    ? h("article", { class: "card" }, h("p", { class: "failure-text" }, h("b", { text: shortName(handler.error_type) || "Error" }), `: ${handler.error}`))
+    : null;
+  const nothing = !cards.length && !end && h("p", { class: "empty", text: "Nothing failed." });
+  fill(place, end, cards, nothing);
+}
+
+/** @param {import("./session.js").Session} session @param {import("./model.js").Attempt[]} attempts */
+function card(session, attempts) {
+  const { model } = session;
+  const last = attempts.at(-1);
+  const failed = attempts.filter((attempt) => attempt.state === "failed");
+  const [final] = failed.slice(-1);
+  const outcome = final.entries.at(-1).outcome;
+  const then = last.state === "failed" ? "The run went no further here." : `Attempt ${last.attempt + 1}: ${last.state}.`;
+  return h("article", { class: "card" },
+    h("header", {}, h("h3", { text: [last.path, last.step].filter(Boolean).join(" / ") }), mark(last.state === "failed" ? "failed" : "recovered"),
+      h("span", { class: "spring" }), button("Show", () => session.select(attemptRow(model, final)), { class: "quiet" })),
+    attempts.length > 1 && h("ol", { class: "history" }, attempts.map((attempt) => line(attempt))),
+    attempts.length > 1 && h("p", { class: "muted", text: then }),
+    traceback(outcome));
+}
+
+/** @param {import("./model.js").Attempt} attempt */
+function line(attempt) {
+  const outcome = attempt.entries.at(-1).outcome;
+  return h("li", {}, h("time", { text: clock(attempt.began) }), h("span", { class: "muted", text: duration(attempt.end - attempt.began) }),
+    h("span", { text: attempt.state === "failed" ? `${shortName(outcome.error)}: ${outcome.message}` : attempt.state }));
+}

@@ -1,0 +1,241 @@
+// The list of events. However many there are, only those in sight are elements.
+
+import { fill, h, oncePerFrame } from "./dom.js";
+import { brief, duration, shortName } from "./format.js";
+
+const HEIGHT = 30;
+const BEYOND = 12;
+const HOWS = { "": "All kinds", flow: "Between steps", streamed: "On the stream", failed: "Failures", outside: "From outside" };
+const FLOW = new Set(["returned", "sent", "came", "answered"]);
+
+/** @typedef {import("./model.js").Row} Row */
+
+export class EventList {
+  /** @type {Row[]} */ #rows = [];
+  /** @type {any[]} */ #pool = [];
+  #follows = true;
+
+  /** @param {import("./session.js").Session} session */
+  constructor(session) {
+    this.session = session;
+    this.search = h("input", { type: "search", class: "search", placeholder: "Search events  /", "aria-label": "Search events", autocomplete: "off" });
+    this.steps = h("select", { "aria-label": "Step" });
+    this.types = h("select", { "aria-label": "Type" });
+    this.hows = h("select", { "aria-label": "Kind" }, Object.entries(HOWS).map(([value, text]) => h("option", { value, text })));
+    this.count = h("span", { class: "muted count-text", "aria-live": "polite" });
+    this.space = h("div", { class: "rows-space" });
+    this.list = h("div", { class: "rows", role: "listbox", tabindex: 0, "aria-label": "Events" }, this.space);
+    this.element = h("div", { class: "events" },
+      h("div", { class: "filters" }, this.search, this.steps, this.types, this.hows, this.count), this.list);
+    this.render = oncePerFrame(() => this.#render());
+    const gather = oncePerFrame(() => this.#gather());
+    session.on("data", gather);
+    session.on("filter", gather);
+    session.on("instant", () => this.#toInstant());
+    session.on("select", () => this.#toSelected());
+    this.#listen();
+    this.#observer = new ResizeObserver(() => this.render());
+    this.#observer.observe(this.list);
+  }
+
+  #observer;
+
+  leave() {
+    this.#observer.disconnect();
+  }
+
+  #listen() {
+    const { session } = this;
+    this.search.addEventListener("input", () => session.narrow({ text: this.search.value }));
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === "ArrowDown") {
+        event.preventDefault();
+        this.list.focus();
+        if (!session.selected) this.step(1);
+      }
+    });
+    this.steps.addEventListener("change", () => session.narrow({ step: this.steps.value }));
+    this.types.addEventListener("change", () => session.narrow({ type: this.types.value }));
+    this.hows.addEventListener("change", () => session.narrow({ how: this.hows.value }));
+    this.list.addEventListener("scroll", () => {
+      this.#follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - HEIGHT;
+      this.render();
+    }, { passive: true });
+    this.list.addEventListener("click", (event) => {
+      const line = event.target.closest(".row");
+      if (line?.row) session.select(line.row);
+    });
+    this.list.addEventListener("keydown", (event) => {
+      const page = Math.max(1, Math.floor(this.list.clientHeight / HEIGHT) - 1);
+      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
+      if (steps === undefined) return;
+      event.preventDefault();
+      this.step(steps);
+    });
+  }
+
+  /** Selects another row of the list. @param {number} steps */
+  step(steps) {
+    const at = this.#placeOf(this.session.selected);
+    const next = Math.max(0, Math.min(this.#rows.length - 1, (at < 0 && steps > 0 ? -1 : at) + steps));
+    if (this.#rows[next]) this.session.select(this.#rows[next]);
+  }
+
+  #gather() {
+    const { session } = this;
+    const all = session.rows();
+    this.#offer(all);
+    const { filter } = session;
+    const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const plain = !words.length && !filter.step && !filter.type && !filter.how;
+    this.#rows = plain ? all : all.filter((row) => fits(row, filter, words));
+    this.count.textContent = plain ? `${all.length}` : `${this.#rows.length} of ${all.length}`;
+    this.space.style.height = `${this.#rows.length * HEIGHT}px`;
+    if (this.search.value !== filter.text) this.search.value = filter.text;
+    if (session.live && this.#follows && session.instant.newest) this.list.scrollTop = this.list.scrollHeight;
+    this.#render();
+  }
+
+  /** The names that can be chosen. @param {Row[]} all */
+  #offer(all) {
+    const { filter } = this.session;
+    const [steps, types] = [new Set(), new Set()];
+    for (const row of all) {
+      if (row.step) steps.add(row.step);
+      types.add(row.type);
+    }
+    options(this.steps, "All steps", steps, filter.step);
+    options(this.types, "All types", types, filter.type);
+    this.hows.value = filter.how;
+  }
+
+  /** @param {Row | null} row */
+  #placeOf(row) {
+    if (!row) return -1;
+    const at = this.#rows.indexOf(row);
+    return at >= 0 || row.how !== "attempt" ? at : this.#rows.findIndex((one) => one.attempt === row.attempt);
+  }
+
+  #render() {
+    const { scrollTop, clientHeight } = this.list;
+    if (!clientHeight) return;
+    const first = Math.max(0, Math.floor(scrollTop / HEIGHT) - BEYOND);
+    const last = Math.min(this.#rows.length, Math.ceil((scrollTop + clientHeight) / HEIGHT) + BEYOND);
+    const wanted = Math.max(0, last - first);
+    while (this.#pool.length < wanted) {
+      const line = emptyLine();
+      this.#pool.push(line);
+      this.space.append(line);
+    }
+    while (this.#pool.length > wanted + 2 * BEYOND) this.#pool.pop().remove();
+    const { instant, selected, model } = this.session;
+    const chosen = this.#placeOf(selected);
+    // A row keeps its element while it is in sight, so that scrolling writes only what is new.
+    for (let place = first; place < last; place++) {
+      const line = this.#pool[place % this.#pool.length];
+      show(line, this.#rows[place], place, this.#rows.length, model.from);
+      line.classList.toggle("future", this.#rows[place].commit !== null && this.#rows[place].commit > instant.commit);
+      line.setAttribute("aria-selected", String(place === chosen));
+    }
+    for (const line of this.#pool) line.hidden = !(line.place >= first && line.place < last && line.row === this.#rows[line.place]);
+    const active = this.#pool.find((line) => !line.hidden && line.place === chosen);
+    if (active) this.list.setAttribute("aria-activedescendant", active.id);
+    else this.list.removeAttribute("aria-activedescendant");
+  }
+
+  /** Brings the last row of the shown instant into sight. */
+  #toInstant() {
+    const { instant } = this.session;
+    let [low, high] = [0, this.#rows.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.#rows[middle].commit ?? Infinity) <= instant.commit) low = middle + 1;
+      else high = middle;
+    }
+    this.#reveal(instant.newest ? this.#rows.length - 1 : low - 1);
+    this.render();
+  }
+
+  #toSelected() {
+    const at = this.#placeOf(this.session.selected);
+    if (at >= 0) this.#reveal(at);
+    this.render();
+  }
+
+  /** @param {number} place */
+  #reveal(place) {
+    const top = place * HEIGHT;
+    const { scrollTop, clientHeight } = this.list;
+    if (top < scrollTop) this.list.scrollTop = top - HEIGHT;
+    else if (top + HEIGHT > scrollTop + clientHeight) this.list.scrollTop = top + 2 * HEIGHT - clientHeight;
+  }
+}
+
+/** @param {Row} row @param {import("./session.js").Session["filter"]} filter @param {string[]} words */
+function fits(row, filter, words) {
+  if (filter.step && row.step !== filter.step) return false;
+  if (filter.type && row.type !== filter.type) return false;
+  if (filter.how === "flow" && !FLOW.has(row.how)) return false;
+  if (filter.how === "streamed" && row.seq === null) return false;
+  if (filter.how === "failed" && row.kind !== "failure" && !row.type.includes("Failed")) return false;
+  if (filter.how === "outside" && row.step) return false;
+  if (!words.length) return true;
+  row.text ??= `${row.type} ${row.step} ${row.agent} ${row.path} ${JSON.stringify(row.value ?? "")}`.toLowerCase();
+  return words.every((word) => row.text.includes(word));
+}
+
+let lines = 0;
+
+function emptyLine() {
+  const cells = ["r-time", "r-commit", "r-step", "r-type", "r-brief", "r-how"].map((name) => h("span", { class: name }));
+  const line = h("div", { class: "row", role: "option", id: `row-${++lines}` }, cells);
+  line.cells = cells;
+  return line;
+}
+
+/** @param {any} line @param {Row} row @param {number} place @param {number} all @param {number} from */
+function show(line, row, place, all, from) {
+  if (line.row === row && line.place === place && line.all === all && row.commit !== null) return;
+  Object.assign(line, { row, place, all });
+  line.style.transform = `translateY(${place * HEIGHT}px)`;
+  line.setAttribute("aria-posinset", String(place + 1));
+  line.setAttribute("aria-setsize", String(all));
+  line.dataset.kind = row.kind;
+  line.dataset.how = row.how;
+  const [time, commit, step, type, told, how] = line.cells;
+  time.textContent = row.at > from ? `+${duration(row.at - from)}` : "0";
+  commit.textContent = row.commit ?? "…";
+  step.textContent = [row.path, row.step, row.agent].filter(Boolean).join(" · ") || "run";
+  type.textContent = shortName(row.type);
+  told.textContent = summary(row);
+  how.textContent = row.how;
+}
+
+/** What a row says in one line. @param {Row} row */
+function summary(row) {
+  const { value } = row;
+  if (row.kind === "failure") return value.message || "";
+  if (row.type === "AgentStream") return brief(value?.response || value?.delta || toolNames(value), 200);
+  if (row.type === "AgentOutput") return brief(messageText(value?.response) || toolNames(value), 200);
+  if (row.type === "ToolCall") return `${value?.tool_name ?? ""}(${brief(value?.tool_kwargs, 160)})`;
+  if (row.type === "ToolCallResult") return `${value?.tool_name ?? ""} → ${brief(messageText(value?.tool_output), 160)}`;
+  return brief(value ?? {}, 200);
+}
+
+/** @param {any} value */
+const toolNames = (value) => (value?.tool_calls ?? []).map?.((call) => `${call.tool_name}(${brief(call.tool_kwargs, 80)})`).join(", ") ?? "";
+
+/** @param {any} message */
+const messageText = (message) =>
+  Array.isArray(message?.blocks) ? message.blocks.map((block) => block.text ?? "").filter(Boolean).join(" ") : "";
+
+/** @param {any} select @param {string} all @param {Set<string>} names @param {string} chosen */
+function options(select, all, names, chosen) {
+  const wanted = [...names].sort();
+  const key = wanted.join("\n");
+  if (select.dataset.key !== key) {
+    select.dataset.key = key;
+    fill(select, h("option", { value: "", text: all }), wanted.map((name) => h("option", { value: name, text: shortName(name) })));
+  }
+  select.value = chosen;
+}

@@ -1,0 +1,38 @@
+// What the keyboard does everywhere, and the page that says so.
+
+import { dialog, h } from "./dom.js";
+
+export const KEYS = [
+  ["/", "Search events"],
+  ["j  k", "Next and previous event"],
+  ["[  ]", "One commit back and on"],
+  ["Home  End", "First commit, newest commit (on the scrubber)"],
+  ["c", "Go to what caused the selected event"],
+  ["e", "Go to what it led to"],
+  ["1 … 6", "Tabs"],
+  ["+  −", "Zoom the timeline"],
+  ["f", "Fork from the shown moment"],
+  ["t", "Light, dark or as the system has it"],
+  ["Esc", "Close, clear the search, drop the selection"],
+  ["?", "This help"],
+];
+
+export function helpDialog() {
+  dialog("Keys", h("dl", { class: "keys" }, KEYS.map(([keys, does]) =>
+    h("div", {}, h("dt", {}, keys.split("  ").map((key) => h("kbd", { text: key }))), h("dd", { text: does })))), "small");
+}
+
+/** Calls an action for a key, unless something is being written. @param {Record<string, () => void>} actions @returns {() => void} */
+export function onKeys(actions) {
+  const heard = (event) => {
+    const writing = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (writing && event.key !== "Escape") return;
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+  document.addEventListener("keydown", heard);
+  return () => document.removeEventListener("keydown", heard);
+}

@@ -1,0 +1,44 @@
+// The page starts here.
+
+import { attempt, button, fill, h } from "./dom.js";
+import { helpDialog, onKeys } from "./keys.js";
+import { place } from "./router.js";
+import { EmbeddedSource, LiveSource, embeddedData } from "./source.js";
+import { runView } from "./run_view.js";
+import { runsView } from "./runs_view.js";
+import { nextTheme, startTheme, themeButton } from "./theme.js";
+
+const data = embeddedData();
+const source = data ? new EmbeddedSource(data) : new LiveSource();
+const root = document.getElementById("main");
+
+/** @type {() => void} */ let stop = () => {};
+/** @type {string | null | undefined} */ let shown;
+
+/** Shows what the address names, unless it is there already. */
+async function show() {
+  const run = data ? data.handler.handler_id : (place().run ?? null);
+  if (run === shown) return;
+  shown = run;
+  stop();
+  stop = () => {};
+  document.body.classList.toggle("one", run !== null);
+  document.title = run === null ? "Runs – batonflow" : `${run} – batonflow`;
+  if (run === null) {
+    const deaf = onKeys({ "?": helpDialog, t: nextTheme });
+    const leave = runsView(source, root);
+    stop = () => { deaf(); leave(); };
+    return;
+  }
+  fill(root, h("p", { class: "empty", text: "Loading…" }));
+  const opened = await attempt(() => runView(source, run, root));
+  if (opened) stop = opened;
+  else fill(root, h("p", { class: "empty" }, "This run cannot be shown. ", h("a", { href: "#", text: "All runs" })));
+}
+
+startTheme();
+const home = data ? h("span", { class: "brand", text: "batonflow" }) : h("a", { class: "brand", href: "#", text: "batonflow" });
+fill(document.getElementById("top"), home, data && h("span", { class: "muted", text: "an exported run" }), h("span", { class: "spring" }),
+  themeButton(), button("Keys", helpDialog, { icon: "help", bare: true }));
+window.addEventListener("hashchange", () => void show());
+void show();

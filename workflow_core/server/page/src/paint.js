@@ -1,0 +1,173 @@
+// Colours of the page's style for a canvas, and the shapes of the timeline.
+
+import { duration } from "./format.js";
+import { ROW } from "./lanes.js";
+import { roundStep } from "./scale.js";
+
+/** @type {Record<string, string>} */ let known = {};
+
+/** Forgets the colours, as light and dark were exchanged. */
+export function forgetColours() {
+  known = {};
+}
+
+/** @param {string} name of a custom property of the page @returns {string} */
+export function colour(name) {
+  if (!known[name]) {
+    const probe = document.createElement("i");
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    known[name] = getComputedStyle(probe).color;
+    probe.remove();
+  }
+  return known[name];
+}
+
+/** Makes a canvas fit its place. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
+export function sized(canvas, width, height) {
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.max(1, Math.round(height * ratio));
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "11px ui-sans-serif, system-ui, sans-serif";
+  context.textBaseline = "middle";
+  return context;
+}
+
+/**
+ * @typedef {{x: (time: number) => number, width: number, scale: import("./scale.js").Scale, perPixel: number}} View
+ */
+
+/** Where round times lie, with their texts. @param {View} view @returns {{x: number, text: string}[]} */
+export function marks(view) {
+  const { scale, width } = view;
+  const step = roundStep(view.perPixel * 90);
+  /** @type {{x: number, text: string}[]} */ const found = [];
+  let last = -Infinity;
+  const first = scale.time(scale.unit(scale.from));
+  for (let at = 0, turns = 0; first + at <= scale.to && turns < 4000; at += step, turns++) {
+    const gap = scale.gaps.find((one) => first + at > one.from && first + at < one.to);
+    if (gap) {
+      at = Math.floor((gap.to - first) / step) * step;
+      continue;
+    }
+    const x = view.x(first + at);
+    if (x > width) break;
+    if (x < -1 || x - last < 56) continue;
+    last = x;
+    found.push({ x, text: at === 0 ? "0" : duration(at) });
+  }
+  return found;
+}
+
+/** @param {CanvasRenderingContext2D} context @param {View} view @param {number} height @param {boolean} texts */
+export function grid(context, view, height, texts) {
+  for (const { x, text } of marks(view)) {
+    context.fillStyle = colour("line");
+    context.fillRect(Math.round(x), texts ? height - 5 : 0, 1, texts ? 5 : height);
+    if (!texts) continue;
+    context.fillStyle = colour("muted");
+    context.fillText(text, x + 4, height / 2);
+  }
+  for (const gap of view.scale.gaps) {
+    const [from, to] = [view.x(gap.from), view.x(gap.to)];
+    if (to < 0 || from > view.width) continue;
+    context.fillStyle = colour("gap");
+    context.fillRect(from, 0, Math.max(1, to - from), height);
+    if (!texts) continue;
+    const text = duration(gap.to - gap.from);
+    const room = context.measureText(text).width;
+    if (room > to - from - 4) continue;
+    context.fillStyle = colour("muted");
+    context.fillText(text, (from + to - room) / 2, height / 2);
+  }
+}
+
+/**
+ * A bar: what was running, and between it what waited.
+ * @param {CanvasRenderingContext2D} context @param {View} view @param {import("./model.js").Attempt} attempt
+ * @param {number} y @param {string} tint @param {{selected?: boolean, text?: string, until?: number}} options
+ * @returns {boolean} whether it was wide enough to be seen by itself
+ */
+export function bar(context, view, attempt, y, tint, { selected = false, text = "", until = attempt.end } = {}) {
+  const from = view.x(attempt.began);
+  const to = Math.max(from + 2, view.x(until));
+  if (to < 0 || from > view.width) return false;
+  const tone = attempt.state === "failed" ? colour("failed") : tint;
+  const height = ROW - 4;
+  for (const stretch of attempt.stretches) {
+    const [left, right] = [view.x(stretch.from), view.x(stretch.to)];
+    if (right < 0 || left > view.width) continue;
+    if (stretch.wait) waited(context, left, right, y + height / 2);
+    else block(context, Math.max(left, -4), Math.min(Math.max(2, right - left), view.width + 8), y, height, tone);
+  }
+  if (attempt.state === "waiting") waited(context, view.x(attempt.end), to, y + height / 2);
+  if (selected) {
+    context.strokeStyle = colour("accent");
+    context.lineWidth = 2;
+    context.strokeRect(from - 1, y - 1, to - from + 2, height + 2);
+  }
+  const left = Math.max(from, 0);
+  if (text && to - left > 30) {
+    context.save();
+    context.beginPath();
+    context.rect(left, y, Math.min(to, view.width) - left - 3, height);
+    context.clip();
+    context.fillStyle = colour("ink");
+    context.fillText(text, left + 7, y + height / 2 + 0.5);
+    context.restore();
+  }
+  return to - from > 3;
+}
+
+/** Something that runs. @param {CanvasRenderingContext2D} context */
+function block(context, x, wide, y, height, tone) {
+  if (wide < 5) {
+    context.fillStyle = tone;
+    context.fillRect(x, y, wide, height);
+    return;
+  }
+  context.globalAlpha = 0.26;
+  context.fillStyle = tone;
+  context.beginPath();
+  context.roundRect(x, y, wide, height, 3);
+  context.fill();
+  context.globalAlpha = 1;
+  context.beginPath();
+  context.roundRect(x, y, 3, height, [3, 0, 0, 3]);
+  context.fill();
+}
+
+/** Something that waits. @param {CanvasRenderingContext2D} context */
+function waited(context, from, to, y) {
+  context.strokeStyle = colour("waiting");
+  context.lineWidth = 1.5;
+  context.setLineDash([3, 3]);
+  context.beginPath();
+  context.moveTo(from, y);
+  context.lineTo(to, y);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+/** From what led to something to it. @param {CanvasRenderingContext2D} context @param {number[]} from @param {number[]} to */
+export function arrow(context, from, to) {
+  const [x0, y0, x1, y1] = [...from, ...to];
+  const bend = Math.max(14, Math.abs(x1 - x0) / 2);
+  context.strokeStyle = colour("accent");
+  context.fillStyle = colour("accent");
+  context.lineWidth = 1.4;
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 4, y1);
+  context.stroke();
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x1 - 6, y1 - 3.5);
+  context.lineTo(x1 - 6, y1 + 3.5);
+  context.fill();
+}

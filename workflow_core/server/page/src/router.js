@@ -1,0 +1,28 @@
+// The place in the page as its address: #run=…&tab=…&commit=…&event=…
+
+/** @typedef {{run?: string, tab?: string, commit?: string, event?: string, seq?: string, status?: string, workflow?: string}} Place */
+
+/** @returns {Place} */
+export function place() {
+  return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+/** The address of a place. @param {Place} wanted */
+export function address(wanted) {
+  const known = Object.entries(wanted).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return `#${new URLSearchParams(known)}`;
+}
+
+/** Goes somewhere else; the button back leads here again. @param {Place} wanted */
+export function visit(wanted) {
+  location.hash = address(wanted);
+}
+
+/** Remembers details of the same place. @param {Place} changed */
+export function note(changed) {
+  try {
+    history.replaceState(null, "", address({ ...place(), ...changed }));
+  } catch {
+    // A frame made from a text has no address of its own.
+  }
+}

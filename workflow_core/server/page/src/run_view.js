@@ -1,0 +1,144 @@
+// One run: its head, the panes, and what connects them.
+
+import { cancelDialog, exportRun, forkDialog } from "./actions.js";
+import { AgentsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
+import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
+import { EventList } from "./event_list.js";
+import { ago, compact, duration, instant, money, moment, shortName } from "./format.js";
+import { Graph } from "./graph.js";
+import { Inspector } from "./inspector.js";
+import { nextTheme } from "./theme.js";
+import { helpDialog, onKeys } from "./keys.js";
+import { isOver } from "./model.js";
+import { showPending } from "./pending_view.js";
+import { address, note, place } from "./router.js";
+import { Session } from "./session.js";
+import { statusMark } from "./status.js";
+import { attemptRow } from "./selection.js";
+import { Timeline } from "./timeline.js";
+import { sums } from "./usage.js";
+
+/**
+ * Shows a run; returns what stops it.
+ * @param {any} source @param {string} id @param {HTMLElement} root @returns {Promise<() => void>}
+ */
+export async function runView(source, id, root) {
+  const handler = await source.handler(id);
+  const representation = await source.representation(handler.workflow_name);
+  const session = new Session(source, handler, representation);
+  const fork = (commit) => void attempt(() => forkDialog(session, commit));
+  const head = h("header", { class: "run-head" });
+  const banners = h("div", { class: "banners", "aria-live": "polite" });
+  const timeline = new Timeline(session);
+  const graph = new Graph(session);
+  const list = new EventList(session);
+  const inspector = new Inspector(session, fork);
+  const tabs = new Tabs(session, list, [SummaryTab, AgentsTab, StateTab, MemoryTab, ErrorsTab]);
+  fill(root, h("div", { class: "run", "data-pane": "events" }, head, banners, timeline.element, graph.element, tabs.element, inspector.element));
+  tabs.onChange = (name) => { root.firstElementChild.dataset.pane = name; timeline.draw(); graph.fit(); list.render(); };
+
+  const showHead = oncePerFrame(() => fill(head, ...headOf(session, fork)));
+  session.on("handler", showHead);
+  session.on("data", showHead);
+  session.on("instant", showHead);
+  session.on("pending", () => showPending(session, banners));
+  session.on("data", () => source.embedded && showPending(session, banners));
+  session.on("instant", () => note({ commit: session.commit === null ? undefined : String(session.commit) }));
+  session.on("select", () => note({ event: session.selected && session.selected.how !== "attempt" ? session.selected.id : undefined, seq: undefined }));
+  showHead();
+  graph.show();
+  const deaf = onKeys(keysOf(session, list, timeline, tabs, fork));
+  const timer = setInterval(() => session.live && showHead(), 1000);
+  const stop = () => {
+    session.leave();
+    deaf();
+    clearInterval(timer);
+    for (const part of [timeline, graph, list]) part.leave();
+  };
+  void attempt(async () => {
+    await session.open();
+    arrive(session, tabs);
+  });
+  return stop;
+}
+
+/** Goes to what the address names. @param {Session} session @param {Tabs} tabs */
+function arrive(session, tabs) {
+  const wanted = place();
+  if (wanted.tab) tabs.choose(wanted.tab);
+  if (wanted.commit && /^\d+$/.test(wanted.commit)) session.goTo(Number(wanted.commit));
+  const seq = /^\d+$/.test(wanted.seq ?? "") ? Number(wanted.seq) : null;
+  const row = wanted.event
+    ? session.model.rowById.get(wanted.event)
+    : seq !== null && session.model.rows.find((one) => one.seq !== null && one.seq <= seq && seq <= (one.event?.last_seq ?? one.seq));
+  if (row) session.select(row);
+}
+
+/** @param {Session} session @param {(commit: number) => void} fork */
+function headOf(session, fork) {
+  const { handler, model, source } = session;
+  const { total } = sums(model, Infinity);
+  const tokens = handler.tokens ?? (total.calls ? { input: total.input, output: total.output } : null);
+  const cost = handler.cost ?? total.cost;
+  const running = session.live ? Date.now() / 1000 : model.to;
+  const started = instant(handler.started_at) ?? (Number.isFinite(model.from) ? model.from : null);
+  const facts = [
+    ["Took", Number.isFinite(model.from) ? duration(Math.max(running, model.to) - model.from) : "–"],
+    ["Tokens", tokens ? `${compact(tokens.input)} → ${compact(tokens.output)}` : null],
+    ["Cost", typeof cost === "number" ? money(cost) : null],
+    ["Commits", compact(Math.max(handler.commits ?? 0, model.lastCommit))],
+    ["Started", started ? h("time", { text: source.embedded ? moment(started) : ago(started), title: moment(started) }) : null],
+  ];
+  const origin = handler.forked_from && h("p", { class: "muted origin" }, "forked from ",
+    source.embedded ? handler.forked_from[0] : h("a", { href: address({ run: handler.forked_from[0], commit: String(handler.forked_from[1]) }), text: handler.forked_from[0] }),
+    ` after commit ${handler.forked_from[1]}`);
+  const actions = source.embedded ? [] : [
+    !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
+    button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the shown moment" }),
+    button("Export", () => void attempt(() => exportRun(session)), { icon: "down", title: "Save as one HTML file" }),
+  ];
+  return [
+    h("div", { class: "title" }, statusMark(handler), h("h1", { text: shortName(handler.workflow_name) }), h("code", { class: "run-id", text: handler.handler_id })),
+    origin,
+    h("dl", { class: "metrics" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value)))),
+    h("div", { class: "actions" }, actions),
+    handler.status === "failed" && handler.error && h("p", { class: "banner failed", role: "status" }, h("span", { class: "pill", text: shortName(handler.error_type) || "Failed" }), h("span", { text: handler.error })),
+  ].filter(Boolean);
+}
+
+/** @param {Session} session @param {EventList} list @param {Timeline} timeline @param {Tabs} tabs @param {(commit: number) => void} fork */
+function keysOf(session, list, timeline, tabs, fork) {
+  const cause = () => {
+    const [first] = session.selected ? session.model.causesOf(session.selected) : [];
+    if (first) session.select(first);
+  };
+  const effect = () => {
+    const { selected, model } = session;
+    if (!selected) return;
+    if (selected.how === "attempt") {
+      const [made] = model.rowsOf(selected.attempt);
+      if (made) session.select(made);
+    } else {
+      const [first] = model.effectsOf(selected);
+      if (first) session.select(attemptRow(model, first));
+    }
+  };
+  const search = () => {
+    tabs.choose("events");
+    list.search.focus();
+    list.search.select();
+  };
+  const escape = () => {
+    if (document.activeElement === list.search) {
+      session.narrow({ text: "" });
+      list.list.focus();
+    } else if (session.selected) session.select(null);
+    else session.narrow({ text: "", step: "", type: "", how: "" });
+  };
+  const numbers = Object.fromEntries(tabs.names.map((name, index) => [String(index + 1), () => tabs.choose(name)]));
+  return {
+    ...numbers, "/": search, j: () => list.step(1), k: () => list.step(-1), "[": () => session.move(-1), "]": () => session.move(1),
+    c: cause, e: effect, f: () => !session.source.embedded && fork(session.instant.commit), t: nextTheme, "?": helpDialog,
+    "+": () => timeline.zoom(2), "-": () => timeline.zoom(0.5), Escape: escape,
+  };
+}

@@ -1,0 +1,124 @@
+// The list of runs, and the way to start one.
+
+import { attempt, button, dialog, fill, h } from "./dom.js";
+import { ago, compact, duration, instant, money, shortName } from "./format.js";
+import { address, place, visit } from "./router.js";
+import { eitherForm } from "./schema_form.js";
+import { statusMark } from "./status.js";
+
+const PAGE = 50;
+const EVERY = 3000;
+const STATUSES = ["running", "completed", "failed", "cancelled"];
+
+/** @param {any} source @param {HTMLElement} root @returns {() => void} what stops it */
+export function runsView(source, root) {
+  /** The first run of each page gone through, to find the way back. @type {(string | undefined)[]} */ const trail = [undefined];
+  const wanted = place();
+  const filter = { status: wanted.status ?? "", workflow: wanted.workflow ?? "" };
+  let next = null;
+  let over = false;
+
+  const rows = h("tbody", {});
+  const count = h("span", { class: "muted", "aria-live": "polite" });
+  const back = button("Newer", () => { trail.pop(); void show(); });
+  const on = button("Older", () => { trail.push(next); void show(); });
+  const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }));
+  const workflow = choice("Workflow", filter.workflow ? [filter.workflow] : [], filter.workflow, (value) => narrow({ workflow: value }));
+
+  function narrow(changed) {
+    Object.assign(filter, changed);
+    trail.splice(0, trail.length, undefined);
+    history.replaceState(null, "", address(filter));
+    void show();
+  }
+
+  async function show() {
+    const page = await source.runs({ ...filter, after: trail.at(-1), limit: PAGE });
+    if (over) return;
+    next = page.next;
+    back.disabled = trail.length < 2;
+    on.disabled = !next;
+    fill(rows, page.handlers.map(line));
+    const first = (trail.length - 1) * PAGE;
+    count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs yet.";
+  }
+
+  const start = button("Start a run", () => void attempt(() => startDialog(source, filter.workflow)), { icon: "play", class: "primary" });
+  start.id = "start-run";
+  fill(root, h("section", { class: "runs", "aria-labelledby": "runs-title" },
+    h("header", { class: "runs-head" }, h("h1", { id: "runs-title", text: "Runs" }), status, workflow, h("span", { class: "spring" }), start),
+    h("div", { class: "table-frame" }, h("table", { class: "runs-table" },
+      h("thead", {}, h("tr", {}, ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"].map((name) => h("th", { scope: "col", text: name })))),
+      rows)),
+    h("footer", { class: "pager" }, count, h("span", { class: "spring" }), back, on)));
+
+  void attempt(show);
+  void source.workflows().then((names) => {
+    for (const name of names) if (name !== filter.workflow) workflow.querySelector("select").append(h("option", { value: name, text: shortName(name) }));
+  }).catch(() => {});
+  const timer = setInterval(() => {
+    if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(() => {});
+  }, EVERY);
+  return () => {
+    over = true;
+    clearInterval(timer);
+  };
+}
+
+/** @param {string} label @param {string[]} options @param {string} chosen @param {(value: string) => void} changed */
+function choice(label, options, chosen, changed) {
+  const select = h("select", { "aria-label": label, on: { change: () => changed(select.value) } },
+    h("option", { value: "", text: `${label}: all` }),
+    options.map((name) => h("option", { value: name, text: shortName(name), selected: name === chosen })));
+  return h("span", { class: "choice" }, select);
+}
+
+/** @param {Record<string, any>} run */
+function line(run) {
+  const started = instant(run.started_at);
+  const end = instant(run.completed_at) ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
+  const tokens = run.tokens ? `${compact(run.tokens.input)} → ${compact(run.tokens.output)}` : "–";
+  const cell = (name, text, title = null) => h("td", { class: name, "data-label": name, title, text });
+  return h("tr", {},
+    h("td", { "data-label": "Status" }, statusMark(run)),
+    h("td", { class: "id", "data-label": "Run" }, h("a", { href: address({ run: run.handler_id }), text: run.handler_id, title: run.handler_id }),
+      run.error && h("span", { class: "run-error", text: run.error })),
+    cell("Workflow", shortName(run.workflow_name), run.workflow_name),
+    cell("Started", ago(run.started_at), run.started_at),
+    cell("Took", started && end ? duration(end - started) : "–"),
+    cell("Tokens", tokens),
+    cell("Cost", money(run.cost)),
+    cell("Commits", compact(run.commits)));
+}
+
+/** @param {any} source @param {string} preferred */
+async function startDialog(source, preferred) {
+  const names = await source.workflows();
+  if (!names.length) throw new Error("This server has no workflow.");
+  const place = h("div", {});
+  let form = null;
+  const select = h("select", { id: "start-workflow", "aria-label": "Workflow" },
+    names.map((name) => h("option", { value: name, text: name, selected: name === preferred })));
+  const send = h("button", { class: "button primary", text: "Start" });
+  const body = h("form", { class: "stack" }, h("label", { for: "start-workflow", text: "Workflow" }), select, place, h("div", { class: "actions" }, send));
+  async function choose() {
+    form = null;
+    const schema = await source.startSchema(select.value);
+    form = eitherForm(schema);
+    fill(place, schema.description && h("p", { class: "hint", text: String(schema.description).split("\n\n")[0] }), form.element);
+  }
+  select.addEventListener("change", () => void attempt(choose));
+  const box = dialog("Start a run", body);
+  body.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const value = form?.read();
+    if (!value) return;
+    send.disabled = true;
+    void attempt(async () => {
+      const run = await source.start(select.value, value);
+      box.close();
+      visit({ run: run.handler_id });
+    }).finally(() => { send.disabled = false; });
+  });
+  await choose();
+}

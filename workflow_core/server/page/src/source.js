@@ -1,0 +1,258 @@
+// Where runs come from: a server, or data in the page itself.
+
+import { h, dialog } from "./dom.js";
+
+/**
+ * @typedef {Record<string, any>} Handler
+ * @typedef {{entries: any[], next: number, more: boolean, status?: string}} TracePage
+ */
+
+const PAGE_OF_TRACE = 1000;
+const TOKEN = "batonflow.token";
+
+/** An answer of the server that is not the one hoped for. */
+export class Refused extends Error {
+  /** @param {number} status @param {any} detail */
+  constructor(status, detail) {
+    super(typeof detail === "string" ? detail : Array.isArray(detail) ? detail.map(complaint).join("; ") : `HTTP ${status}`);
+    this.status = status;
+    this.detail = detail;
+  }
+}
+
+/** @param {any} one */
+const complaint = (one) => `${(one.loc ?? []).join(".")}: ${one.msg ?? ""}`;
+
+/** The server that this page comes from. */
+export class LiveSource {
+  embedded = false;
+  #token = remembered();
+  #asking = null;
+
+  /** Runs, newest first. @param {{status?: string, workflow?: string, after?: string, limit?: number}} wanted */
+  async runs({ status, workflow, after, limit = 50 }) {
+    const query = new URLSearchParams({ order: "desc", limit: String(limit) });
+    if (status) query.set("status", status);
+    if (workflow) query.set("workflow_name", workflow);
+    if (after) query.set("after", after);
+    return this.#json(`handlers?${query}`);
+  }
+
+  async workflows() {
+    return (await this.#json("workflows")).workflows;
+  }
+
+  /** @param {string} workflow */
+  async startSchema(workflow) {
+    return (await this.#json(`workflows/${encodeURIComponent(workflow)}/schema`)).start;
+  }
+
+  /** @param {string} workflow @param {Record<string, any>} event @returns {Promise<Handler>} */
+  start(workflow, event) {
+    return this.#json(`workflows/${encodeURIComponent(workflow)}/run-nowait`, { start_event: event });
+  }
+
+  /** @param {string} id @returns {Promise<Handler>} */
+  handler(id) {
+    return this.#json(`handlers/${encodeURIComponent(id)}`);
+  }
+
+  /** The graph of a workflow and its drawing; null when its code is not served here. @param {string} workflow */
+  async representation(workflow) {
+    try {
+      return await this.#json(`workflows/${encodeURIComponent(workflow)}/representation`);
+    } catch (error) {
+      if (error.status === 404) return null;
+      throw error;
+    }
+  }
+
+  /** @param {string} id @param {number} after @returns {Promise<TracePage>} */
+  trace(id, after) {
+    return this.#json(`handlers/${encodeURIComponent(id)}/trace?after=${after}&limit=${PAGE_OF_TRACE}`);
+  }
+
+  /** The entries of one commit with everything in them. @param {string} id @param {number} commit */
+  async whole(id, commit) {
+    return (await this.#json(`handlers/${encodeURIComponent(id)}/trace?after=${commit - 1}&limit=1&full=true`)).entries;
+  }
+
+  /** @param {string} id */
+  async pending(id) {
+    return (await this.#json(`handlers/${encodeURIComponent(id)}/pending`)).pending;
+  }
+
+  /** @param {string} id @param {string} request @param {Record<string, any>} response */
+  answer(id, request, response) {
+    return this.#json(`handlers/${encodeURIComponent(id)}/pending/${encodeURIComponent(request)}`, { response });
+  }
+
+  /** @param {string} id */
+  cancel(id) {
+    return this.#json(`handlers/${encodeURIComponent(id)}/cancel`, {});
+  }
+
+  /** @param {string} id @param {number} at @param {Record<string, any>} state @returns {Promise<Handler>} */
+  fork(id, at, state) {
+    return this.#json(`handlers/${encodeURIComponent(id)}/fork`, { at, ...(Object.keys(state).length ? { state } : {}) });
+  }
+
+  /** The page as it was served, for an export. */
+  async page() {
+    return (await this.#answer(location.pathname.split("/").pop() ?? "", undefined, { accept: "text/html" })).text();
+  }
+
+  /**
+   * Calls `told` with each event of a run's stream, from `after` on, until the run is over or the signal comes. After a
+   * cut it goes on where it was.
+   * @param {string} id @param {number} after @param {(event: any) => void} told @param {AbortSignal} signal
+   */
+  async follow(id, after, told, signal) {
+    let last = after;
+    for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
+      try {
+        const query = `sse=true&include_internal=true&after_sequence=${last}`;
+        const answer = await this.#answer(`events/${encodeURIComponent(id)}?${query}`, undefined, { signal });
+        if (answer.status === 204) return;
+        for await (const event of serverSent(answer.body)) {
+          pause = 250;
+          if (event.id !== undefined && /^-?\d+$/.test(event.id)) last = Number(event.id);
+          told({ seq: last, ...JSON.parse(event.data) });
+        }
+        return;
+      } catch (error) {
+        if (signal.aborted || (error instanceof Refused && error.status < 500)) return;
+      }
+      await new Promise((wake) => setTimeout(wake, pause));
+    }
+  }
+
+  /** @param {string} path @param {any} [body] */
+  async #json(path, body) {
+    return (await this.#answer(path, body)).json();
+  }
+
+  /**
+   * @param {string} path @param {any} [body] sent as JSON by POST
+   * @param {{signal?: AbortSignal, accept?: string}} [options] @returns {Promise<Response>}
+   */
+  async #answer(path, body, { signal, accept = "application/json, text/event-stream" } = {}) {
+    for (;;) {
+      /** @type {Record<string, string>} */ const headers = { Accept: accept };
+      const token = this.#token;
+      if (token) headers.Authorization = `Bearer ${token}`;
+      if (body !== undefined) headers["Content-Type"] = "application/json";
+      const method = body === undefined ? "GET" : "POST";
+      const sent = body === undefined ? undefined : JSON.stringify(body);
+      const answer = await fetch(new URL(path, document.baseURI), { method, headers, body: sent, signal, redirect: "error" });
+      if (answer.status === 401) {
+        if (token === this.#token) await this.#askForToken(Boolean(token));
+        continue;
+      }
+      if (answer.ok) return answer;
+      const told = await answer.json().catch(() => ({}));
+      throw new Refused(answer.status, told.detail);
+    }
+  }
+
+  /** One dialog, however many requests were refused. @param {boolean} wrong */
+  #askForToken(wrong) {
+    this.#asking ??= new Promise((settled) => {
+      const field = h("input", { type: "password", id: "token", autocomplete: "off", required: true, autofocus: true });
+      const hint = wrong ? "That token was not accepted." : "This server asks for its token. It stays in this tab.";
+      const form = h("form", { class: "stack" }, h("p", { text: hint }), h("label", { for: "token", text: "Token" }), field,
+        h("div", { class: "actions" }, h("button", { class: "button primary", text: "Continue" })));
+      const box = dialog("Token", form, "small");
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        this.#token = field.value;
+        remember(field.value);
+        box.close();
+      });
+      box.addEventListener("close", () => {
+        this.#asking = null;
+        settled(undefined);
+      });
+    });
+    return this.#asking;
+  }
+}
+
+/** A sandboxed frame has no storage. */
+function remembered() {
+  try {
+    return sessionStorage.getItem(TOKEN);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} token */
+function remember(token) {
+  try {
+    sessionStorage.setItem(TOKEN, token);
+  } catch {
+    // Then it holds until the page is left.
+  }
+}
+
+/** The messages of a stream of server-sent events. @param {ReadableStream<Uint8Array>} body */
+async function* serverSent(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer = (buffer + value).replace(/\r\n?/g, "\n");
+    const messages = buffer.split("\n\n");
+    buffer = messages.pop() ?? "";
+    for (const message of messages) {
+      /** @type {Record<string, string>} */ const fields = {};
+      for (const line of message.split("\n")) {
+        const colon = line.indexOf(":");
+        if (colon < 1) continue;
+        const [name, value] = [line.slice(0, colon), line.slice(colon + 1).replace(/^ /, "")];
+        fields[name] = name in fields ? `${fields[name]}\n${value}` : value;
+      }
+      if (fields.data !== undefined) yield fields;
+    }
+  }
+}
+
+/** A run whose data stands in the page; nothing is asked of anybody. */
+export class EmbeddedSource {
+  embedded = true;
+
+  /** @param {{handler: Handler, representation: any, entries: any[]}} data */
+  constructor(data) {
+    this.data = data;
+  }
+
+  async handler() {
+    return this.data.handler;
+  }
+
+  async representation() {
+    return this.data.representation;
+  }
+
+  /** @returns {Promise<TracePage>} */
+  async trace() {
+    const { entries } = this.data;
+    return { entries, next: entries.at(-1)?.commit ?? 0, more: false };
+  }
+
+  async pending() {
+    return [];
+  }
+
+  async whole() {
+    return [];
+  }
+}
+
+/** The data that was put into this page, if any. */
+export function embeddedData() {
+  const text = document.getElementById("run")?.textContent ?? "";
+  return text.trim() ? JSON.parse(text) : null;
+}

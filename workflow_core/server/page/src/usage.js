@@ -1,0 +1,71 @@
+// What steps and agents cost: attempts, time, waits, tokens, money.
+
+/**
+ * @typedef {{name: string, path: string, attempts: number, failed: number, busy: number, waited: number, times: number[],
+ *   input: number, output: number, cost: number | null, calls: number}} Sum
+ */
+
+/** The model calls of a run: each answer counts once, though it is both streamed and returned. @param {import("./model.js").RunModel} model */
+export function answersOf(model) {
+  return model.rows.filter((row) => {
+    if (row.type !== "AgentOutput" || !row.event) return false;
+    if (row.how === "returned") return true;
+    return row.how === "streamed" && !row.entry?.events?.some((event) => event.how === "returned" && event.type === "AgentOutput");
+  });
+}
+
+/** Sums by step and by agent, at an instant. @param {import("./model.js").RunModel} model @param {number} time */
+export function sums(model, time) {
+  /** @type {Map<string, Sum>} */ const steps = new Map();
+  /** @type {Map<string, Sum>} */ const agents = new Map();
+  for (const attempt of model.attempts) {
+    if (attempt.began > time) continue;
+    addAttempt(sumFor(steps, attempt.step, attempt.path), attempt, time);
+    if (attempt.agent) addAttempt(sumFor(agents, attempt.agent, attempt.path), attempt, time);
+  }
+  const total = empty("all", "");
+  for (const row of answersOf(model)) {
+    if (row.at > time) continue;
+    const { usage } = row.value ?? {};
+    for (const sum of [total, sumFor(steps, row.step, row.path), row.agent && sumFor(agents, row.agent, row.path)]) {
+      if (!sum) continue;
+      sum.calls += 1;
+      if (!usage) continue;
+      sum.input += usage.input_tokens ?? 0;
+      sum.output += usage.output_tokens ?? 0;
+      if (typeof usage.cost === "number") sum.cost = (sum.cost ?? 0) + usage.cost;
+    }
+  }
+  return { steps: [...steps.values()], agents: [...agents.values()], total };
+}
+
+/** @param {Map<string, Sum>} all @param {string} name @param {string} path */
+function sumFor(all, name, path) {
+  const key = `${path}\n${name}`;
+  let found = all.get(key);
+  if (!found) all.set(key, (found = empty(name, path)));
+  return found;
+}
+
+/** @param {string} name @param {string} path @returns {Sum} */
+const empty = (name, path) => ({ name, path, attempts: 0, failed: 0, busy: 0, waited: 0, times: [], input: 0, output: 0, cost: null, calls: 0 });
+
+/** @param {Sum} sum @param {import("./model.js").Attempt} attempt @param {number} time */
+function addAttempt(sum, attempt, time) {
+  sum.attempts += 1;
+  if (attempt.state === "failed" && attempt.end <= time) sum.failed += 1;
+  let busy = 0;
+  for (const stretch of attempt.stretches) {
+    const length = Math.max(0, Math.min(stretch.to, time) - stretch.from);
+    if (stretch.wait) sum.waited += length;
+    else busy += length;
+  }
+  sum.busy += busy;
+  sum.times.push(busy);
+}
+
+/** The value below which a part of the values lie. @param {number[]} values @param {number} part */
+export function quantile(values, part) {
+  const inOrder = [...values].sort((one, other) => one - other);
+  return inOrder.length ? inOrder[Math.min(inOrder.length - 1, Math.floor(part * inOrder.length))] : null;
+}
