@@ -105,6 +105,8 @@ class Waiting:
         """Give the worker back, ask the question, and return the future of the answer."""
         run = self._run
         asks = None if asked_before else question
+        if not item.away:  # first of all, as the record says which place in the stream the question takes
+            run.stream.note(run.now(), "not_running", item.spec.name, item.worker, type(item.event), None)
         if run.recorder is not None:
             if asks is not None and item.segment is not None:
                 item.segment.streamed.append((0, asks, run.root.stream.seq, run.now()))
@@ -114,7 +116,6 @@ class Waiting:
             item.away = True
             if isinstance(item.timer, StepTimer):
                 item.timer.pause(run.loop)
-            run.stream.note(run.now(), "not_running", item.spec.name, item.worker, type(item.event), None)
             if run.observer is not None:
                 run.observer.step_ended(run, item, None, None)
         answered: asyncio.Future[None] = run.loop.create_future()

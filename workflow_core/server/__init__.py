@@ -1,13 +1,11 @@
 """Serves workflows over HTTP: ``WorkflowServer``. Needs ``pip install 'batonflow[server]'``."""
 
-try:
-    import starlette  # noqa: F401 - only looked for
-    import uvicorn  # noqa: F401 - only looked for
-except ModuleNotFoundError as missing:
-    raise ImportError(
-        f"Serving workflows needs the package {missing.name}: pip install 'batonflow[server]'"
-    ) from missing
+from importlib.util import find_spec
 
-from batonflow.workflow_core.server.app import WorkflowServer
+for _package in ("starlette", "uvicorn"):
+    if find_spec(_package) is None:
+        raise ImportError(f"Serving workflows needs the package {_package}: pip install 'batonflow[server]'")
+
+from batonflow.workflow_core.server.app import WorkflowServer  # noqa: E402 - the message comes first
 
 __all__ = ["WorkflowServer"]

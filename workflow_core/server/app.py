@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
@@ -24,6 +24,7 @@ from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
 from batonflow.workflow_core.server.keeper import Keeper
 from batonflow.workflow_core.server.limits import BodyLimit
+from batonflow.workflow_core.server.mounts import Door, Lifespan
 from batonflow.workflow_core.server.openapi import openapi_document
 from batonflow.workflow_core.server.pages import page
 from batonflow.workflow_core.server.responses import JSON, SafeHeaders, refusal
@@ -45,7 +46,7 @@ SECONDS_TO_STOP = 5.0
 
 
 class WorkflowServer:
-    """Serves workflows over HTTP. Runs stand in a store and outlive the server; whoever starts it again goes on with them.
+    """Serves workflows over HTTP. Runs stand in a store and outlive the server: the next one goes on with them.
 
     Without a token only clients on this machine are answered, whoever serves ``app``.
 
@@ -112,7 +113,8 @@ class WorkflowServer:
         self._body_timeout = body_timeout
         self._middleware = list(middleware or ())
         self._exception_handlers = dict(exception_handlers or {})
-        self._mounts: list[BaseRoute] = []
+        self._mounts: list[Door] = []
+        self._lifespans: list[Lifespan] = []
         self._keeper: Keeper | None = None
         self._app: Starlette | None = None
         self._lock = asyncio.Lock()
@@ -149,12 +151,14 @@ class WorkflowServer:
     def mount(self, path: str, app: ASGIApp) -> None:
         """Serve another ASGI application under a path, behind the same checks of who asks.
 
+        It is begun and ended with the server.
+
         Raises:
             ServerConfigurationError: ``app`` was asked for already.
         """
         if self._app is not None:
             raise ServerConfigurationError("Mount applications before .app is used")
-        self._mounts.append(Mount(path, app))
+        self._mounts.append(Door(path, app))
 
     def openapi_schema(self) -> dict[str, Any]:
         """The routes as an OpenAPI 3.1 document."""
@@ -213,6 +217,9 @@ class WorkflowServer:
                 keeper = Keeper(self.runs)
                 await keeper.start()
                 self._keeper = keeper
+                self._lifespans = [Lifespan(mount.app) for mount in self._mounts]
+                for lifespan in self._lifespans:
+                    await lifespan.begin()
 
     async def stop(self) -> None:
         """Stop in this process; runs are interrupted and can be gone on with. Again: nothing."""
@@ -220,6 +227,8 @@ class WorkflowServer:
             if self._keeper is None:
                 return
             self.is_closing = True
+            for lifespan in reversed(self._lifespans):
+                await lifespan.end()
             await self._keeper.stop()
             live = [handler for served in self.runs.served.values() for handler in served.workflow.live_handlers()]
             await asyncio.gather(*(handler.interrupt(timeout=SECONDS_TO_STOP) for handler in live))
@@ -260,7 +269,7 @@ class WorkflowServer:
             self._app = None
         await self.start()
         try:
-            await _Uvicorn(self.uvicorn_config(host, port, uvicorn_config), self.stop).serve()
+            await _Uvicorn(self.uvicorn_config(host, port, uvicorn_config), self.stop).serve_until_cancelled()
         finally:
             await self.stop()
 
@@ -268,6 +277,7 @@ class WorkflowServer:
         """What ``serve`` gives to uvicorn."""
         options: dict[str, Any] = {
             "http": self.connections.protocol(),
+            "lifespan": "off",  # serve() starts and stops the server
             "timeout_keep_alive": 15,
             "timeout_graceful_shutdown": int(SECONDS_TO_STOP),
             "h11_max_incomplete_event_size": 64 * 1024,
@@ -286,6 +296,17 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._stopping = stopping
 
+    async def serve_until_cancelled(self) -> None:
+        """Serve; when the task is cancelled, the connections are closed as at any other end."""
+        try:
+            await self.serve()
+        except asyncio.CancelledError:
+            if self.started:
+                for server in self.servers:  # at once: the loop may be about to cancel this too
+                    server.close()
+                await self.shutdown()
+            raise
+
     async def shutdown(self, sockets: Any = None) -> None:
         await self._stopping()
         await super().shutdown(sockets)
@@ -299,17 +320,17 @@ class _Started:
         self._is_started = is_started
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if (
-            scope["type"] == "http"
-            and not self._is_started()
-            and scope["path"] not in ("/", "/health", "/openapi.json")
-        ):
+        """Pass a request on, or answer that the server does not run."""
+        if scope["type"] == "http" and not self._is_started() and scope["path"] not in _ALWAYS_THERE:
             answer = refusal(
                 503, "The server does not run: await server.start(), or let what serves it run its lifespan"
             )
             await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+
+_ALWAYS_THERE = ("/", "/health", "/openapi.json")
 
 
 def _checked_token(token: str | None) -> str | None:

@@ -41,7 +41,7 @@ class Connections:
 
             def data_received(self, data: bytes) -> None:
                 super().data_received(data)
-                if self.cycle is not None and self._patience is not None:
+                if self._patience is not None and self.scope:
                     self._patience.cancel()  # the body has a time of its own, and pauses between requests too
                     self._patience = None
 

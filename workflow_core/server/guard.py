@@ -58,6 +58,7 @@ class Guard:
         self._hosts = _LOCAL_NAMES | {host.lower().rstrip(".") for host in allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

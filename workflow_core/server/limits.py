@@ -34,6 +34,7 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on once its body is there, or refuse it."""
         names = {name for name, _ in scope.get("headers", ())}
         if scope["type"] != "http" or not names & {b"content-length", b"transfer-encoding"}:
             await self._app(scope, receive, send)

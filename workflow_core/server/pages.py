@@ -1,7 +1,5 @@
 """The page: one file with all that it needs, and what browsers may do with it."""
 
-import base64
-import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from batonflow.workflow_core.server.page.build import policy_of
 from batonflow.workflow_core.server.responses import refusal
 
 __all__ = ["content_policy", "page"]
@@ -19,13 +18,13 @@ _INLINED = re.compile(r"<(script|style)(?:\s[^>]*)?>(.*?)</\1\s*>", re.DOTALL | 
 
 def content_policy(html: str) -> str:
     """A Content-Security-Policy under which only the scripts and styles that are in a page count."""
-    allowed: dict[str, list[str]] = {"script": [], "style": []}
+    inlined: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINED.findall(html):
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        allowed[kind.lower()].append(f"'sha256-{digest}'")
-    parts = ["default-src 'none'", "connect-src 'self'", "img-src data:"]
-    parts += [f"{kind}-src {' '.join(hashes)}" for kind, hashes in allowed.items() if hashes]
-    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"])
+        inlined[kind.lower()].append(content)
+    return f"{policy_of(inlined['script'], inlined['style'], connect=_SELF)}; frame-ancestors 'none'"
+
+
+_SELF = "'self'"
 
 
 @cache

@@ -104,7 +104,9 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
         event = request.answer(**fields)
     except InputResponseError as error:
         cause = error.__cause__
-        problems = problems_of(cause) if isinstance(cause, ValidationError) else [{"loc": [], "msg": str(error)}]
+        problems: list[dict[str, Any]] = [{"loc": [], "msg": str(error)}]
+        if isinstance(cause, ValidationError):
+            problems = problems_of(cause)
         raise UnfitAnswerError(problems) from None
     key = f"{_KEY}{request_id} {current_source().token(16)}"
     await served.workflow.send_to_run(place.info.run_id, event, key=key)

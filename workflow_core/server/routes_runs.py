@@ -45,7 +45,7 @@ class RunRoutes:
         self._runs: Runs = server.runs
 
     def routes(self) -> list[Route]:
-        """The routes. Ids of runs may hold slashes; what is asked of a run stands behind its id and is looked at first."""
+        """The routes. Ids of runs may hold slashes, so what stands behind an id is looked at first."""
         run = "/handlers/{run_id:path}"
         return [
             Route("/handlers", self.runs, methods=["GET"]),

@@ -12,7 +12,6 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.draw import workflow_svg
 from batonflow.workflow_core.errors import (
-    BatonflowError,
     ContextSerdeError,
     RunInputMismatchError,
     RunInterruptedError,
@@ -123,9 +122,7 @@ class WorkflowRoutes:
             raise HTTPException(
                 409, f"Run {run_id} was started with other input or by another workflow: use another handler_id"
             ) from None
-        except (RunInUseError, RuntimeError) as error:
-            if isinstance(error, BatonflowError) and not isinstance(error, RunInUseError):
-                raise
+        except RunInUseError:
             raise HTTPException(409, f"Run {run_id} goes on already") from None
         except WorkflowRuntimeError as error:
             raise HTTPException(400, str(error)) from None

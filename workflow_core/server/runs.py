@@ -1,7 +1,7 @@
 """The runs of a server: where they are, how they stand, and who waits for one to come into memory."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -135,7 +135,9 @@ class Runs:
         Raises:
             HTTPException: 404 when ``after`` is not there.
         """
-        wanted = None if not statuses else [one for status in statuses for one in _IN_STORE[status]]
+        wanted: list[RunStatus] | None = None
+        if statuses:
+            wanted = [one for status in statuses for one in _IN_STORE[status]]
         stores = self.stores if not newest_first else self.stores[::-1]
         if after is not None:
             stores = stores[stores.index((await self.find(after)).store) :]
@@ -168,7 +170,7 @@ class Runs:
             self.arrived(run_id)
 
     @contextmanager
-    def arrival(self, run_id: str) -> Iterator[asyncio.Future[None]]:
+    def arrival(self, run_id: str) -> Generator[asyncio.Future[None]]:
         """Done as soon as a run goes on in this process."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, set()).add(waiting)

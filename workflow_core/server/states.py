@@ -36,7 +36,8 @@ def _unfold(states: dict[str, dict[str, Any]], path: str, payload: dict[str, Any
     state = states[path] = _fields(payload.get("state"))
     for written, text in payload.get("writes") or ():
         _write(state, written, None if text is None else plain_value(text), deletes=text is None)
-    for child in (payload.get("children") or {}).get("runs") or ():
+    children: dict[str, Any] = payload.get("children") or {}
+    for child in children.get("runs") or ():
         _unfold(states, child["path"], child["payload"])
 
 
@@ -45,8 +46,11 @@ def _fields(saved: Any) -> dict[str, Any]:
     data = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
     inner: Any = data.get("state_data", data)
     if isinstance(inner, str):  # of a declared class
-        model: Any = plain_value(inner)
-        return {**model, **model.pop("_data", {})} if isinstance(model, dict) else {}
+        told: Any = plain_value(inner)
+        if not isinstance(told, dict):
+            return {}
+        model = cast("dict[str, Any]", told)
+        return {**model, **model.pop("_data", {})}
     values: dict[str, Any] = inner.get("_data", inner)
     return {name: plain_value(value) if isinstance(value, str) else value for name, value in values.items()}
 

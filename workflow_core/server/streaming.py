@@ -52,12 +52,12 @@ class Following:
         self._runs = runs
         self._place = place
         self._run_id = place.info.run_id
-        self._after = after
+        self._after: int | None = after
         self._internal = internal
         self._pause = pause
         self._is_closing = is_closing
         # Up to which commit the store was read.
-        self._commit = 0
+        self._commit: int = 0
 
     async def has_more(self) -> bool:
         """Whether the store has anything behind the place to begin at, of a run that is over."""
@@ -164,11 +164,11 @@ class Following:
             stored = stored[-1:] if stored and _is_end(stored[-1]) else []
         for begin in range(0, len(stored), BATCH):
             batch = stored[begin : begin + BATCH]
-            self._after = max(self._after, batch[-1].seq)
+            self._after = batch[-1].seq
             yield batch
         if self._place.is_over:
             return
-        known = self._after
+        known = highest = self._after
         with self._runs.arrival(self._run_id) as arrived:
             commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
             coming: asyncio.Future[StoredCommit | None] | None = None
@@ -186,7 +186,7 @@ class Following:
                     # Steps that went on at once may have streamed in between one another: none is left out.
                     told = [self._recorded(one) for one in self._streamed([commit]) if one.seq > known]
                     if told:
-                        self._after = max(self._after, *(one.seq for one in told))
+                        self._after = highest = max(highest, *(one.seq for one in told))
                         yield told
             finally:
                 if coming is not None:

@@ -1,0 +1,75 @@
+"""Other ASGI applications under paths of the server: found without the slash at the end too, begun and ended with it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from starlette.routing import Match, Mount, get_route_path
+from starlette.types import ASGIApp
+
+__all__ = ["Door", "Lifespan"]
+
+logger = logging.getLogger("batonflow.workflow_core.server")
+
+
+class Door(Mount):
+    """A mounted application, whose own first page is the path itself too: a client of MCP asks for ``/mcp``."""
+
+    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, dict[str, Any]]:
+        """Whether a request is for the application, and what it is told of itself then."""
+        if get_route_path(scope) != self.path:
+            return super().matches(scope)
+        path = scope["path"] + "/"
+        match, told = super().matches({**scope, "path": path})
+        return match, {**told, "path": path}
+
+
+class Lifespan:
+    """What an application does when it begins and ends, in a task of its own, as the protocol has it.
+
+    Args:
+        app: The application; one that knows nothing of this is left alone.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._asked: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self._answered: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Let the application begin.
+
+        Raises:
+            RuntimeError: It says that it cannot.
+        """
+        self._task = asyncio.create_task(self._run())
+        answer = await self._ask("startup")
+        if answer is not None and answer["type"] == "lifespan.startup.failed":
+            raise RuntimeError(f"A mounted application cannot begin: {answer.get('message', '')}")
+
+    async def end(self) -> None:
+        """Let the application end."""
+        if self._task is not None:
+            await self._ask("shutdown")
+            await asyncio.wait([self._task])
+
+    async def _ask(self, what: str) -> Mapping[str, Any] | None:
+        if self._task is None or self._task.done():
+            return None
+        self._asked.put_nowait({"type": f"lifespan.{what}"})
+        return await self._answered.get()
+
+    async def _run(self) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
+            self._answered.put_nowait(message)
+
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
+        try:
+            await self._app(scope, self._asked.get, send)
+        except Exception as error:  # noqa: BLE001 - whatever somebody else's application raises
+            # One that does not know this message raises at it, and works without.
+            logger.debug("a mounted application has no lifespan: %r", error)
+        finally:
+            self._answered.put_nowait(None)
