@@ -328,7 +328,7 @@ class WorkflowClient:
                 id=one["id"],
                 kind=one["kind"],
                 event=one["event"]["type"],
-                value=one["event"]["value"],
+                value=_fields_of(one["event"]),
                 schema=one["schema"],
                 data=one,
             )
@@ -517,12 +517,19 @@ def _run(data: dict[str, Any]) -> RemoteRun:
     )
 
 
+def _fields_of(envelope: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event, those that its class does not declare among the others."""
+    declared: dict[str, Any] = dict(envelope["value"])
+    others = declared.pop("_data", {})
+    return {**declared, **others}
+
+
 def _event(envelope: dict[str, Any], position: str) -> RemoteEvent:
     return RemoteEvent(
         seq=int(position),
         type=envelope["type"],
         types=tuple(envelope.get("types") or ()),
-        value=envelope["value"],
+        value=_fields_of(envelope),
         ts=envelope.get("ts"),
         step=envelope.get("step") or "",
         path=envelope.get("path") or "",

@@ -1,4 +1,4 @@
-"""Other ASGI applications under paths of the server: found without the slash at the end too, begun and ended with it."""
+"""Other ASGI applications under paths of the server: found without the last slash too, begun and ended with it."""
 
 import asyncio
 import logging

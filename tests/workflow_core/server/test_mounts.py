@@ -1,0 +1,106 @@
+"""Other applications under paths of a server."""
+
+import asyncio
+import socket
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from batonflow.workflow_core.server import WorkflowServer
+from tests.serving import serving
+
+
+async def hello(request):
+    return PlainTextResponse(f"hello from {request.url.path}")
+
+
+def application(told=None):
+    class Life:
+        def __init__(self, app):
+            pass
+
+        async def __aenter__(self):
+            told.append("begun")
+
+        async def __aexit__(self, *error):
+            told.append("ended")
+
+    routes = [Route("/", hello, methods=["GET", "POST"]), Route("/more", hello)]
+    return Starlette(routes=routes, lifespan=None if told is None else Life)
+
+
+async def bare(scope, receive, send):
+    """An application that knows of requests only."""
+    assert scope["type"] == "http"
+    await PlainTextResponse("bare")(scope, receive, send)
+
+
+def test_an_application_is_found_with_and_without_the_slash_at_the_end():
+    server = WorkflowServer()
+    server.mount("/door", application())
+    server.mount("/bare", bare)
+    with serving(server.app) as url, httpx2.Client(base_url=url) as client:
+        assert client.get("/door").text == "hello from /door/"
+        assert client.post("/door").text == "hello from /door/"
+        assert client.get("/door/").text == "hello from /door/"
+        assert client.get("/door/more").text == "hello from /door/more"
+        assert client.get("/bare/any").text == "bare"
+        assert client.get("/doors").status_code == 404
+
+
+def test_it_is_behind_the_same_checks():
+    server = WorkflowServer(token="open sesame")
+    server.mount("/door", application())
+    with serving(server.app) as url, httpx2.Client(base_url=url) as client:
+        assert client.get("/door").status_code == 401
+        client.headers["authorization"] = "Bearer open sesame"
+        assert client.get("/door").status_code == 200
+        assert client.get("/door", headers={"host": "evil.test"}).status_code == 421
+        assert client.post("/door", headers={"origin": "http://evil.test"}).status_code == 403
+
+
+async def test_it_begins_and_ends_with_the_server_once_each_time():
+    told = []
+    server = WorkflowServer()
+    server.mount("/door", application(told))
+    await server.start()
+    await server.start()
+    assert told == ["begun"]
+    await server.stop()
+    assert told == ["begun", "ended"]
+    async with server.contextmanager():
+        assert told == ["begun", "ended", "begun"]
+
+
+async def test_one_that_cannot_begin_stops_the_server():
+    def fails(app):
+        raise OSError("no disk")
+
+    server = WorkflowServer()
+    server.mount("/door", Starlette(lifespan=fails))
+    with pytest.raises(RuntimeError, match="A mounted application cannot begin"):
+        await server.start()
+    await server.stop()
+
+
+async def test_a_server_whose_task_is_cancelled_leaves_no_socket():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = WorkflowServer()
+    serving = asyncio.create_task(server.serve(port=port))
+    async with httpx2.AsyncClient() as client:
+        while True:
+            try:
+                await client.get(f"http://127.0.0.1:{port}/health")
+                break
+            except httpx2.TransportError:
+                await asyncio.sleep(0.01)
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert serving.cancelled()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
