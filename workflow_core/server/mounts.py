@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.routing import Match, Mount, get_route_path
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 __all__ = ["Door", "Lifespan"]
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("batonflow.workflow_core.server")
 class Door(Mount):
     """A mounted application, whose own first page is the path itself too: a client of MCP asks for ``/mcp``."""
 
-    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, dict[str, Any]]:
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for the application, and what it is told of itself then."""
         if get_route_path(scope) != self.path:
             return super().matches(scope)
