@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from starlette.routing import Match, Mount, get_route_path
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Scope
 
 __all__ = ["Door", "Lifespan"]
@@ -18,7 +18,7 @@ class Door(Mount):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for the application, and what it is told of itself then."""
-        if get_route_path(scope) != self.path:
+        if scope["path"].removeprefix(scope.get("root_path", "")) != self.path:
             return super().matches(scope)
         path = scope["path"] + "/"
         match, told = super().matches({**scope, "path": path})
