@@ -363,6 +363,21 @@ class WorkflowClient:
             return False
         return True
 
+    async def ready(self, timeout: float = 30.0) -> None:
+        """Wait until the server is there and has been started.
+
+        Args:
+            timeout: Seconds to wait at the most.
+
+        Raises:
+            TimeoutError: It was not.
+        """
+        until = time.monotonic() + timeout
+        while not await self.is_healthy():
+            if time.monotonic() > until:
+                raise TimeoutError(f"no WorkflowServer was ready at {self._base} within {timeout} seconds")
+            await asyncio.sleep(FIRST_PAUSE / 2)
+
     async def _json(self, method: str, path: str, *, allowed: tuple[int, ...] = (), **request: Any) -> dict[str, Any]:
         response = await self._http.request(method, self._base + path, headers=self._headers, **request)
         if not response.is_success and response.status_code not in allowed:
@@ -479,6 +494,7 @@ class SyncWorkflowClient:
     deny = _waited(WorkflowClient.deny)
     workflows = _waited(WorkflowClient.workflows)
     is_healthy = _waited(WorkflowClient.is_healthy)
+    ready = _waited(WorkflowClient.ready)
     close = _waited(WorkflowClient.aclose)
 
 

@@ -90,7 +90,7 @@ async def asked(client: WorkflowClient, run_id: str) -> list[PendingRequest]:
 
 
 async def test_run_gives_the_result(client: WorkflowClient):
-    assert await client.is_healthy()
+    await client.ready()
     assert sorted(await client.workflows()) == ["painter", "ticking"]
     assert await client.run("ticking", {"ticks": 2}) == 2
     assert await client.run("ticking", Order(ticks=1)) == 1
@@ -273,6 +273,8 @@ async def test_another_server_is_told_apart():
 async def test_nobody_there_is_an_error_of_the_transport():
     async with WorkflowClient("http://127.0.0.1:9") as client:
         assert not await client.is_healthy()
+        with pytest.raises(TimeoutError, match="no WorkflowServer was ready"):
+            await client.ready(timeout=0)
         with pytest.raises(httpx2.TransportError):
             await client.workflows()
 
