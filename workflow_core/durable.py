@@ -40,6 +40,7 @@ from batonflow.workflow_core.journal.store import (
     RunInfo,
     RunStore,
 )
+from batonflow.workflow_core.journal.traces import trace_in
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -424,6 +425,7 @@ class _Opening:
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
+        drive.earlier_trace = trace_in(loaded.commits)
         run.stream.seq = max(run.stream.seq, claimed.stream_seq)
         if not run.stream.events:  # else it only slept, and its readers are still here
             run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)

@@ -3,11 +3,14 @@
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.instrumentation import active_span_id, genai, get_dispatcher
+from batonflow.workflow_core.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.workflow_core.instrumentation.events.run import (
     RunEndEvent,
     RunStartEvent,
+    RunStatus,
     StepEndEvent,
     StepStartEvent,
     WorkflowRunOutputEvent,
@@ -19,7 +22,16 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.engine.state import WorkItem
 
-__all__ = ["Observer", "observer_for"]
+__all__ = ["EARLIER_TRACE", "RUN_INPUT", "STEP_INPUT", "Observer", "observer_for"]
+
+RUN_INPUT = "llamaindex.start_event"
+"""The tag that spans of runs have."""
+
+STEP_INPUT = "llamaindex.step.input_event"
+"""The tag that spans of steps have."""
+
+EARLIER_TRACE = "batonflow.earlier_trace"
+"""The tag of a run that was taken up: what handlers captured in the process that had it before."""
 
 dispatcher = get_dispatcher(__name__)
 verbose_logger = logging.getLogger("workflows.verbose")
@@ -38,7 +50,10 @@ class Observer(Protocol):
         """An attempt ended, or suspends itself for a wait."""
 
     def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
-        """A run is over."""
+        """A run is over, or goes on in another process."""
+
+    def run_left(self, run: "Run") -> None:
+        """A run that only waits leaves memory; when it comes back it starts again, without an event."""
 
 
 def observer_for(*, verbose: bool) -> Observer | None:
@@ -73,6 +88,10 @@ class _Both:
         for observer in self._observers:
             observer.run_ended(run, event, error)
 
+    def run_left(self, run: "Run") -> None:
+        for observer in self._observers:
+            observer.run_left(run)
+
 
 class _Verbose:
     """One line for each start and end of a step, printed, or logged when the verbose logger is switched on."""
@@ -100,6 +119,9 @@ class _Verbose:
     def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
         self._say(f"[result] {error!r}" if error is not None else f"[result] {summarize(event)}")
 
+    def run_left(self, run: "Run") -> None:
+        pass
+
 
 class _Spans:
     """A span for the run and one for each attempt of a step, with the parents that the run was started under."""
@@ -114,13 +136,20 @@ class _Spans:
         self._parent = active_span_id.get()
         tags = {
             "llamaindex.run_id": run.state.run_id,
-            "llamaindex.start_event": summarize(event),
+            RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
             **run.workflow.trace_tags(),
         }
+        # The trace of the process that had the run before, for exporters that can say that two belong together.
+        earlier = run.drive.earlier_trace if run.drive is not None else None
+        if earlier is not None:
+            tags[EARLIER_TRACE] = earlier
         self._run_span = dispatcher.open_span(f"{cls}.run", instance=run.workflow, tags=tags, parent_id=self._parent)
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)
+        if run.drive is not None:
+            captured = run.variables.run(dispatcher.capture_propagation_context)
+            run.drive.trace = {name: value for name, value in captured.items() if name not in PROPAGATION_KEYS} or None
         dispatcher.event(
             RunStartEvent(
                 span_id=self._run_span,
@@ -136,7 +165,7 @@ class _Spans:
         event = item.event
         tags = {
             "llamaindex.run_id": run.state.run_id,
-            "llamaindex.step.input_event": type(event).__name__,
+            STEP_INPUT: type(event).__name__,
             "llamaindex.step.input_summary": summarize(event),
         }
         name = f"{type(run.workflow).__name__}.{item.spec.name}"
@@ -182,24 +211,45 @@ class _Spans:
             dispatcher.fail_span(span, error, instance=run.workflow)
 
     def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
-        for span in self._steps.values():  # cancelled in the middle: no failure of theirs
-            dispatcher.close_span(span, instance=run.workflow)
-        self._steps.clear()
-        cancelled = isinstance(event, WorkflowCancelledEvent)
+        self._close_steps(run)
+        status: RunStatus = "completed" if error is None else "failed"
+        if isinstance(event, WorkflowCancelledEvent):
+            status = "cancelled"
+        elif isinstance(error, RunInterruptedError):
+            status = "interrupted"
         dispatcher.event(
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
                 workflow=run.workflow.workflow_name,
                 path=run.path,
-                status="cancelled" if cancelled else "completed" if error is None else "failed",
-                output=summarize(event),
+                status=status,
+                output="" if status == "interrupted" else summarize(event),
                 error=None if error is None else f"{type(error).__name__}: {error}",
             )
         )
         if error is None:
             dispatcher.event(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
-        if error is None or cancelled:
+        if error is None or status != "failed":
             dispatcher.close_span(self._run_span, result=event, instance=run.workflow)
         else:
             dispatcher.fail_span(self._run_span, error, instance=run.workflow)
+
+    def run_left(self, run: "Run") -> None:
+        self._close_steps(run)
+        dispatcher.event(
+            RunEndEvent(
+                span_id=self._run_span,
+                run_id=run.state.run_id,
+                workflow=run.workflow.workflow_name,
+                path=run.path,
+                status="released",
+            )
+        )
+        dispatcher.close_span(self._run_span, instance=run.workflow)
+
+    def _close_steps(self, run: "Run") -> None:
+        """Steps in the middle end with the run, by no failure of theirs."""
+        for span in self._steps.values():
+            dispatcher.close_span(span, instance=run.workflow)
+        self._steps.clear()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.drive import Drive
     from batonflow.workflow_core.journal.recorder import Recorder
+    from batonflow.workflow_core.observers import Observer
     from batonflow.workflow_core.questions import Questions
 
 __all__ = ["StoredRun"]
@@ -38,6 +39,7 @@ class StoredRun:
     handler_context: "Context[Any] | None"
     recorder: "Recorder | None"
     drive: "Drive | None"
+    observer: "Observer | None"
     opening: "asyncio.Task[None] | None"
     early: list[tuple[Event, str | None]] | None
     _late: deque[tuple[Event, Callable[[], None]]] | None
@@ -62,6 +64,9 @@ class StoredRun:
         children = list(self.family.children) if self.family is not None else []
         if self._questions is not None:
             self._questions.falls_asleep()
+        if self.observer is not None:
+            self.observer.run_left(cast("Run", self))
+            self.observer = None
         self.silence()
         self.state, self.cell = RunState(self.state.run_id, self.state.table), type(self.cell)(self.cell.state_type)
         self.broker = Broker(self.state)

@@ -17,7 +17,7 @@ from batonflow.workflow_core.instrumentation.events.span import SpanDropEvent
 from batonflow.workflow_core.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.workflow_core.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 
-__all__ = ["Dispatcher", "DispatcherSpanMixin", "Manager", "get_dispatcher"]
+__all__ = ["PROPAGATION_KEYS", "Dispatcher", "DispatcherSpanMixin", "Manager", "get_dispatcher"]
 
 _logger = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ _H = TypeVar("_H")
 
 _TAGS_KEY = "instrument_tags"
 _SPAN_KEY = "active_span_id"
+
+PROPAGATION_KEYS = frozenset({_TAGS_KEY, _SPAN_KEY})
+"""What a dispatcher itself captures; everything else is its handlers'."""
 
 # Handlers whose failure has been logged; weak, so that a handler that is taken away can go.
 _reported: WeakValueDictionary[int, Any] = WeakValueDictionary()

@@ -22,6 +22,7 @@ from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import Segment, as_json
 from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.workflow_core.journal.traces import with_trace
 from batonflow.workflow_core.questions import runs_inside
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ class Drive:
         self.run = run
         self._closed = closed
         self.run_id = run.state.run_id
+        # Where the run is traced, for the next commit to say; and where it was, before it was taken up.
+        self.trace: dict[str, Any] | None = None
+        self.earlier_trace: dict[str, Any] | None = None
         self.epoch = 0
         # The last commit that is made, and the last that is written.
         self.made = 0
@@ -109,6 +113,8 @@ class Drive:
         else:
             records = b",".join([segment.body() for segment in group])
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
+        if self.trace:
+            body, self.trace = with_trace(body, self.trace), None
         self._bodies.append(body)
         self.made += 1
         for segment in group:

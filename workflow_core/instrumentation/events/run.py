@@ -7,13 +7,14 @@ from batonflow.workflow_core.instrumentation.events.base import BaseEvent
 __all__ = [
     "RunEndEvent",
     "RunStartEvent",
+    "RunStatus",
     "StepEndEvent",
     "StepStartEvent",
     "WorkflowRunOutputEvent",
     "WorkflowStepOutputEvent",
 ]
 
-RunStatus = Literal["completed", "failed", "cancelled", "timed_out"]
+RunStatus = Literal["completed", "failed", "cancelled", "timed_out", "interrupted", "released"]
 StepStatus = Literal["completed", "failed", "cancelled", "waiting"]
 
 
@@ -42,7 +43,7 @@ class RunEndEvent(BaseEvent):
         run_id: The run.
         workflow: Name of the workflow.
         path: Where the run hangs in its parent, ``""`` for a run of its own.
-        status: How it ended.
+        status: How it ended. ``interrupted``: it goes on elsewhere or later; ``released``: it waits outside of memory.
         output: The result in at most 200 characters, empty unless completed.
         error: The text of the error, None when there was none.
     """
