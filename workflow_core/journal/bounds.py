@@ -1,11 +1,13 @@
 """What names and records a store takes; the same for every store."""
 
 import re
+from collections.abc import Sequence
+from typing import get_args
 
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.journal.store import NewRun, RunCommit
+from batonflow.workflow_core.journal.store import NewRun, RunCommit, RunStatus
 
-__all__ = ["MAX_RECORD", "check_commit", "check_new_run", "check_owner", "check_payload", "check_run_id"]
+__all__ = ["MAX_RECORD", "check_commit", "check_new_run", "check_owner", "check_payload", "check_run_id", "check_statuses"]
 
 MAX_RECORD = 64 * 1024 * 1024
 """Bytes that one commit, snapshot, result or inbox item may have at most."""
@@ -26,6 +28,21 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} is no run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
         )
     return run_id
+
+
+def check_statuses(status: RunStatus | Sequence[RunStatus] | None) -> Sequence[RunStatus] | None:
+    """The statuses that runs are asked for by, None for any.
+
+    Raises:
+        StoreError: One of them is none.
+    """
+    if status is None:
+        return None
+    statuses: Sequence[RunStatus] = [status] if isinstance(status, str) else list(status)
+    for one in statuses:
+        if one not in get_args(RunStatus):
+            raise StoreError(f"No run has the status {one!r}: there are {', '.join(get_args(RunStatus))}")
+    return statuses
 
 
 def check_owner(owner: str) -> str:

@@ -14,6 +14,7 @@ from batonflow.workflow_core.journal.bounds import (
     check_owner,
     check_payload,
     check_run_id,
+    check_statuses,
 )
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.history import StoredHistory
@@ -438,7 +439,7 @@ class MemoryStore(StoredHistory):
         newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
-        statuses = {status} if isinstance(status, str) else status
+        statuses = check_statuses(status)
         found: list[RunInfo] = []
         with self._lock:
             if after is not None and after not in self._runs:

@@ -14,7 +14,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal import sqlite_claims as claims
 from batonflow.workflow_core.journal import sqlite_reads as reads
 from batonflow.workflow_core.journal import sqlite_upkeep as upkeep
-from batonflow.workflow_core.journal.bounds import check_run_id
+from batonflow.workflow_core.journal.bounds import check_run_id, check_statuses
 from batonflow.workflow_core.journal.hints import Bell
 from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.owners import Owners
@@ -240,8 +240,7 @@ class SQLiteStore(StoredHistory):
         newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
-        statuses = [status] if isinstance(status, str) else status
-        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first)
+        return await self._read(reads.list_runs, check_statuses(status), workflow, after, limit, newest_first)
 
     async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
         """See ``RunStore.fork``."""

@@ -433,7 +433,7 @@ class RunStore(Protocol):
         """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
 
         Raises:
-            StoreError: ``after`` is not there any more.
+            StoreError: ``after`` is not there any more, or there is no such status.
         """
         ...
 

@@ -128,6 +128,11 @@ async def test_runs_are_listed_by_status_and_workflow(store: RunStore):
     assert await listed(status="completed' OR '1'='1") == []
 
 
+async def test_a_status_that_no_run_has_is_refused(store: RunStore):
+    with pytest.raises(StoreError, match="No run has the status 'done': there are ready, running, waiting, completed"):
+        await store.list_runs(status=["running", "done"])
+
+
 async def test_a_list_cannot_go_on_behind_a_run_that_is_gone(store: RunStore):
     await begin(store)
     with pytest.raises(StoreError, match="Run 'gone'"):
