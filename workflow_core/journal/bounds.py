@@ -7,7 +7,15 @@ from typing import get_args
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.store import NewRun, RunCommit, RunStatus
 
-__all__ = ["MAX_RECORD", "check_commit", "check_new_run", "check_owner", "check_payload", "check_run_id", "check_statuses"]
+__all__ = [
+    "MAX_RECORD",
+    "check_commit",
+    "check_new_run",
+    "check_owner",
+    "check_payload",
+    "check_run_id",
+    "check_statuses",
+]
 
 MAX_RECORD = 64 * 1024 * 1024
 """Bytes that one commit, snapshot, result or inbox item may have at most."""

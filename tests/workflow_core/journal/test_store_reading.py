@@ -125,7 +125,6 @@ async def test_runs_are_listed_by_status_and_workflow(store: RunStore):
     assert await listed(workflow="Even", status="completed") == ["r0"]
     assert await listed(status="completed", after="r0", limit=1) == ["r3"]
     assert await listed(workflow="Even' OR '1'='1") == []
-    assert await listed(status="completed' OR '1'='1") == []
 
 
 async def test_a_status_that_no_run_has_is_refused(store: RunStore):
