@@ -55,6 +55,7 @@ def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, 
             genai.CACHED_TOKENS: usage.cached_tokens or None,
             genai.CACHE_WRITE_TOKENS: usage.cache_write_tokens or None,
             genai.REASONING_TOKENS: usage.reasoning_tokens or None,
+            genai.COST: usage.cost,
         }
     if genai.captures_content():
         found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(response.message)])

@@ -6,7 +6,7 @@ down here, and exporters need no table of their own.
 
 import os
 
-__all__ = ["CAPTURE_CONTENT", "captures_content"]
+__all__ = ["CAPTURE_CONTENT", "CONTENT", "captures_content", "unwant_content", "want_content"]
 
 OPERATION = "gen_ai.operation.name"
 """``chat``, ``execute_tool``, ``invoke_agent`` or ``invoke_workflow``."""
@@ -51,6 +51,24 @@ CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable of OpenTelemetry's own instrumentations; ``true`` asks for content."""
 
 
+COST = "batonflow.cost"
+"""US dollars that a request took, where its price is known; the conventions have no name for it."""
+
+CONTENT = frozenset({INPUT_MESSAGES, OUTPUT_MESSAGES, TOOL_ARGUMENTS, TOOL_RESULT})
+
+_wanted: list[object] = []
+
+
+def want_content(who: object) -> None:
+    """Let spans say what was said, for ``who``, whatever the environment says; until ``unwant_content``."""
+    _wanted.append(who)
+
+
+def unwant_content(who: object) -> None:
+    """``who`` needs it no more."""
+    _wanted[:] = [one for one in _wanted if one is not who]
+
+
 def captures_content() -> bool:
-    """Whether spans say what was said: messages, arguments and results. Off unless the environment asks for it."""
-    return os.environ.get(CAPTURE_CONTENT, "").strip().lower() in {"true", "1"}
+    """Whether spans say what was said: off unless the environment, or somebody who listens, asks for it."""
+    return bool(_wanted) or os.environ.get(CAPTURE_CONTENT, "").strip().lower() in {"true", "1"}
