@@ -1,0 +1,216 @@
+"""What OpenTelemetry is told of agents, models and tools."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from batonflow.agents import AgentWorkflow, FunctionAgent
+from batonflow.llms import ScriptedLLM, Usage, tool_call
+from batonflow.llms.errors import RateLimitError
+from batonflow.llms.stream import Finish, TextDelta
+from batonflow.tools import tool
+from batonflow.workflow_core import MemoryStore
+from tests.workflow_core.exported import Exported
+
+
+@pytest.fixture
+def exported() -> Iterator[Exported]:
+    out = Exported()
+    tracing = out.instrument()
+    yield out
+    tracing.uninstrument()
+    out.close()
+
+
+def path(exported: Exported, span: ReadableSpan) -> list[str]:
+    """Names from the root to a span."""
+    by_id = {one.context.span_id: one for one in exported.spans}
+    names = [span.name]
+    while span.parent is not None:
+        span = by_id[span.parent.span_id]
+        names.insert(0, span.name)
+    return names
+
+
+async def test_a_team_with_a_handoff(exported: Exported) -> None:
+    def depth(harbour: str) -> str:
+        """How deep it is."""
+        return "eight metres"
+
+    looks = ScriptedLLM(
+        [tool_call("depth", harbour="Emden"), tool_call("handoff", to_agent="writer", reason="known")], model="small"
+    )
+    writes = ScriptedLLM(["Eight metres."], model="large")
+    team = AgentWorkflow(
+        agents=[
+            FunctionAgent(name="looker", description="Looks.", tools=[depth], llm=looks),
+            FunctionAgent(name="writer", description="Writes.", llm=writes),
+        ],
+        root_agent="looker",
+        name="harbours",
+    )
+    await team.run("How deep is Emden?", run_id="r1")
+
+    root = exported.one("invoke_workflow harbours")
+    assert root.attributes["openinference.span.kind"] == "CHAIN"
+    assert len({span.context.trace_id for span in exported.spans}) == 1
+    looker, _ = exported.named("invoke_agent looker")
+    assert looker.attributes["gen_ai.agent.description"] == "Looks."
+    assert path(exported, exported.one("chat large")) == [
+        "invoke_workflow harbours", "step run_agent_step", "invoke_agent writer", "chat large",
+    ]  # fmt: skip
+    call = exported.one("execute_tool depth")
+    assert path(exported, call) == ["invoke_workflow harbours", "step call_tool", "execute_tool depth"]
+    assert call.attributes["gen_ai.tool.call.id"] == "call_1_1"
+    assert call.attributes["gen_ai.tool.type"] == "function"
+    asked = exported.named("chat small")[0]
+    assert asked.kind == SpanKind.CLIENT
+    for name, value in {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "ScriptedLLM",
+        "gen_ai.request.model": "small",
+        "gen_ai.response.model": "small",
+    }.items():
+        assert asked.attributes[name] == value
+    assert asked.attributes["gen_ai.usage.input_tokens"] > 0
+    assert asked.attributes["gen_ai.usage.output_tokens"] > 0
+    assert asked.attributes["gen_ai.response.time_to_first_chunk"] >= 0
+
+
+async def test_tools_at_the_same_time_lie_in_steps_of_their_own(exported: Exported) -> None:
+    tracer = exported.tracers.get_tracer("other")
+
+    async def measure(harbour: str) -> str:
+        """Measure."""
+        with tracer.start_as_current_span(f"measuring {harbour}"):
+            await asyncio.sleep(0.01)
+        return harbour
+
+    harbours = ("Emden", "Husum", "Wismar")
+    llm = ScriptedLLM([[tool_call("measure", harbour=one) for one in harbours], "done"])
+    await FunctionAgent(llm=llm, tools=[measure]).run("Measure them.")
+    calls = {span.context.span_id: span for span in exported.named("execute_tool measure")}
+    inner = [exported.one(f"measuring {one}").parent.span_id for one in harbours]
+    assert sorted(inner) == sorted(calls)
+    assert len({call.parent.span_id for call in calls.values()}) == 3
+
+
+async def test_an_agent_as_a_tool_lies_in_the_call(exported: Exported) -> None:
+    inner = FunctionAgent(name="inner", description="Knows.", llm=ScriptedLLM(["42"], model="inner-model"))
+    outer = FunctionAgent(llm=ScriptedLLM([tool_call("inner", input="?"), "done"]), tools=[inner.as_tool()])
+    await outer.run("Go.")
+    (call,) = exported.named("execute_tool inner")
+    assert path(exported, exported.one("chat inner-model"))[:3] == [*path(exported, call)]
+
+
+async def test_a_tool_that_fails_says_so_without_what_it_said(exported: Exported) -> None:
+    def broken() -> str:
+        """Breaks."""
+        raise ConnectionError("the secret line is dead")
+
+    await FunctionAgent(llm=ScriptedLLM([tool_call("broken"), "sorry"]), tools=[broken]).run("Go.")
+    call = exported.one("execute_tool broken")
+    assert call.status.status_code == StatusCode.ERROR
+    assert call.attributes["error.type"] == "ConnectionError"
+    assert exported.one("step aggregate_tool_results").status.status_code == StatusCode.UNSET
+    assert "secret" not in str([(dict(span.attributes), span.status.description) for span in exported.spans])
+
+
+async def test_a_model_that_fails(exported: Exported) -> None:
+    with pytest.raises(RateLimitError):
+        await FunctionAgent(llm=ScriptedLLM([RateLimitError("too many")])).run("Go.")
+    span = exported.one("chat scripted")
+    assert span.status.status_code == StatusCode.ERROR
+    (point,) = exported.points("gen_ai.client.operation.duration")
+    assert point.attributes["error.type"] == "RateLimitError"
+
+
+class Priced(ScriptedLLM):
+    """A model with a price."""
+
+    async def _stream(self, request: Any) -> Any:
+        yield TextDelta(text="Hello.")
+        yield Finish(stop_reason="stop", usage=Usage(input_tokens=100, output_tokens=7, cost=0.25))
+
+
+async def test_metrics_of_models(exported: Exported) -> None:
+    for _ in range(2):
+        await FunctionAgent(llm=Priced(model="dear")).run("Go.")
+    tokens = {point.attributes["gen_ai.token.type"]: point for point in exported.points("gen_ai.client.token.usage")}
+    assert (tokens["input"].sum, tokens["output"].sum, tokens["input"].count) == (200, 14, 2)
+    (cost,) = exported.points("batonflow.cost")
+    assert cost.value == 0.5
+    assert dict(cost.attributes) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "Priced",
+        "gen_ai.request.model": "dear",
+        "gen_ai.response.model": "dear",
+    }
+    assert exported.points("gen_ai.client.operation.duration")[0].count == 2
+    assert exported.points("gen_ai.client.operation.time_to_first_chunk")[0].count == 2
+
+
+async def test_content_only_when_asked_for_and_without_secrets() -> None:
+    def login(api_key: str, town: str) -> str:
+        """Log in."""
+        return "welcome, sk-aaaaaaaaaaaaaaaaaaaaaaaa"
+
+    async def run() -> str:
+        out = Exported()
+        tracing = out.instrument(content=wanted)
+        llm = ScriptedLLM([tool_call("login", api_key="hidden-key", town="Emden"), "You are in."])
+        try:
+            await FunctionAgent(llm=llm, tools=[login]).run("Let me into the harbour.")
+        finally:
+            tracing.uninstrument()
+            out.close()
+        return json.dumps([dict(span.attributes) for span in out.spans])
+
+    wanted = False
+    said, told = ("harbour", "Emden", "You are in", "welcome"), await run()
+    assert not [text for text in said if text in told]
+    wanted = True
+    told = await run()
+    assert [text for text in said if text not in told] == []
+    assert "hidden-key" not in told
+    assert "sk-aaaa" not in told
+    wanted = False
+    assert "harbour" not in await run()  # it was undone
+
+
+async def test_the_environment_asks_for_content_elsewhere_only(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    await FunctionAgent(llm=ScriptedLLM(["Hello."])).run("harbour")
+    assert "harbour" not in json.dumps([dict(span.attributes) for span in exported.spans])
+
+
+async def test_an_approval_in_another_process_links_the_traces(exported: Exported) -> None:
+    @tool(requires_approval=True)
+    def publish(title: str) -> str:
+        """Publish."""
+        return "published"
+
+    def agent() -> FunctionAgent:
+        script = [tool_call("publish", title="Tides"), "done"]
+        return FunctionAgent(llm=ScriptedLLM(script[asked:]), tools=[publish], store=store)
+
+    store, asked = MemoryStore(), 0
+    handler = agent().run("Go.", run_id="r1")
+    async for _ in handler.approvals():
+        await handler.interrupt()
+    asked = 1
+    handler = agent().resume("r1")
+    async for request in handler.approvals():
+        request.approve()
+    await handler
+    first, second = (span for span in exported.named("invoke_agent Agent") if span.parent is None)
+    assert second.links[0].context.span_id == first.context.span_id
+    assert exported.one("execute_tool publish").context.trace_id == second.context.trace_id
+    await store.aclose()
