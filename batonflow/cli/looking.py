@@ -11,18 +11,21 @@ from pydantic_core import from_json
 
 from batonflow.cli.answering import how_to_answer, question_data
 from batonflow.cli.briefly import briefly, field, message_text
-from batonflow.cli.errors import DONE
+from batonflow.cli.errors import DONE, CommandError
 from batonflow.cli.output import complain, say, say_json, table
-from batonflow.cli.pages import write_page
 from batonflow.cli.questions import Question, open_questions, unmarked
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.trace import trace_of
 
 __all__ = ["replay", "runs", "show"]
+
+# The page belongs to the server, which most who look at runs do not need.
+export_run = at_first_use("batonflow.workflow_core.server.page", "export_run")
 
 _PAGE = 500
 _LARGEST = 4096
@@ -98,8 +101,7 @@ async def _show(given: Namespace) -> int:
     async with opened(given) as store:
         info = await the_run(store, given.run)
         if given.html is not None:
-            await write_page(store, info, given.html)
-            complain(f"written: {given.html}")
+            await _page(store, info, given.html)
             return DONE
         if given.json and not given.follow:
             entries = [entry async for commit in _commits(store, given.run) for entry in trace_of([commit])]
@@ -117,6 +119,15 @@ async def _show(given: Namespace) -> int:
         if not given.json and not given.follow:
             await _tell_open(store, info)
     return DONE
+
+
+async def _page(store: SQLiteStore, info: RunInfo, file: str) -> None:
+    """Write the page of a run into a file."""
+    try:
+        await export_run(store, info.run_id, path=file)
+    except ImportError as error:
+        raise CommandError(str(error)) from error
+    complain(f"written: {file}")
 
 
 async def _commits(store: SQLiteStore, run_id: str) -> AsyncIterator[StoredCommit]:

@@ -1,0 +1,53 @@
+"""docs/cli.md: every command on it prints what stands there."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.projects import ROOT, environment
+
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = "==== the next command"
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """The commands of a console block with what they print."""
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def fits(expected: str, printed: str) -> bool:
+    """Whether it is what the page says, whose dots stand for anything within a line, and blanks for any number."""
+    pattern = re.sub(r"(?:\\ )+", " +", re.escape(expected).replace(r"\.\.\.", "[^\n]*"))
+    return re.fullmatch(pattern, printed) is not None
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    shim = tmp_path / "bin" / "batonflow"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m batonflow "$@"\n')
+    shim.chmod(0o755)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    search = environment()
+    search["PATH"] = f"{shim.parent}:{search['PATH']}"
+    seen = 0
+    for kind, text in BLOCK.findall(PAGE):
+        if kind == "python":
+            (folder / text.split("\n", 1)[0].removeprefix("# ")).write_text(text)
+            continue
+        told = commands(text)
+        # The code of a command is kept for the next one to ask.
+        script = "".join(f"{command}\ncode=$?; echo '{MARK}'; (exit $code)\n" for command, _ in told)
+        done = subprocess.run(
+            ["bash", "-c", f"exec 2>&1\n{script}"], cwd=folder, env=search, capture_output=True, text=True, timeout=55
+        )
+        printed = done.stdout.split(f"{MARK}\n")
+        assert len(printed) == len(told) + 1, done.stdout
+        for (command, expected), got in zip(told, printed, strict=False):
+            seen += 1
+            assert fits(expected, got), f"$ {command}\n{got}"
+    assert seen > 15
