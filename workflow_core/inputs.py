@@ -60,7 +60,7 @@ class InputRequest:
     @property
     def path(self) -> str:
         """Which workflow of the tree asks, empty for the run itself."""
-        return self._question.path
+        return self._question.path if self._question.waiter is None else self._run.path
 
     @property
     def response_type(self) -> type[Event]:

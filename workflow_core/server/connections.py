@@ -20,6 +20,10 @@ class Connections:
         self._header_timeout = header_timeout
         self._open: dict[Any, asyncio.Transport] = {}
 
+    def open_clients(self) -> list[Any]:
+        """The addresses of those who are connected."""
+        return list(self._open)
+
     def drop(self, scope: Scope) -> None:
         """Close the connection of a request at once, whatever it has not taken."""
         client = scope.get("client")

@@ -11,7 +11,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.trace import plain_event
 
-__all__ = ["Streamed", "chain", "envelope", "qualified_name", "recorded_envelope", "streamed_in"]
+__all__ = ["Streamed", "chain", "envelope", "qualified_name", "recorded_envelope", "recorded_event", "streamed_in"]
 
 
 def qualified_name(cls: type) -> str:
@@ -52,12 +52,23 @@ _PLACE: dict[str, Any] = {"seq": None, "ts": None, "step": "", "path": "", "caus
 
 
 def _fields(event: Event) -> dict[str, Any]:
+    for dumped in (lambda: event, event.model_dump):  # the class may have its own way of writing JSON
+        try:
+            value = to_jsonable_python(dumped(), inf_nan_mode="null", serialize_unknown=True, bytes_mode="base64")
+            return cast("dict[str, Any]", value)
+        except (PydanticSerializationError, ValueError, RecursionError):
+            continue
+    # The reader still learns that there was an event.
+    return {"$unreadable": repr(type(event))}
+
+
+def recorded_event(data: Any, codec: Codec) -> Event | None:
+    """An event of a record; None when its class is not loaded, or has changed."""
     try:
-        value = to_jsonable_python(event, inf_nan_mode="null", serialize_unknown=True, bytes_mode="base64")
-    except (PydanticSerializationError, ValueError, RecursionError):
-        # A serializer of the user's own may fail; the reader still learns that there was an event.
-        return {"$unreadable": repr(type(event))}
-    return cast("dict[str, Any]", value)
+        event = codec.read(data)
+    except (StoreError, ValidationError):
+        return None
+    return event if isinstance(event, Event) else None
 
 
 def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
@@ -68,11 +79,8 @@ def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
         codec: Of the workflow.
         place: As for ``envelope``.
     """
-    try:
-        event = codec.read(data)
-    except (StoreError, ValidationError):
-        event = None
-    if isinstance(event, Event):
+    event = recorded_event(data, codec)
+    if event is not None:
         return envelope(event, **place)
     name, value = plain_event(data)
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value}
@@ -81,7 +89,7 @@ def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
 
 
 class Streamed(NamedTuple):
-    """An event of a run's stream in a record, with its place."""
+    """An event of a run's stream in a record, with its place; ``ends`` that of the run."""
 
     seq: int
     ts: float
@@ -90,6 +98,7 @@ class Streamed(NamedTuple):
     cause: int
     commit: int
     data: Any
+    ends: bool = False
 
 
 def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
@@ -109,7 +118,7 @@ def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
         for (seq, ts), data in zip(places, asked, strict=False):
             yield Streamed(seq, ts, step, path, cause, commit, data)
     if record["kind"] == "ended" and not path:
-        yield Streamed(record.get("seq", END), record["at"], "", "", 0, commit, record["event"])
+        yield Streamed(record.get("seq", END), record["at"], "", "", 0, commit, record["event"], ends=True)
 
 
 END = 2**53 - 1
@@ -117,7 +126,4 @@ END = 2**53 - 1
 
 
 def _asks(data: Any, codec: Codec) -> bool:
-    try:
-        return isinstance(codec.read(data), InputRequiredEvent)
-    except StoreError:
-        return False
+    return isinstance(recorded_event(data, codec), InputRequiredEvent)

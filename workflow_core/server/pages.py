@@ -13,7 +13,8 @@ from batonflow.workflow_core.server.responses import refusal
 __all__ = ["content_policy", "page"]
 
 PAGE = Path(__file__).parent / "page" / "page.html"
-_INLINED = re.compile(r"<(script|style)(?:\s[^>]*)?>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+# Scripts that are only data need no leave.
+_INLINED = re.compile(r'<(script|style)(?![^>]*type="application/json")[^>]*>(.*?)</\1\s*>', re.DOTALL | re.IGNORECASE)
 
 
 def content_policy(html: str) -> str:

@@ -37,7 +37,9 @@ def refusal(status: int, detail: Any, *, close: bool = False) -> JSON:
         detail: What is wrong and what to do, as text or as a list of problems.
         close: Whether the connection ends with it.
     """
-    headers = {"Connection": "close"} if close else {}
+    headers = dict(_ALWAYS)
+    if close:
+        headers["Connection"] = "close"
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSON({"detail": detail}, status, headers)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from batonflow.workflow_core.context.serializers import JsonSerializer
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
 from batonflow.workflow_core.server.envelopes import recorded_envelope
@@ -101,7 +102,9 @@ class Runs:
 
     async def look_for(self, run_id: str) -> Place | None:
         """Where a run is; None when no store has it."""
-        if not run_id or len(run_id) > 200:
+        try:
+            check_run_id(run_id)
+        except StoreError:
             return None
         for store in self.stores:
             info = await store.info(run_id)

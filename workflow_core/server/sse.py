@@ -1,7 +1,7 @@
 """The answer that a reader of a run's stream gets: server-sent events, or a line of JSON for each event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 
 from pydantic_core import to_json
@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope, Send
 from batonflow.workflow_core.server.streaming import Told
 
 __all__ = ["EventStream"]
+
+AT_ONCE = 32 * 1024
 
 
 class EventStream(Response):
@@ -60,19 +62,36 @@ class EventStream(Response):
             async with aclosing(self._batches) as batches:
                 await self._within(send({"type": "http.response.start", "status": 200, "headers": self.raw_headers}))
                 async for batch in batches:
-                    body = b"".join(map(self._written, batch)) or (b": heartbeat\n\n" if self._sse else b"")
-                    if body:
+                    for body in self._bodies(batch):
                         await self._within(send({"type": "http.response.body", "body": body, "more_body": True}))
             await self._within(send({"type": "http.response.body", "body": b"", "more_body": False}))
         except TimeoutError:
             self._drop(scope)
 
-    async def _within(self, sending: object) -> None:
+    async def _within(self, sending: Awaitable[None]) -> None:
         async with asyncio.timeout(self._patience):
-            await sending  # type: ignore[misc]
+            await sending
+
+    def _bodies(self, batch: list[Told]) -> Iterator[bytes]:
+        """What is sent in one piece each: small events together."""
+        parts: list[bytes] = []
+        size = 0
+        for told in batch:
+            part = self._written(told)
+            parts.append(part)
+            size += len(part)
+            if size >= AT_ONCE:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if parts:
+            yield b"".join(parts)
+        elif not batch and self._sse:
+            yield b": heartbeat\n\n"
 
     def _written(self, told: Told) -> bytes:
-        data = told.envelope if self._names else {**told.envelope, "qualified_name": None}
+        data = told.envelope()
+        if not self._names:
+            data["qualified_name"] = None
         text = to_json(data, inf_nan_mode="null")
         return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
 

@@ -3,16 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
-from batonflow.workflow_core.events import StreamResetEvent
+from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.store import StoredCommit
 from batonflow.workflow_core.replay import records_of
-from batonflow.workflow_core.server.envelopes import END, Streamed, envelope, recorded_envelope, streamed_in
+from batonflow.workflow_core.server.envelopes import (
+    END,
+    Streamed,
+    envelope,
+    recorded_envelope,
+    recorded_event,
+    streamed_in,
+)
 from batonflow.workflow_core.server.runs import Place, Runs
-from batonflow.workflow_core.stream import Entry, StreamReader
+from batonflow.workflow_core.stream import StreamReader
 
 __all__ = ["Following", "Told"]
 
@@ -21,10 +29,17 @@ PAGE = 500
 
 
 class Told(NamedTuple):
-    """One event for a reader: its place in the stream, and its envelope."""
+    """One event for a reader.
+
+    Attributes:
+        seq: Its place in the stream.
+        ends: Whether it is the last one of the run.
+        envelope: Makes its envelope, when it is to be sent: a slow reader must not make many at once.
+    """
 
     seq: int
-    envelope: dict[str, Any]
+    ends: bool
+    envelope: Callable[[], dict[str, Any]]
 
 
 class Following:
@@ -77,7 +92,7 @@ class Following:
             async with aclosing(self._from_store()) as batches:
                 async for batch in batches:
                     yield batch
-                    if batch and _is_end(batch[-1]):
+                    if batch and batch[-1].ends:
                         return
             place = await self._runs.look_for(self._run_id)
             if place is None:
@@ -118,14 +133,14 @@ class Following:
         while len(batch) < BATCH and (entry := reader.take()) is not None:
             if entry[0] > self._after:
                 self._after = entry[0]
-                batch.append(Told(entry[0], self._told(entry)))
+                seq, ts, step, path, cause, event = entry
+                batch.append(self._told(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None))
         return batch
 
-    def _told(self, entry: Entry) -> dict[str, Any]:
-        seq, ts, step, path, cause, event = entry
+    def _told(self, event: Event, **place: Any) -> Told:
         if self._place.served is not None:
             self._place.served.saw(type(event))
-        return envelope(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None)
+        return Told(place["seq"], ends=False, envelope=partial(envelope, event, **place))
 
     async def _goes_on_elsewhere(self, live: WorkflowHandler) -> bool:
         if not _is_elsewhere(live):
@@ -153,15 +168,24 @@ class Following:
         return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
 
     def _recorded(self, one: Streamed) -> Told:
+        return Told(one.seq, one.ends, partial(self._recorded_envelope, one))
+
+    def _recorded_envelope(self, one: Streamed) -> dict[str, Any]:
+        served, codec = self._place.served, self._place.codec
         place = {name: getattr(one, name) for name in ("seq", "ts", "step", "path", "commit")}
-        return Told(one.seq, recorded_envelope(one.data, self._place.codec, cause=one.cause or None, **place))
+        event = recorded_event(one.data, codec)
+        if event is None:
+            return recorded_envelope(one.data, codec, cause=one.cause or None, **place)
+        if served is not None:
+            served.saw(type(event))
+        return envelope(event, cause=one.cause or None, **place)
 
     async def _from_store(self) -> AsyncGenerator[list[Told]]:
         """What the store has, then what comes there, until the run is over or goes on in this process."""
         stored = await self._stored(-1 if self._after is None else self._after)
         if self._after is None:
-            self._after = stored[-1].seq if stored and not _is_end(stored[-1]) else -1
-            stored = stored[-1:] if stored and _is_end(stored[-1]) else []
+            self._after = stored[-1].seq if stored and not stored[-1].ends else -1
+            stored = stored[-1:] if stored and stored[-1].ends else []
         for begin in range(0, len(stored), BATCH):
             batch = stored[begin : begin + BATCH]
             self._after = batch[-1].seq
@@ -209,9 +233,3 @@ async def _has_begun(live: WorkflowHandler) -> bool:
 def _is_elsewhere(live: WorkflowHandler) -> bool:
     """Whether a run that has ended here has not ended."""
     return isinstance(live.stopped_by, RunInterruptedError | RunLostError)
-
-
-def _is_end(told: Told) -> bool:
-    own = told.envelope
-    is_engines = own["step"] == own["path"] == "" and own["cause"] is None
-    return is_engines and "StopEvent" in (own["type"], *(own["types"] or ()))

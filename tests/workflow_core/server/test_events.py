@@ -1,0 +1,285 @@
+"""Streams and events over HTTP."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Running, Serving, eventually
+from tests.workflow_core.server.flows import Ask, Greet, Progress, Slow, Steered, Unseen
+
+
+def types(events: list[dict]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+async def test_a_stream_tells_what_steps_wrote_and_ends_with_the_stop_event(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann", times=2)
+        live = await running.events(run_id)
+        await running.over(run_id)
+        stored = await running.events(run_id)
+    assert types(live) == types(stored) == ["Progress", "Progress", "StopEvent"]
+    first = live[0]
+    assert first["value"] == {"number": 0}
+    assert first["qualified_name"] == f"{Progress.__module__}.Progress"
+    assert (first["types"], first["step"], first["path"], first["cause"]) == (None, "greet", "", 1)
+    assert abs(first["ts"] - time.time()) < 60
+    assert [int(event["id"]) for event in live] == [event["seq"] for event in live]
+    for one, other in zip(live[:-1], stored[:-1], strict=True):
+        assert {**one, "commit": 2} == other
+    assert stored[-1]["seq"] <= live[-1]["seq"]
+
+
+async def test_a_reader_goes_on_behind_its_place_and_last_event_id_counts_most(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann", times=5)
+        whole = await running.events(run_id)
+        for after in range(len(whole) - 1):
+            place = whole[after]["seq"]
+            assert types(await running.events(run_id, after_sequence=place)) == types(whole[after + 1 :])
+        running.http.headers["Last-Event-ID"] = str(whole[2]["seq"])
+        assert types(await running.events(run_id, after_sequence=-1)) == types(whole[3:])
+        del running.http.headers["Last-Event-ID"]
+        answer = await running.http.get(f"/events/{run_id}?after_sequence={whole[-1]['seq']}")
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert (await running.http.get(f"/events/{run_id}?after_sequence=now")).status_code == 204
+        assert (await running.http.get("/events/nobody")).status_code == 404
+        for wrong in ("x", "1.5", "99999999999999999999", ""):
+            assert (await running.http.get(f"/events/{run_id}?after_sequence={wrong}")).status_code == 400
+
+
+async def test_lines_of_json_carry_the_place_too(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann", times=2)
+        answer = await running.http.get(f"/events/{run_id}?sse=false&include_qualified_name=false")
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert types(lines) == ["Progress", "Progress", "StopEvent"]
+    assert all(isinstance(line["seq"], int) and line["qualified_name"] is None for line in lines)
+
+
+async def test_what_the_engine_says_of_itself_comes_only_when_asked_for(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
+        run_id = await running.start("slow", seconds=0.2)
+        told, internal = await asyncio.gather(running.events(run_id), running.events(run_id, include_internal="true"))
+    assert types(told) == ["Unseen", "StopEvent"]
+    changed = [event["value"] for event in internal if event["type"] == "StepStateChanged"]
+    assert [(value["name"], value["step_state"]) for value in changed] == [("wait", "running"), ("wait", "not_running")]
+
+
+async def test_now_leaves_out_what_was_before(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
+        run_id = await running.start("slow", seconds=0.3)
+        await anext(running.reading(run_id))
+        assert types(await running.events(run_id, after_sequence="now")) == ["StopEvent"]
+
+
+async def test_an_event_reaches_its_readers_when_it_is_written_and_not_later(serving: Serving) -> None:
+    class Ticks(Workflow):
+        @step
+        async def tick(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                ctx.write_event_to_stream(Unseen(text="tick"))
+            return StopEvent()
+
+    async with serving(WorkflowServer(), ticks=Ticks()) as running:
+        run_id = await running.start("ticks")
+        late = [time.time() - event["ts"] async for event in running.reading(run_id)]
+    # The middle one, as a busy machine may hold up any.
+    assert sorted(late)[len(late) // 2] < 0.02
+
+
+async def test_a_sign_of_life_comes_while_nothing_happens(serving: Serving) -> None:
+    async with serving(WorkflowServer(sse_heartbeat_interval=0.05), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        async with running.http.stream("GET", f"/events/{run_id}") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.aiter_lines()
+            seen = [await anext(lines) for _ in range(8)]
+    assert ": heartbeat" in seen
+
+
+async def test_many_readers_of_one_run_get_the_same(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
+        run_id = await running.start("slow", seconds=0.5)
+        read = await asyncio.gather(*(running.events(run_id) for _ in range(30)))
+    assert all(events == read[0] for events in read)
+    assert types(read[0]) == ["Unseen", "StopEvent"]
+
+
+async def test_an_event_goes_to_the_run_or_to_one_step(serving: Serving) -> None:
+    async with serving(WorkflowServer(), steered=Steered(timeout=None)) as running:
+        nudge = {"type": "Nudge", "value": {"text": "on"}}
+        for event in (nudge, json.dumps(nudge), {"type": "Nudge", "data": {"text": "on"}}):
+            run_id = await running.start("steered")
+            assert await running.post(f"/events/{run_id}", {"event": event}) == {"status": "sent"}
+            assert (await running.over(run_id))["result"]["value"] == {"result": "left on"}
+        run_id = await running.start("steered")
+        to_one = {"event": {"type": "Nudge", "value": {"text": "right"}}, "step": "right"}
+        assert await running.post(f"/events/{run_id}", to_one) == {"status": "sent"}
+        assert (await running.over(run_id))["result"]["value"] == {"result": "right right"}
+
+
+async def test_an_event_that_cannot_be_is_refused(serving: Serving) -> None:
+    async with serving(WorkflowServer(), steered=Steered(timeout=None)) as running:
+        run_id = await running.start("steered")
+        nudge = {"type": "Nudge", "value": {"text": "on"}}
+        for body, said in (
+            ({}, "event"),
+            ({"event": {}}, "type"),
+            ({"event": {"value": {}}}, "type"),
+            ({"event": "nonsense"}, "JSON"),
+            ({"event": {"type": "Nudge", "value": {}}}, "text"),
+            ({"event": {"type": "Progress", "value": {"number": 1}}}, "declares no event Progress"),
+            ({"event": {"qualified_name": "os.system", "value": {}}}, "declares no event os.system"),
+            ({"event": nudge, "step": "nowhere"}, "nowhere"),
+            ({"event": nudge, "step": "begin"}, "does not accept"),
+            ({"event": nudge, "step": 5}, "step"),
+        ):
+            answer = await running.http.post(f"/events/{run_id}", json=body)
+            assert answer.status_code == 400, body
+            assert said in answer.json()["detail"], body
+        assert (await running.http.post("/events/nobody", json={"event": nudge})).status_code == 404
+        await running.post(f"/events/{run_id}", {"event": nudge})
+        await running.over(run_id)
+        assert (await running.http.post(f"/events/{run_id}", json={"event": nudge})).status_code == 409
+
+
+async def test_only_declared_classes_are_built_from_payloads(serving: Serving) -> None:
+    built: list[str] = []
+
+    class Undeclared(Event):
+        def model_post_init(self, context: object, /) -> None:
+            built.append("undeclared")
+
+    server = WorkflowServer()
+    server.add_workflow("declared", Steered(timeout=None), additional_events=[Undeclared])
+    async with serving(server, steered=Steered(timeout=None)) as running:
+        name = f"{Undeclared.__module__}.{Undeclared.__qualname__}"
+        for event in ({"type": "Undeclared", "value": {}}, {"qualified_name": name, "value": {}}):
+            run_id = await running.start("steered")
+            assert (await running.http.post(f"/events/{run_id}", json={"event": event})).status_code == 400
+            assert built == []
+        run_id = await running.start("declared")
+        await running.post(f"/events/{run_id}", {"event": {"type": "Undeclared", "value": {}}})
+    assert built
+
+
+async def test_events_for_which_a_step_waits_need_no_declaration(serving: Serving) -> None:
+    class Waits(Workflow):
+        @step
+        async def wait(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=(await ctx.wait_for_event(Progress, timeout=None)).number)
+
+    async with serving(WorkflowServer(), waits=Waits(timeout=None)) as running:
+        run_id = await running.start("waits")
+        await running.until(run_id, lambda found: found["waiting"])
+        await running.post(f"/events/{run_id}", {"event": {"type": "Progress", "value": {"number": 3}}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": 3}
+
+
+async def test_a_reader_stays_while_a_run_leaves_memory_and_comes_back(serving: Serving) -> None:
+    async with serving(WorkflowServer(idle_timeout=0.05), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        reading = asyncio.create_task(running.events(run_id))
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+        await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
+        assert types(await reading) == ["Asked", "StopEvent"]
+
+
+async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving, tmp_path: Path) -> None:
+    class Steps(Workflow):
+        @step
+        async def one(self, ctx: Context, ev: StartEvent) -> Progress:
+            ctx.write_event_to_stream(Unseen(text="one"))
+            return Progress(number=1)
+
+        @step
+        async def two(self, ctx: Context, ev: Progress) -> StopEvent:
+            ctx.write_event_to_stream(Unseen(text="two"))
+            await asyncio.sleep(0.3)
+            return StopEvent(result="far")
+
+    # A second store object is as another process: an owner of its own.
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), steps=Steps()) as running:
+        handler = Steps(store=elsewhere).run(run_id="far")
+        await handler.started()
+        told = await running.get("/handlers/far")
+        assert (told["owner"], told["live"], told["workflow_name"]) == ("other", False, "steps")
+        events = await running.events("far")
+        assert types(events) == ["Unseen", "Unseen", "StopEvent"]
+        assert [event["commit"] for event in events] == sorted(event["commit"] for event in events)
+        assert await handler == "far"
+    await elsewhere.aclose()
+
+
+async def test_a_run_that_another_process_waits_in_is_answered_and_cancelled_from_here(
+    serving: Serving, tmp_path: Path
+) -> None:
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), ask=Ask()) as running:
+        first, second = (Ask(store=elsewhere, timeout=None).run(run_id=name) for name in ("first", "second"))
+        for handler in (first, second):
+            await anext(handler.inputs())
+            await handler.started()
+
+        async def asked_first() -> list[dict]:
+            return (await running.get("/handlers/first/pending"))["pending"]
+
+        asked = await eventually(asked_first)
+        await running.post(f"/handlers/first/pending/{asked[0]['id']}", {"response": {"text": "Ann"}})
+        assert await first == "Ann"
+        assert await running.post("/handlers/second/cancel") == {"status": "cancelled"}
+        assert (await running.over("second"))["status"] == "cancelled"
+    await elsewhere.aclose()
+
+
+async def test_streams_end_when_the_server_stops_and_nothing_says_that_the_run_is_over(
+    serving: Serving, tmp_path: Path
+) -> None:
+    async def read(running: Running, run_id: str) -> list[dict]:
+        return await running.events(run_id)
+
+    store = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=store), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"])
+        reading = asyncio.create_task(read(running, run_id))
+        await asyncio.sleep(0.1)
+        await running.server.stop()
+        assert types(await reading) == ["Asked"]
+        assert (await running.http.get("/handlers")).status_code == 503
+        assert (await running.http.get("/health")).status_code == 503
+    async with serving(WorkflowServer(store=store), ask=Ask(timeout=None)) as running:
+        assert (await running.get(f"/handlers/{run_id}"))["status"] == "running"
+        reading = asyncio.create_task(read(running, run_id))
+        await asyncio.sleep(0.05)
+        await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
+        told = types(await reading)
+        assert (told[0], told[-1]) == ("Asked", "StopEvent")
+        assert told.count("Asked") == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"\xff\xfe", object(), {1, 2}])
+async def test_values_that_json_has_no_word_for_do_not_break_a_stream(serving: Serving, value: object) -> None:
+    class Odd(Workflow):
+        @step
+        async def stream(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            ctx.write_event_to_stream(Unseen(text="first", odd=value))
+            await asyncio.sleep(0.2)
+            return StopEvent()
+
+    server = WorkflowServer()
+    server.add_workflow("odd", Odd(store_streamed=False, timeout=None))
+    async with serving(server) as running:
+        run_id = await running.start("odd")
+        event = await anext(running.reading(run_id))
+    assert event["type"] == "Unseen"
+    assert event["value"]["text"] == "first"

@@ -1,0 +1,172 @@
+"""How large, deep and slow requests and readers may be; each test is named after what it guards against."""
+
+import asyncio
+import json
+import socket
+import time
+import tracemalloc
+
+import pytest
+
+from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Running, Serving, eventually
+from tests.workflow_core.server.flows import Plain, Unseen
+
+MIB = 1024 * 1024
+
+
+async def raw(running: Running, *pieces: bytes) -> bytes:
+    """What a server answers to bytes, to the end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_a_large_body_is_refused_and_not_kept(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        body = json.dumps({"start_event": {"text": "x" * (2 * MIB)}}).encode()
+        tracemalloc.start()
+        answer = await running.http.post("/workflows/plain/run", content=body)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert answer.status_code == 413
+        assert most < 8 * MIB
+        fitting = json.dumps({"start_event": {"text": "x" * (MIB - 100)}})
+        assert (await running.http.post("/workflows/plain/run", content=fitting)).status_code == 200
+        assert len((await running.get("/handlers"))["handlers"]) == 1
+
+
+async def test_a_large_body_in_chunks_of_unknown_number_is_refused(serving: Serving) -> None:
+    async def chunks() -> object:
+        for _ in range(40):
+            yield b"x" * 65536
+
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        answer = await running.http.post("/workflows/plain/run", content=chunks())
+        assert answer.status_code == 413
+        assert answer.headers["connection"] == "close"
+
+
+async def test_an_endless_body_is_not_read_to_its_end(serving: Serving) -> None:
+    async with serving(WorkflowServer(max_body=1000), plain=Plain()) as running:
+        _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"POST /workflows/plain/run HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        try:
+            while sent < 50 * MIB:
+                writer.write(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+                await writer.drain()
+                sent += 4096
+        except ConnectionError:
+            pass
+        assert sent < 50 * MIB
+        writer.close()
+
+
+async def test_a_larger_body_is_taken_where_the_server_says_so(serving: Serving) -> None:
+    async with serving(WorkflowServer(max_body=4 * MIB), plain=Plain()) as running:
+        body = json.dumps({"start_event": {"text": "x" * (2 * MIB)}})
+        assert (await running.http.post("/workflows/plain/run", content=body)).status_code == 200
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '{"start_event":{"a":['])
+async def test_a_deep_body_is_refused_without_a_crash(serving: Serving, opening: str) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        answer = await running.http.post("/workflows/plain/run", content=(opening * 100_000)[:MIB])
+        assert answer.status_code == 400
+        deep: object = []
+        for _ in range(40):
+            deep = {"a": [deep]}
+        for body in ({"start_event": {"a": deep}}, {"start_event": json.dumps({"a": deep})}, {"kwargs": {"a": deep}}):
+            answer = await running.http.post("/workflows/plain/run", json=body)
+            assert answer.status_code == 400
+            assert "deep" in answer.json()["detail"]
+        assert (await running.get("/health"))["status"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"nonsense", b'"text"', b"\xff", b'{"a": NaN}', b'{"a":"\\ud800"}', b"null"]
+)
+async def test_what_is_no_json_object_is_refused(serving: Serving, body: bytes) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        answer = await running.http.post("/workflows/plain/run", content=body)
+        assert answer.status_code == 400
+        assert answer.json()["detail"]
+
+
+async def test_a_body_that_comes_too_slowly_is_given_up(serving: Serving) -> None:
+    async with serving(WorkflowServer(body_timeout=0.1), plain=Plain()) as running:
+        answer = await raw(
+            running, b"POST /workflows/plain/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        )
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+async def test_slow_loris_connections_that_never_ask_are_closed(serving: Serving) -> None:
+    async with serving(WorkflowServer(header_timeout=0.1), plain=Plain()) as running:
+        assert await raw(running, b"GET /health HTTP/1.1\r\nHost: local") == b""
+        assert await raw(running) == b""
+
+
+async def test_two_hundred_half_open_connections_hold_nobody_up(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        loris = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(200)]
+        try:
+            for one in loris:
+                one.send(b"POST /workflows/plain/run HTTP/1.1\r\nHost: localhost\r\nX: ")
+            began = time.monotonic()
+            assert (await running.get("/health"))["status"] == "healthy"
+            assert time.monotonic() - began < 1
+        finally:
+            for one in loris:
+                one.close()
+
+
+async def test_an_endless_head_is_refused(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        answer = await raw(running, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 200_000 + b"\r\n\r\n")
+        assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+
+
+class Torrent(Workflow):
+    """Streams far more than any socket holds."""
+
+    @step
+    async def pour(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        text = "x" * 100_000
+        for _ in range(200):
+            ctx.write_event_to_stream(Unseen(text=text))
+        await asyncio.sleep(3600)
+        return StopEvent()
+
+
+async def test_a_reader_that_never_reads_is_dropped_and_costs_no_memory(serving: Serving) -> None:
+    server = WorkflowServer(slow_reader_timeout=0.3)
+    async with serving(server, torrent=Torrent(timeout=None, store_streamed=False)) as running:
+        run_id = await running.start("torrent")
+        await eventually(lambda: running.get("/health"))
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        readers = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(20)]
+        for one in readers:
+            one.send(f"GET /events/{run_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        await asyncio.sleep(0.2)
+        held = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+
+        async def all_gone() -> bool:
+            return len(server.connections.open_clients()) <= 1  # this test's own
+
+        await asyncio.wait_for(eventually(all_gone), 10)
+        for one in readers:
+            one.close()
+    # 20 readers of 20 MB each: a queue for each would hold 400 MB.
+    assert held < 20 * MIB

@@ -1,0 +1,194 @@
+"""Questions to people over HTTP."""
+
+import asyncio
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from batonflow.workflow_core import (
+    Context,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    SQLiteStore,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Running, Serving
+from tests.workflow_core.server.flows import Answered, Ask, Asked
+
+
+async def pending(running: Running, run_id: str) -> list[dict]:
+    return (await running.get(f"/handlers/{run_id}/pending"))["pending"]
+
+
+async def waiting(running: Running, workflow: str = "ask") -> str:
+    run_id = await running.start(workflow)
+    await running.until(run_id, lambda found: found["waiting"])
+    return run_id
+
+
+def path_of(run_id: str, asked: dict) -> str:
+    return f"/handlers/{run_id}/pending/{quote(asked['id'], safe='')}"
+
+
+async def test_a_question_tells_what_is_asked_and_which_answer_fits(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
+        [asked] = await pending(running, await waiting(running))
+    assert asked["event"]["type"] == "Asked"
+    assert asked["event"]["value"] == {"text": "Who?"}
+    assert (asked["response_type"], asked["filled"], asked["path"], asked["kind"]) == ("Answered", {}, "", "input")
+    assert set(asked["schema"]["properties"]) == {"text", "loud"}
+    assert asked["schema"]["required"] == ["text"]
+
+
+async def test_an_answer_is_used_once(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
+        run_id = await waiting(running)
+        [asked] = await pending(running, run_id)
+        path = path_of(run_id, asked)
+        answers = await asyncio.gather(
+            *(running.http.post(path, json={"response": {"text": name}}) for name in ("Ann", "Bob", "Cid"))
+        )
+        assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+        assert (await running.over(run_id))["status"] == "completed"
+        assert (await running.http.post(path, json={"response": {"text": "Dan"}})).status_code == 409
+        assert await pending(running, run_id) == []
+
+
+async def test_an_answer_that_does_not_fit_says_where(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
+        run_id = await waiting(running)
+        [asked] = await pending(running, run_id)
+        answer = await running.http.post(path_of(run_id, asked), json={"response": {"text": 5}})
+        assert answer.status_code == 422
+        assert [(one["loc"], bool(one["msg"])) for one in answer.json()["detail"]] == [(["text"], True)]
+        assert (await running.http.post(path_of(run_id, asked), json={})).status_code == 400
+        assert (await running.http.post(f"/handlers/{run_id}/pending/never", json={"response": {}})).status_code == 404
+        assert (await running.http.get("/handlers/nobody/pending")).status_code == 404
+        assert len(await pending(running, run_id)) == 1
+
+
+async def test_what_the_step_requires_is_filled_in(serving: Serving) -> None:
+    class Choose(Workflow):
+        @step
+        async def choose(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            one, other = await asyncio.gather(*(self.ask(ctx, text) for text in ("a/b c", "d#e?f")))
+            return StopEvent(result=[one.text, other.text])
+
+        async def ask(self, ctx: Context, text: str) -> Answered:
+            return await ctx.wait_for_event(
+                Answered,
+                waiter_event=Asked(text=text),
+                waiter_id=f"question {text}",
+                requirements={"of": text},
+                timeout=None,
+            )
+
+    async with serving(WorkflowServer(), choose=Choose(timeout=None)) as running:
+        run_id = await waiting(running, "choose")
+        first, second = await pending(running, run_id)
+        assert (first["filled"], second["filled"]) == ({"of": "a/b c"}, {"of": "d#e?f"})
+        await running.post(path_of(run_id, second), {"response": {"text": "second"}})
+        wrong = await running.http.post(path_of(run_id, first), json={"response": {"text": "x", "of": "other"}})
+        assert wrong.status_code == 422
+        assert [asked["id"] for asked in await pending(running, run_id)] == [first["id"]]
+        await running.post(path_of(run_id, first), {"response": {"text": "first"}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": ["first", "second"]}
+
+
+@pytest.mark.parametrize("store", ["memory:", "file"])
+async def test_a_run_out_of_memory_is_asked_and_answered(serving: Serving, store: str, tmp_path: Path) -> None:
+    server = WorkflowServer(store=tmp_path / "runs.db" if store == "file" else store, idle_timeout=0.02)
+    async with serving(server, ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+        [asked] = await pending(running, run_id)
+        assert (await running.get(f"/handlers/{run_id}"))["live"] is False
+        await running.post(path_of(run_id, asked), {"response": {"text": "Ann"}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+
+
+async def test_a_run_from_before_the_server_is_asked_and_answered(serving: Serving, tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=store, idle_timeout=0.02), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+        before = await pending(running, run_id)
+    async with serving(WorkflowServer(store=SQLiteStore(store)), ask=Ask(timeout=None)) as running:
+        told = await running.get(f"/handlers/{run_id}")
+        assert (told["status"], told["waiting"], told["live"]) == ("running", True, False)
+        assert await pending(running, run_id) == before
+        await running.post(path_of(run_id, before[0]), {"response": {"text": "Ann"}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+
+
+async def test_questions_of_workflows_inside_are_asked_with_their_path(serving: Serving, tmp_path: Path) -> None:
+    class Outer(Workflow):
+        @step
+        async def call(self, ev: StartEvent, desk: Ask) -> StopEvent:
+            return StopEvent(result=await desk.run())
+
+    def outer() -> Outer:
+        return Outer(timeout=None, workflows={"desk": Ask(timeout=None)})
+
+    store = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=store, idle_timeout=0.02), outer=outer()) as running:
+        run_id = await running.start("outer")
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+        [asked] = await pending(running, run_id)
+        assert asked["path"] == "desk"
+    async with serving(WorkflowServer(store=SQLiteStore(store)), outer=outer()) as running:
+        assert await pending(running, run_id) == [asked]
+        await running.post(path_of(run_id, asked), {"response": {"text": "Ann"}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+        states = await running.get(f"/handlers/{run_id}/state")
+        assert states["children"] == {"desk": {"user": {"name": "Ann"}}}
+
+
+async def test_a_question_that_a_step_returns_is_answered_by_whoever_takes_the_answer(serving: Serving) -> None:
+    class Returned(Workflow):
+        @step
+        async def ask(self, ev: StartEvent) -> InputRequiredEvent:
+            return InputRequiredEvent(prefix="Name: ")
+
+        @step
+        async def end(self, ev: HumanResponseEvent) -> StopEvent:
+            return StopEvent(result=ev.response)
+
+    for idle_timeout in (60, 0.02):
+        async with serving(WorkflowServer(idle_timeout=idle_timeout), ask=Returned(timeout=None)) as running:
+            run_id = await running.start("ask")
+            await running.until(run_id, _waits_in_memory if idle_timeout == 60 else _waits_elsewhere)
+            [asked] = await pending(running, run_id)
+            assert asked["schema"]["required"] == ["response"]
+            path = path_of(run_id, asked)
+            await running.post(path, {"response": {"response": "Ann"}})
+            assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+            assert (await running.http.post(path, json={"response": {"response": "Bob"}})).status_code == 409
+
+
+def _waits_in_memory(found: dict) -> bool:
+    return found["waiting"] and found["live"]
+
+
+def _waits_elsewhere(found: dict) -> bool:
+    return found["waiting"] and not found["live"]
+
+
+async def test_events_that_ask_for_leave_are_told_as_such(serving: Serving) -> None:
+    class ApprovalRequired(InputRequiredEvent):
+        tool_name: str
+
+    class Gate(Workflow):
+        @step
+        async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(Answered, waiter_event=ApprovalRequired(tool_name="rm"), timeout=None)
+            return StopEvent()
+
+    async with serving(WorkflowServer(), gate=Gate(timeout=None)) as running:
+        [asked] = await pending(running, await waiting(running, "gate"))
+    assert asked["kind"] == "approval"

@@ -1,0 +1,409 @@
+"""Starting runs over HTTP, and how they are told."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Serving, eventually
+from tests.workflow_core.server.flows import Ask, Begin, Fail, Greet, Plain, Slow
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"start_event": {"name": "Ann"}},
+        {"start_event": {"type": "Begin", "value": {"name": "Ann"}}},
+        {"start_event": {"type": "StartEvent", "value": {"name": "Ann"}}},
+        {"start_event": {"qualified_name": f"{Begin.__module__}.Begin", "value": {"name": "Ann"}}},
+        {"start_event": {"type": "Begin", "data": {"name": "Ann"}}},
+        {"start_event": json.dumps({"name": "Ann"})},
+        {"start_event": json.dumps({"type": "Begin", "value": {"name": "Ann"}})},
+        {"kwargs": {"name": "Ann"}},
+        {"start_event": {"name": "Ann"}, "kwargs": {}, "context": {}, "handler_id": ""},
+    ],
+)
+async def test_every_form_of_a_start_event_starts_a_run(serving: Serving, body: dict) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        told = await running.post("/workflows/greet/run", body)
+    assert told["status"] == "completed"
+    assert told["result"]["value"] == {"result": "Hello, Ann!"}
+    assert told["result"]["type"] == "StopEvent"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"start_event": {}}, "name"),
+        ({"start_event": {"name": 5}}, "name"),
+        ({"start_event": {"type": "Progress", "value": {"number": 1}}}, "Begin"),
+        ({"start_event": {"type": "os.system", "value": {}}}, "declares no event"),
+        ({"start_event": {"type": "Begin", "value": 5}}, "JSON object"),
+        ({"start_event": "{"}, "JSON"),
+        ({"start_event": {"name": "a"}, "kwargs": {"name": "b"}}, "not both"),
+        ({"start_event": 5}, "start_event"),
+        ({"start_event": {"name": "a"}, "handler_id": "has blanks"}, "handler_id"),
+        ({"start_event": {"name": "a"}, "context": {"version": 1}}, "accept_context_api"),
+    ],
+)
+async def test_a_start_event_that_does_not_fit_is_refused_with_a_reason(
+    serving: Serving, body: dict, said: str
+) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        answer = await running.http.post("/workflows/greet/run", json=body)
+        assert answer.status_code == 400
+        assert said in answer.json()["detail"]
+        assert (await running.get("/handlers"))["handlers"] == []
+
+
+async def test_a_body_is_needed(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        assert (await running.http.post("/workflows/plain/run")).status_code == 400
+        assert (await running.http.post("/workflows/plain/run", content="[]")).status_code == 400
+        assert (await running.post("/workflows/plain/run", {}))["result"]["value"] == {"result": {}}
+
+
+async def test_fields_that_are_called_like_those_of_an_envelope_are_fields(serving: Serving) -> None:
+    class Measured(StartEvent):
+        type: str
+        value: int
+
+    class Measure(Workflow):
+        @step
+        async def measure(self, ev: Measured) -> StopEvent:
+            return StopEvent(result=[ev.type, ev.value])
+
+    async with serving(WorkflowServer(), measure=Measure(), plain=Plain()) as running:
+        told = await running.post("/workflows/measure/run", {"start_event": {"type": "depth", "value": 8}})
+        assert told["result"]["value"] == {"result": ["depth", 8]}
+        told = await running.post("/workflows/plain/run", {"start_event": {"value": 8}})
+        assert told["result"]["value"] == {"result": {"value": 8}}
+
+
+async def test_a_run_tells_how_it_stands(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None), slow=Slow(timeout=None)) as running:
+        slow = await running.start("slow")
+        told = await running.get(f"/handlers/{slow}")
+        assert {key: told[key] for key in ("handler_id", "run_id", "workflow_name", "status", "result", "error")} == {
+            "handler_id": slow,
+            "run_id": slow,
+            "workflow_name": "slow",
+            "status": "running",
+            "result": None,
+            "error": None,
+        }
+        assert (told["live"], told["waiting"], told["owner"], told["completed_at"]) == (True, False, "this", None)
+        ask = await running.start("ask")
+        assert (await running.until(ask, lambda found: found["waiting"]))["status"] == "running"
+
+
+async def test_a_failed_run_answers_200_and_says_what_went_wrong(serving: Serving) -> None:
+    async with serving(WorkflowServer(), fail=Fail()) as running:
+        told = await running.post("/workflows/fail/run")
+        assert (told["status"], told["error"], told["error_type"]) == ("failed", "the kettle is empty", "ValueError")
+        assert told["result"]["type"] == "WorkflowFailedEvent"
+        assert await running.get(f"/handlers/{told['handler_id']}") == told
+
+
+async def test_a_run_out_of_time_says_so(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=0.05)) as running:
+        told = await running.post("/workflows/slow/run")
+    assert (told["status"], told["error_type"]) == ("failed", "WorkflowTimeoutError")
+    assert "timed out after 0.05 seconds" in told["error"]
+
+
+async def test_the_switch_brings_the_older_status_codes_back(serving: Serving) -> None:
+    server = WorkflowServer(compat_status_codes=True)
+    async with serving(server, fail=Fail(), slow=Slow(timeout=None), plain=Plain()) as running:
+        failed = await running.http.post("/workflows/fail/run", json={})
+        assert failed.status_code == 500
+        assert failed.json()["status"] == "failed"
+        assert (await running.http.get(f"/handlers/{failed.json()['handler_id']}")).status_code == 500
+        slow = await running.start("slow")
+        assert (await running.http.get(f"/handlers/{slow}")).status_code == 202
+        await running.post(f"/handlers/{slow}/cancel")
+        assert (await running.http.get(f"/handlers/{slow}")).status_code == 500
+        assert (await running.http.post(f"/handlers/{slow}/cancel")).status_code == 404
+        plain = await running.post("/workflows/plain/run")
+        assert (await running.http.get(f"/handlers/{plain['handler_id']}")).status_code == 200
+
+
+async def test_an_id_is_used_once_and_gives_its_result_again(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet(), plain=Plain(), slow=Slow(timeout=None)) as running:
+        body = {"start_event": {"name": "Ann"}, "handler_id": "greeting/1"}
+        first = await running.post("/workflows/greet/run", body)
+        assert first["handler_id"] == "greeting/1"
+        assert await running.post("/workflows/greet/run", body) == first
+        assert await running.post("/workflows/greet/run-nowait", body) == first
+        other = {**body, "start_event": {"name": "Bob"}}
+        assert (await running.http.post("/workflows/greet/run", json=other)).status_code == 409
+        assert (await running.http.post("/workflows/plain/run", json=body)).status_code == 409
+        await running.post("/workflows/slow/run-nowait", {"handler_id": "s"})
+        answer = await running.http.post("/workflows/slow/run", json={"handler_id": "s"})
+        assert answer.status_code == 409
+        assert "goes on already" in answer.json()["detail"]
+        assert await running.get("/handlers/greeting%2F1") == first
+
+
+async def test_ids_that_the_server_makes_cannot_be_guessed(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        ids = {(await running.post("/workflows/plain/run"))["handler_id"] for _ in range(20)}
+    assert len(ids) == 20
+    assert all(len(one) >= 20 and one.isalnum() for one in ids)
+    assert len({one[:4] for one in ids}) == 20
+
+
+async def test_runs_are_listed_page_by_page_in_both_directions(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain(), fail=Fail()) as running:
+        ids = [(await running.post("/workflows/plain/run"))["handler_id"] for _ in range(4)]
+        ids.append((await running.post("/workflows/fail/run"))["handler_id"])
+
+        async def listed(**query: object) -> tuple[list[str], str | None]:
+            told = await running.get("/handlers", **query)
+            return [one["handler_id"] for one in told["handlers"]], told["next"]
+
+        assert await listed() == (ids, None)
+        assert await listed(limit=2) == (ids[:2], ids[1])
+        assert await listed(limit=3, after=ids[1]) == (ids[2:], None)
+        assert await listed(limit=2, order="desc") == (ids[:2:-1], ids[3])
+        assert await listed(limit=9, order="desc", after=ids[3]) == (ids[2::-1], None)
+        assert await listed(status="failed") == (ids[4:], None)
+        assert await listed(status=["failed", "completed"], workflow_name="plain") == (ids[:4], None)
+        assert await listed(status="running") == ([], None)
+
+
+@pytest.mark.parametrize(
+    "query", ["status=foo", "limit=0", "limit=x", "limit=1001", "order=up", "limit=99999999999999999999"]
+)
+async def test_questions_that_make_no_sense_are_refused(serving: Serving, query: str) -> None:
+    async with serving(WorkflowServer()) as running:
+        assert (await running.http.get(f"/handlers?{query}")).status_code == 400
+        assert (await running.http.get("/handlers?after=nobody")).status_code == 404
+
+
+async def test_runs_of_a_store_are_shown_without_their_code(serving: Serving, tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=store), greet=Greet()) as running:
+        run_id = (await running.post("/workflows/greet/run", {"kwargs": {"name": "Ann"}}))["handler_id"]
+    async with serving(WorkflowServer(store=store)) as running:
+        told = (await running.get("/handlers"))["handlers"][0]
+        assert (told["handler_id"], told["status"], told["result"]["value"]) == (
+            run_id,
+            "completed",
+            {"result": "Hello, Ann!"},
+        )
+        assert told["workflow_name"] == Greet().workflow_name
+        assert (await running.get(f"/handlers/{run_id}/state"))["state"] == {"greeted": "Ann"}
+        refused = await running.http.post(f"/handlers/{run_id}/fork", json={"at": 1})
+        assert refused.status_code == 409
+        assert "no workflow" in refused.json()["detail"]
+
+
+async def test_runs_of_programs_in_the_same_store_belong_to_the_served_workflow(
+    serving: Serving, tmp_path: Path
+) -> None:
+    store = tmp_path / "runs.db"
+    await Greet(store=store).run(name="Ann", run_id="by-a-program")
+    async with serving(WorkflowServer(store=store), greet=Greet()) as running:
+        assert (await running.get("/handlers/by-a-program"))["workflow_name"] == "greet"
+
+
+async def test_one_class_may_be_served_twice(serving: Serving) -> None:
+    async with serving(WorkflowServer(), one=Slow(timeout=None), other=Slow(timeout=None)) as running:
+        first, second = await running.start("one"), await running.start("other")
+        assert (await running.get(f"/handlers/{first}"))["workflow_name"] == "one"
+        assert (await running.get(f"/handlers/{second}"))["workflow_name"] == "other"
+        assert len((await running.get("/handlers", workflow_name="other"))["handlers"]) == 1
+
+
+async def test_two_servers_of_one_workflow_keep_their_runs_apart(serving: Serving) -> None:
+    flow = Greet()
+    async with serving(WorkflowServer(), greet=flow) as one, serving(WorkflowServer(), greet=flow) as other:
+        await one.post("/workflows/greet/run", {"kwargs": {"name": "Ann"}})
+        assert len((await one.get("/handlers"))["handlers"]) == 1
+        assert (await other.get("/handlers"))["handlers"] == []
+    assert flow.run_store is None
+    assert await flow.run(name="Bob") == "Hello, Bob!"
+
+
+async def test_what_a_result_says_of_its_models_is_told(serving: Serving) -> None:
+    class Spent(Workflow):
+        @step
+        async def spend(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result={"usage": {"input_tokens": 7, "output_tokens": 2, "cost": 0.5}})
+
+    async with serving(WorkflowServer(), spent=Spent(), plain=Plain()) as running:
+        told = await running.post("/workflows/spent/run")
+        assert (told["cost"], told["tokens"]) == (0.5, {"input": 7, "output": 2})
+        told = await running.post("/workflows/plain/run")
+        assert (told["cost"], told["tokens"]) == (None, None)
+
+
+async def test_a_run_is_cancelled_and_deleted(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
+        run_id = await running.start("slow")
+        assert await running.post(f"/handlers/{run_id}/cancel") == {"status": "cancelled"}
+        assert (await running.get(f"/handlers/{run_id}"))["status"] == "cancelled"
+        assert (await running.http.post(f"/handlers/{run_id}/cancel")).status_code == 409
+        assert await running.post(f"/handlers/{run_id}/cancel?purge=true") == {"status": "deleted"}
+        assert (await running.http.get(f"/handlers/{run_id}")).status_code == 404
+        run_id = await running.start("slow")
+        assert await running.post(f"/handlers/{run_id}/cancel?purge=true") == {"status": "deleted"}
+        assert (await running.get("/handlers"))["handlers"] == []
+
+
+async def test_the_error_of_a_server_does_not_tell_what_happened_inside(
+    serving: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Touchy(Event):
+        text: str
+
+        def __init__(self, **data: object) -> None:
+            raise RuntimeError("secret insides")
+
+    class Flow(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> InputRequiredEvent:
+            return InputRequiredEvent()
+
+        @step
+        async def end(self, ev: Touchy) -> StopEvent:
+            return StopEvent()
+
+    async with serving(WorkflowServer(), flow=Flow(timeout=None, disable_validation=True)) as running:
+        run_id = await running.start("flow")
+        answer = await running.http.post(f"/events/{run_id}", json={"event": {"type": "Touchy", "value": {"text": ""}}})
+    assert answer.status_code == 500
+    assert answer.json() == {"detail": "Internal Server Error"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "secret insides" in capsys.readouterr().err
+
+
+async def test_a_context_goes_on_where_a_server_takes_such(serving: Serving) -> None:
+    flow = Ask(timeout=None)
+    handler = flow.run()
+    await anext(handler.inputs())
+    saved = handler.ctx.to_dict()
+    await handler.cancel_run()
+    async with serving(WorkflowServer(accept_context_api=True), ask=flow) as running:
+        run_id = (await running.post("/workflows/ask/run-nowait", {"context": saved}))["handler_id"]
+        await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+        for nonsense in ({"version": 77}, {"a": [1]}):
+            answer = await running.http.post("/workflows/ask/run-nowait", json={"context": nonsense})
+            assert answer.status_code == 400
+
+
+async def test_a_run_that_is_awaited_goes_on_when_the_client_leaves(serving: Serving) -> None:
+    async with serving(WorkflowServer(), slow=Slow(timeout=None)) as running:
+        waiting = asyncio.create_task(
+            running.http.post("/workflows/slow/run", json={"kwargs": {"seconds": 0.3}, "handler_id": "s"})
+        )
+
+        async def there() -> bool:
+            return (await running.http.get("/handlers/s")).status_code == 200
+
+        await eventually(there)
+        waiting.cancel()
+        assert (await running.over("s"))["status"] == "completed"
+
+
+async def test_what_there_is_is_told(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet(), ask=Ask()) as running:
+        assert await running.get("/health") == {"status": "healthy"}
+        assert await running.get("/workflows") == {"workflows": ["greet", "ask"]}
+        schema = await running.get("/workflows/greet/schema")
+        assert (schema["start"]["title"], schema["stop"]["title"]) == ("Begin", "StopEvent")
+        assert schema["start"]["required"] == ["name"]
+        names = [one["title"] for one in (await running.get("/workflows/greet/events"))["events"]]
+        assert "Progress" not in names
+        await running.events(await running.start("greet", name="Ann"))
+        names = [one["title"] for one in (await running.get("/workflows/greet/events"))["events"]]
+        assert "Progress" in names  # it was streamed meanwhile
+        drawn = await running.get("/workflows/greet/representation")
+        assert {node["id"] for node in drawn["graph"]["nodes"]} >= {"greet", "Begin", "StopEvent"}
+        assert 'data-node="greet"' in drawn["svg"]
+        for path in ("schema", "events", "representation"):
+            assert (await running.http.get(f"/workflows/nobody/{path}")).status_code == 404
+        assert (await running.http.post("/workflows/nobody/run", json={})).status_code == 404
+        assert (await running.http.get("/handlers/nobody")).status_code == 404
+        assert (await running.http.delete("/handlers/nobody")).status_code == 405
+
+
+async def test_results_are_told_without_an_envelope_too(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann")
+        await running.over(run_id)
+        assert (await running.get(f"/results/{run_id}"))["result"] == "Hello, Ann!"
+
+
+async def test_state_is_told_as_it_was_after_any_commit(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"])
+        await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
+        last = (await running.over(run_id))["commits"]
+        states = [(await running.get(f"/handlers/{run_id}/state", commit=n))["state"] for n in range(1, last + 1)]
+        assert states[0] == {}
+        assert {"user": {"name": "nobody"}} in states
+        assert states[-1] == {"user": {"name": "Ann"}}
+        assert await running.get(f"/handlers/{run_id}/state") == {"commit": last, "state": states[-1], "children": {}}
+        assert (await running.http.get(f"/handlers/{run_id}/state?commit={last + 1}")).status_code == 404
+
+
+async def test_the_trace_is_told_page_by_page(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann", times=3)
+        await running.over(run_id)
+        whole = await running.get(f"/handlers/{run_id}/trace")
+        assert [entry["kind"] for entry in whole["entries"]] == ["started", "segment", "ended"]
+        assert (whole["more"], whole["status"]) == (False, "completed")
+        after, entries, more = 0, [], True
+        while more:
+            page = await running.get(f"/handlers/{run_id}/trace", after=after, limit=1)
+            after, more, entries = page["next"], page["more"], entries + page["entries"]
+        assert entries == whole["entries"]
+        large = "x" * 10_000
+        run_id = await running.start("greet", name=large)
+        await running.over(run_id)
+        assert large not in json.dumps(await running.get(f"/handlers/{run_id}/trace"))
+        assert large in json.dumps(await running.get(f"/handlers/{run_id}/trace", full="true"))
+
+
+async def test_a_fork_begins_where_it_is_told_with_what_it_is_told(serving: Serving) -> None:
+    class Two(Workflow):
+        @step
+        async def one(self, ctx: Context, ev: StartEvent) -> Event:
+            await ctx.store.set("word", "first")
+            return Event()
+
+        @step
+        async def two(self, ctx: Context, ev: Event) -> StopEvent:
+            return StopEvent(result=await ctx.store.get("word"))
+
+    async with serving(WorkflowServer(), two=Two(), ask=Ask(timeout=None)) as running:
+        source = (await running.post("/workflows/two/run"))["handler_id"]
+        told = await running.post(
+            f"/handlers/{source}/fork", {"at": 2, "state": {"word": "second"}, "new_id": "branch"}
+        )
+        assert told["forked_from"] == [source, 2]
+        assert (await running.over("branch"))["result"]["value"] == {"result": "second"}
+        for body, status in (
+            ({"at": 99}, 400),
+            ({"at": 0}, 400),
+            ({}, 400),
+            ({"at": "2"}, 400),
+            ({"at": 2, "new_id": "branch"}, 409),
+            ({"at": 2, "new_id": "no blanks"}, 400),
+        ):
+            assert (await running.http.post(f"/handlers/{source}/fork", json=body)).status_code == status, body
+
+        asked = await running.start("ask")
+        await running.until(asked, lambda found: found["waiting"])
+        answer = {"type": "Answered", "value": {"text": "Bob"}}
+        told = await running.post(f"/handlers/{asked}/fork", {"at": 2, "event": answer})
+        assert (await running.over(told["handler_id"]))["result"]["value"] == {"result": "Bob"}
+        assert (await running.get(f"/handlers/{asked}"))["status"] == "running"
