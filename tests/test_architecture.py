@@ -11,7 +11,7 @@ ROOMS = dict(re.findall(r"^### `([\w/]+)/`\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE 
 FOLDERS = sorted(
     {
         str(module.parent.relative_to(ROOT))
-        for package in ("agents", "llms", "tools", "workflow_core")
+        for package in ("agents", "batonflow/cli", "llms", "tools", "workflow_core")
         for module in (ROOT / package).rglob("*.py")
         if module.name != "__init__.py"
     }
