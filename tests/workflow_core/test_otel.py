@@ -28,6 +28,7 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.instrumentation import BaseEvent, get_dispatcher, instrument_tags
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.exported import Exported
+from tests.workflow_core.flows import until
 
 
 @pytest.fixture
@@ -204,8 +205,7 @@ class Waits(Workflow):
 
 
 async def waiting(handler: Any) -> None:
-    while not handler.is_waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: handler.is_waiting)
 
 
 async def test_a_cancelled_run_is_no_error(exported: Exported) -> None:
@@ -268,8 +268,7 @@ async def test_a_resumed_run_is_linked_to_the_trace_before(exported: Exported, t
 async def test_a_run_that_leaves_memory_leaves_no_span_open(exported: Exported) -> None:
     store = MemoryStore()
     handler = Waits(workflow_name="waits", store=store, idle_release=0.02).run()
-    while not handler.is_out_of_memory:
-        await asyncio.sleep(0.01)
+    await until(lambda: handler.is_out_of_memory)
     (released,) = exported.named("invoke_workflow waits")
     assert released.attributes["batonflow.run.status"] == "released"
     handler.ctx.send_event(HumanResponseEvent(response="back"))
