@@ -32,14 +32,15 @@ def cancel(given: Namespace) -> int:
 async def _approve(given: Namespace) -> int:
     async with opened(given) as store:
         info = await _not_over(store, given.run)
-        question = _chosen(open_questions(await store.history(given.run)), given)
+        question = _chosen(await open_questions(store, given.run), given)
         cls, fields = _answer(question, given)
         loaded = await store.load(given.run)
         sent = [] if loaded is None else [from_json(item.payload) for item in loaded.inbox if item.kind == "event"]
         if any(_fits(one, cls, question) for one in sent):
             raise CommandError(_answered_before(question), FAILED)
         # The record that asks names the question over restarts: two who answer at once send one answer.
-        outcome = await store.append(given.run, f"answer to record {question.record}", to_json([cls, fields, 1]))
+        key = f"answer to {f'record {question.record}' if question.record else question.id}"
+        outcome = await store.append(given.run, key, to_json([cls, fields, 1]))
         _check(outcome, given.run)
         if isinstance(outcome, Appended) and not outcome.new:
             raise CommandError(_answered_before(question), FAILED)

@@ -58,7 +58,7 @@ async def _runs(given: Namespace) -> int:
             status=given.status, workflow=given.workflow, limit=given.limit, newest_first=True
         )
         if given.json:
-            say_json([_info_data(info) for info in found])
+            say_json([{**_info_data(info), "asks": await _asked(store, info)} for info in found])
             return DONE
         now = time.time()
         rows = [
@@ -69,11 +69,14 @@ async def _runs(given: Namespace) -> int:
     return DONE
 
 
+async def _asked(store: SQLiteStore, info: RunInfo) -> int:
+    """How many questions of a run stand open."""
+    return 0 if info.status in _OVER else len(await open_questions(store, info.run_id))
+
+
 async def _standing(store: SQLiteStore, info: RunInfo) -> str:
     """Where a run stands, and whether it asks something."""
-    if info.status in _OVER:
-        return info.status
-    asked = len(open_questions(await store.history(info.run_id)))
+    asked = await _asked(store, info)
     if asked and not info.unread:
         return f"waiting ({asked} asked)"
     return f"{info.status} (answered)" if asked else info.status
@@ -105,7 +108,7 @@ async def _show(given: Namespace) -> int:
             return DONE
         if given.json and not given.follow:
             entries = [entry async for commit in _commits(store, given.run) for entry in trace_of([commit])]
-            asked = open_questions(await store.history(given.run)) if info.status not in _OVER else []
+            asked = await open_questions(store, given.run) if info.status not in _OVER else []
             say_json({**_info_data(info), "entries": entries, "waiting": [question_data(one) for one in asked]})
             return DONE
         if not given.json:
@@ -153,7 +156,7 @@ def _head(info: RunInfo) -> None:
 async def _tell_open(store: SQLiteStore, info: RunInfo) -> None:
     if info.status in _OVER:
         return
-    questions: list[Question] = open_questions(await store.history(info.run_id))
+    questions: list[Question] = await open_questions(store, info.run_id)
     if questions:
         say("\nwaits for a person" + (", and an answer is on its way" if info.unread else ""))
     for question in questions:

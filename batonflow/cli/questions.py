@@ -1,6 +1,6 @@
 """Which questions of a run stand open, told from its records alone: none of its classes need be there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,6 +10,8 @@ from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.telling import name_of, wanted
 from batonflow.cli.text import summary
 from batonflow.workflow_core.events import HumanResponseEvent
+from batonflow.workflow_core.journal.store import RunStore
+from batonflow.workflow_core.replay import records_of
 
 __all__ = ["APPROVAL", "Question", "open_questions", "unmarked"]
 
@@ -24,7 +26,7 @@ class Question:
     Attributes:
         id: Names it within the run, as handlers and servers do.
         name: The same, shorter where there is a shorter one.
-        record: Number of the record that asks.
+        record: Number of the record that asks, 0 when only a snapshot is left of it.
         asked: Class and fields of the question, None when a step only waits.
         awaits: Qualified name of the answer's class.
         requirements: What the answer has to have; None when the records do not say.
@@ -81,14 +83,15 @@ class _Open:
                 self.forget(inner)
 
 
-def open_questions(records: Sequence[Mapping[str, Any]]) -> list[Question]:
-    """The questions that the records of a run leave open, in the order in which they were asked.
-
-    Args:
-        records: All of them, in order, as ``store.history(run_id)`` gives them.
-    """
+async def open_questions(store: RunStore, run_id: str) -> list[Question]:
+    """The questions that the records of a run leave open, in the order in which they were asked."""
+    loaded = await store.load(run_id)
+    if loaded is None:
+        return []
     left = _Open()
-    for record in records:
+    if loaded.snapshot is not None:
+        _take_up(left, from_json(loaded.snapshot[1]), "")
+    for record in records_of(loaded.commits):
         _add(left, record)
     found = [
         _of_wait(path, item, number, waiter)
@@ -99,13 +102,31 @@ def open_questions(records: Sequence[Mapping[str, Any]]) -> list[Question]:
     return sorted(found, key=lambda question: question.record)
 
 
+def _take_up(left: _Open, payload: Mapping[str, Any], path: str) -> None:
+    """What a snapshot leaves open."""
+    for worker in payload.get("workers", {}).values():
+        for waiter in worker.get("collected_waiters", ()):
+            item = int(str(waiter["work_item_id"]).rpartition("_")[2])
+            left.waits.setdefault((path, item), {})[waiter["key"]] = 0, waiter
+    for question in payload.get("questions", ()):
+        left.asked = max(left.asked, question["number"])
+        if not any(place == (question["path"], question["cause"]) for place in left.waits):
+            left.loose.append((0, question["number"], question["path"], question["event"]))
+    for child in payload.get("children", {}).get("runs", ()):
+        if child.get("call") is not None:
+            left.calls[child["path"]] = path, child["call"][0]
+        _take_up(left, child["payload"], child["path"])
+
+
 def _is_within(path: str, around: str) -> bool:
     return not around or path == around or path.startswith(f"{around}/")
 
 
 def _add(left: _Open, record: Mapping[str, Any]) -> None:
     kind, path, item = record["kind"], record["path"], record.get("item", 0)
-    if kind == "started":
+    if kind == "restored":
+        _take_up(left, record["snapshot"], path)
+    elif kind == "started":
         child = record.get("child")
         if child is not None and child.get("call") is not None:
             left.calls[path] = (path.rpartition("/")[0], child["call"][0])
@@ -149,19 +170,29 @@ def _of_wait(path: str, item: int, record: int, waiter: Mapping[str, Any]) -> Qu
         awaits=str(waiter["waiting_for_event"]),
         requirements=fields if known else None,
         due=waiter.get("due"),
-        writable=not isinstance(asked, str),
+        writable=_is_plain(asked),
     )
 
 
 def _loose(record: int, number: int, path: str, event: Any) -> Question:
     own = f"question_{number}"
     name = f"{path}:{own}" if path else own
-    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=not isinstance(event, str))
+    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event))
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether an event is written in words that an answer may have too."""
+    if not isinstance(data, str):
+        return True
+    try:
+        return isinstance(from_json(data), dict)
+    except ValueError:
+        return False
 
 
 def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
     """Class name and fields of an event in a record."""
-    if isinstance(data, str):  # as a serializer of the workflow's own has written it
+    if isinstance(data, str):  # as snapshots have it, or a serializer of the workflow's own has written it
         try:
             read: Any = from_json(data)
             return str(read["qualified_name"]).rpartition(".")[2], cast("Mapping[str, Any]", unmarked(read["value"]))

@@ -1,10 +1,13 @@
 """`batonflow approve` and `cancel`: a person answers from another process than the one that runs."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from batonflow.workflow_core.journal import drive
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli
 
@@ -117,6 +120,28 @@ def test_a_cancelled_run_ends_when_it_is_taken_up(waiting: Cli) -> None:
     assert (
         waiting("cancel", "ask", *STORE)[2] == "batonflow cancel: run ask is over (cancelled): it takes nothing more\n"
     )
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_run_of_which_a_snapshot_is_left(here: Cli, monkeypatch: pytest.MonkeyPatch, *, compacted: bool) -> None:
+    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 1)
+    here("run", "team.py:team", "Go.", "--run-id", "team", *STORE)
+    here("run", "flows:around", "--run-id", "around", *STORE)
+    if compacted:
+
+        async def compact() -> None:
+            store = SQLiteStore("runs.db")
+            assert await store.compact("team") > 0
+            assert await store.compact("around") > 0
+            await store.aclose()
+
+        asyncio.run(compact())
+    assert "3/0: writer wants to call publish(title='Tides')" in here("show", "team", *STORE)[1]
+    assert here("approve", "team", "3/0", *STORE)[0] == 0
+    assert here("approve", "team", "3/0", *STORE)[0] == 1
+    assert here("resume", "team.py:team", "team", *STORE)[1] == "That is what came of it: published Tides\n"
+    assert here("approve", "around", "--answer", "south", *STORE)[0] == 0
+    assert here("resume", "flows:around", "around", *STORE)[1] == "south\n"
 
 
 def test_neither_needs_the_code_of_the_run(waiting: Cli, folder: Path) -> None:

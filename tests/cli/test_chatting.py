@@ -88,10 +88,10 @@ def test_only_agents_can_be_talked_to(here: Cli) -> None:
 class Terminal:
     """A chat at a terminal of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "batonflow", "chat", "echo.py"], cwd=folder, env=environment(TERM="dumb"),
+            [sys.executable, "-m", "batonflow", "chat", name], cwd=folder, env=environment(TERM="dumb"),
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # makes it the controlling terminal
         )  # fmt: skip
@@ -123,7 +123,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(echo: Path) -> Iterator[Terminal]:
-    there = Terminal(echo)
+    there = Terminal(echo, "echo.py")
     yield there
     there.close()
 
@@ -152,3 +152,19 @@ def test_lines_are_remembered(terminal: Terminal) -> None:
     assert "you said one, one." in terminal.until("> ")
     terminal.says("/quit\n")
     assert terminal.process.wait(40) == 0
+
+
+def test_ctrl_c_at_a_question_stops_the_turn(folder: Path) -> None:
+    terminal = Terminal(folder, "team.py:team")
+    try:
+        terminal.until("> ")
+        terminal.says("Go.\n")
+        terminal.until("[e]dit: ")
+        terminal.says("\x03")
+        assert "stopped" in terminal.until("> ")
+        terminal.says("Go on.\n")
+        terminal.until("[e]dit: ")
+        terminal.says("y\n")
+        assert "published Tides" in terminal.until("> ")
+    finally:
+        terminal.close()

@@ -44,6 +44,12 @@ def test_runs_can_be_chosen(here: Cli, store: list[str]) -> None:
     assert ids("--status", "completed", "--status", "failed") == ["failed", "done"]
     assert ids("--workflow", "ask") == ["asking"]
     assert ids("--limit", "1") == ["team"]
+    assert {run["run_id"]: run["asks"] for run in json.loads(here("runs", "--json", *store)[1])} == {
+        "team": 1,
+        "asking": 1,
+        "failed": 0,
+        "done": 0,
+    }
 
 
 def test_show_tells_a_run_record_by_record(here: Cli, store: list[str]) -> None:
