@@ -10,7 +10,7 @@ from batonflow.workflow_core.server.limits import json_body
 from batonflow.workflow_core.server.served import in_words
 from batonflow.workflow_core.server.shapes import Status
 
-__all__ = ["body_of", "choice", "flag", "number", "statuses"]
+__all__ = ["body_of", "choice", "flag", "number", "statuses", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -75,6 +75,11 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
     return given
 
 
+def words(request: Request, name: str) -> list[str]:
+    """The values of a parameter that may be repeated. Clients send an empty one when they mean none."""
+    return [word for word in request.query_params.getlist(name) if word]
+
+
 def statuses(request: Request) -> "list[Status]":
     """The statuses that are asked for.
 
@@ -82,7 +87,7 @@ def statuses(request: Request) -> "list[Status]":
         HTTPException: 400 when one is unknown.
     """
     known: tuple[Literal["running", "completed", "failed", "cancelled"], ...] = get_args(Status)
-    given = request.query_params.getlist("status")
+    given = words(request, "status")
     for one in given:
         if one not in known:
             raise HTTPException(400, f"status is one of {', '.join(known)}")

@@ -12,7 +12,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.bounds import check_run_id
-from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, statuses
+from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, statuses, words
 from batonflow.workflow_core.server.pending import UnfitAnswerError, answer, open_requests, told
 from batonflow.workflow_core.server.responses import JSON, refusal
 from batonflow.workflow_core.server.routes_workflows import ID_LENGTH
@@ -71,7 +71,7 @@ class RunRoutes:
         after = request.query_params.get("after") or None
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
         order = choice(request, "order", ("asc", "desc"))
-        names = request.query_params.getlist("workflow_name")
+        names = words(request, "workflow_name")
         places, more = await self._runs.page(statuses(request), names, after, limit, newest_first=order == "desc")
         following = places[-1].info.run_id if more else None
         return JSON({"handlers": [self._runs.told(place) for place in places], "next": following})

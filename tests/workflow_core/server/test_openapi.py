@@ -1,0 +1,114 @@
+"""The document says what the server does: schemathesis asks whatever it allows and judges the answers by it."""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.flows import Ask, Fail, Greet, Plain
+
+
+def server() -> WorkflowServer:
+    made = WorkflowServer(idle_timeout=0.05, body_timeout=2)
+    for name, workflow in (("greet", Greet()), ("ask", Ask(timeout=2)), ("fail", Fail()), ("plain", Plain())):
+        made.add_workflow(name, workflow)
+    return made
+
+
+@contextmanager
+def in_a_thread(made: WorkflowServer) -> Iterator[str]:
+    unicorn = uvicorn.Server(made.uvicorn_config("127.0.0.1", 0, {"lifespan": "on"}))
+    thread = threading.Thread(target=unicorn.run)
+    thread.start()
+    while not unicorn.started:
+        assert thread.is_alive()
+    try:
+        yield f"http://127.0.0.1:{unicorn.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        unicorn.should_exit = True
+        thread.join()
+
+
+def test_every_schema_in_the_document_is_one() -> None:
+    document = WorkflowServer().openapi_schema()
+    assert document["openapi"] == "3.1.0"
+    for schema in document["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_every_route_is_in_the_document() -> None:
+    made = server()
+    named = {(path.replace(":path", ""), method) for path, method in _routes(made)}
+    told = {
+        (path.replace("{handler_id}", "{run_id}"), method.upper())
+        for path, methods in made.openapi_schema()["paths"].items()
+        for method in methods
+    }
+    assert named == told
+
+
+def _routes(made: WorkflowServer) -> Iterator[tuple[str, str]]:
+    for route in made.app.routes:
+        for method in route.methods - {"HEAD"}:
+            yield route.path, method
+
+
+def test_the_switch_for_older_status_codes_is_in_the_document() -> None:
+    run = WorkflowServer(compat_status_codes=True).openapi_schema()["paths"]["/handlers/{handler_id}"]["get"]
+    assert {"200", "202", "500"} <= set(run["responses"])
+    run = WorkflowServer().openapi_schema()["paths"]["/handlers/{handler_id}"]["get"]
+    assert not {"202", "500"} & set(run["responses"])
+
+
+@pytest.mark.timeout(120)
+def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    limits = settings(
+        max_examples=int(os.environ.get("BATONFLOW_EXAMPLES", "10")),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    with in_a_thread(server()) as url:
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        runs = [
+            httpx2.post(f"{url}/workflows/{name}/run-nowait", json={"start_event": {"name": "Ann"}}).json()[
+                "handler_id"
+            ]
+            for name in ("greet", "ask", "fail", "ask")
+        ]
+        known = {"name": ["greet", "ask", "fail", "plain"], "handler_id": runs, "request_id": ["no/such question"]}
+        answered: Counter[int] = Counter()
+        for result in schema.get_all_operations():
+            operation = result.ok()
+
+            @limits
+            @given(case=operation.as_strategy())
+            def ask(case: schemathesis.Case) -> None:
+                number = answered.total()
+                for name in case.path_parameters or {}:
+                    if number % 5:  # what there is, mostly
+                        case.path_parameters[name] = known[name][number % len(known[name])]
+                answered[case.call_and_validate(checks=checks, timeout=10).status_code] += 1
+
+            ask()
+    # Else it was all refused, and shows nothing.
+    assert answered[200] > 50
+    assert {200, 400, 404, 409} <= set(answered)

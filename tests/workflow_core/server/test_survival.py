@@ -1,0 +1,231 @@
+"""Runs outlive the server that began them: killed at any moment, the next one goes on with all of them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from batonflow.workflow_core import SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Serving, eventually
+from tests.workflow_core.server.flows import Answered, Ask
+
+ROOT = Path(__file__).parents[3]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def process(
+    store: Path, port: int, idle: float = 60
+) -> AsyncIterator[tuple["subprocess.Popen[bytes]", httpx2.AsyncClient]]:
+    program = [sys.executable, "-m", "tests.workflow_core.server.served_program", str(store), str(port), str(idle)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = subprocess.Popen(program, cwd=ROOT, env=environment)  # noqa: ASYNC220 - it is killed by its object
+    try:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
+
+            async def healthy() -> bool:
+                assert started.poll() is None
+                try:
+                    return (await http.get("/health")).status_code == 200
+                except httpx2.TransportError:
+                    return False
+
+            await eventually(healthy)
+            yield started, http
+    finally:
+        started.kill()
+        started.wait()
+
+
+async def test_kill_minus_9_during_a_hundred_runs_loses_none(tmp_path: Path) -> None:
+    store, port = tmp_path / "runs.db", free_port()
+    accepted: dict[str, int] = {}
+
+    async with process(store, port) as (server, http):
+
+        async def start(number: int) -> None:
+            body = {"start_event": {"number": number}, "handler_id": f"run-{number}"}
+            try:
+                answer = await http.post("/workflows/chain/run-nowait", json=body)
+            except httpx2.TransportError:
+                return  # killed before it answered: it promised nothing
+            assert answer.status_code == 200
+            accepted[f"run-{number}"] = number
+
+        async def kill() -> None:
+            async def enough() -> bool:
+                return len(accepted) > 60
+
+            await eventually(enough)
+            server.send_signal(signal.SIGKILL)
+
+        await asyncio.gather(kill(), *(start(number) for number in range(100)))
+
+    assert len(accepted) > 60
+    store.with_suffix(".go").touch()
+    async with process(store, port) as (_, http):
+
+        async def all_over() -> bool:
+            return not (await http.get("/handlers?status=running")).json()["handlers"]
+
+        await asyncio.wait_for(eventually(all_over), 20)
+        told = {one["handler_id"]: one for one in (await http.get("/handlers")).json()["handlers"]}
+    assert accepted.keys() <= told.keys()
+    assert all(told[name]["status"] == "completed" for name in accepted)
+    assert {name: told[name]["result"]["value"]["result"] for name in accepted} == accepted
+
+
+async def test_a_run_that_only_just_began_is_taken_up_at_once(tmp_path: Path) -> None:
+    store, port = tmp_path / "runs.db", free_port()
+    async with process(store, port) as (server, http):
+        await http.post("/workflows/chain/run-nowait", json={"start_event": {"number": 7}, "handler_id": "seven"})
+        server.kill()
+    async with process(store, port) as (_, http):
+        told = (await http.get("/handlers/seven")).json()
+        assert (told["status"], told["live"], told["owner"]) == ("running", True, "this")
+
+
+async def test_an_accepted_event_is_not_lost_with_the_server(tmp_path: Path) -> None:
+    store, port = tmp_path / "runs.db", free_port()
+    for idle in (0.05, 60):
+        name = f"ask-{idle}"
+        async with process(store, port, idle) as (server, http):
+            await http.post("/workflows/ask/run-nowait", json={"handler_id": name})
+
+            async def waits(http: httpx2.AsyncClient = http, name: str = name, idle: float = idle) -> bool:
+                told = (await http.get(f"/handlers/{name}")).json()
+                return told["waiting"] and told["live"] == (idle == 60)
+
+            await eventually(waits)
+            event = {"event": {"type": "Answered", "value": {"text": "Ann"}}}
+            assert (await http.post(f"/events/{name}", json=event)).status_code == 200
+            server.kill()
+        async with process(store, port) as (_, http):
+
+            async def over(http: httpx2.AsyncClient = http, name: str = name) -> bool:
+                return (await http.get(f"/handlers/{name}")).json()["status"] == "completed"
+
+            await asyncio.wait_for(eventually(over), 10)
+
+
+async def test_a_reader_comes_back_to_the_next_server_and_misses_nothing(tmp_path: Path) -> None:
+    store, port = tmp_path / "runs.db", free_port()
+    seen: list[tuple[str, int]] = []
+
+    async def read(http: httpx2.AsyncClient, after: int) -> None:
+        async with http.stream("GET", f"/events/r?after_sequence={after}") as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    event = json.loads(line[6:])
+                    seen.append((event["type"], event["value"].get("number"), event["seq"]))
+                    if event["value"].get("number") == 2:
+                        return
+
+    async with process(store, port) as (server, http):
+        await http.post("/workflows/chain/run-nowait", json={"start_event": {"number": 1}, "handler_id": "r"})
+        await read(http, -1)
+        server.kill()
+    store.with_suffix(".go").touch()
+    async with process(store, port) as (_, http):
+        await read(http, seen[-1][2])
+        assert seen[-1][:2] == ("Progress", 2)  # of the step that runs again
+        await read(http, seen[-1][2])
+    # The second server may say where something was lost; the step that had not ended streams again.
+    kinds = [entry[:2] for entry in seen if entry[0] != "StreamResetEvent"]
+    assert kinds == [("Progress", 1), ("Progress", 2), ("Progress", 2), ("StopEvent", None)]
+    assert [entry[2] for entry in seen] == sorted(entry[2] for entry in seen)
+
+
+async def test_an_orderly_end_leaves_runs_to_the_next_server(tmp_path: Path) -> None:
+    store, port = tmp_path / "runs.db", free_port()
+    async with process(store, port) as (server, http):
+        await http.post("/workflows/chain/run-nowait", json={"start_event": {"number": 1}, "handler_id": "r"})
+        server.terminate()
+        assert await asyncio.to_thread(server.wait, 10) in (0, -signal.SIGTERM)
+    store.with_suffix(".go").touch()
+    async with process(store, port) as (_, http):
+
+        async def over() -> bool:
+            return (await http.get("/handlers/r")).json()["status"] == "completed"
+
+        await asyncio.wait_for(eventually(over), 10)
+
+
+async def test_what_came_while_no_server_ran_brings_a_run_back(serving: Serving, tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    async with serving(WorkflowServer(store=store, idle_timeout=0.02), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+    elsewhere = SQLiteStore(store)
+    await Ask(store=elsewhere).send_to_run(run_id, Answered(text="Ann"))
+    await elsewhere.aclose()
+    async with serving(WorkflowServer(store=SQLiteStore(store)), ask=Ask(timeout=None)) as running:
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+
+
+async def test_what_another_process_sends_brings_a_run_back_while_the_server_runs(
+    serving: Serving, tmp_path: Path
+) -> None:
+    store, elsewhere = tmp_path / "runs.db", SQLiteStore(tmp_path / "runs.db")
+    async with serving(WorkflowServer(store=store, idle_timeout=0.02), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+    async with serving(WorkflowServer(store=SQLiteStore(store)), ask=Ask(timeout=None)) as running:
+        reading = asyncio.create_task(running.events(run_id))
+        await Ask(store=elsewhere).send_to_run(run_id, Answered(text="Ann"))
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+        assert [event["type"] for event in await reading if event["type"] != "StreamResetEvent"] == [
+            "Asked", "StopEvent",
+        ]  # fmt: skip
+    await elsewhere.aclose()
+
+
+async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Later(Workflow):
+        @step
+        async def other(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result="later")
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    before = Ask(store=store, timeout=None, workflow_name="flow").run(run_id="old")
+    await anext(before.inputs())
+    await before.interrupt()
+    async with serving(WorkflowServer(store=store), flow=Later(workflow_name="flow")) as running:
+        await asyncio.sleep(0.3)
+        assert (await running.post("/workflows/flow/run"))["result"]["value"] == {"result": "later"}
+        told = await running.get("/handlers/old")
+        assert (told["status"], told["live"]) == ("running", False)
+        for path in ("/handlers/old/pending",):
+            answer = await running.http.get(path)
+            assert answer.status_code == 409
+            assert "Step ask" in answer.json()["detail"]
+        assert (await running.get("/handlers/old/trace"))["entries"]
+    assert len([record for record in caplog.records if "cannot be taken up" in record.message]) == 1
+
+
+async def test_starting_and_stopping_twice_is_as_once(tmp_path: Path) -> None:
+    server = WorkflowServer(store=tmp_path / "runs.db")
+    server.add_workflow("ask", Ask(timeout=None))
+    await server.stop()
+    for _ in range(2):
+        await asyncio.gather(server.start(), server.start())
+        async with server.contextmanager() as same:
+            assert same is server
+        await server.stop()
+        await server.stop()
