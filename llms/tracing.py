@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from batonflow.llms.messages import ChatResponse
+from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import ChatRequest
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.instrumentation.redaction import redacted
@@ -30,7 +31,7 @@ def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
         if isinstance(given, int | float):
             tags[name] = given
     if genai.captures_content():
-        tags[genai.INPUT_MESSAGES] = json.dumps(redacted(list(request.messages)))
+        tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_in_parts(message)) for message in request.messages])
     return tags
 
 
@@ -58,5 +59,27 @@ def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, 
             genai.COST: usage.cost,
         }
     if genai.captures_content():
-        found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(response.message)])
+        said = {**_in_parts(response.message), "finish_reason": response.stop_reason or ""}
+        found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(said)])
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _in_parts(message: ChatMessage) -> dict[str, Any]:
+    """A message in the form of the conventions."""
+    parts = [_part(block) for block in message.blocks]
+    if message.role == MessageRole.TOOL:
+        call = message.additional_kwargs.get("tool_call_id")
+        parts = [{"type": "tool_call_response", "id": call, "response": message.content or ""}]
+    return {"role": message.role.value, "parts": parts}
+
+
+def _part(block: ContentBlock) -> dict[str, Any]:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "content": text}
+        case ThinkingBlock(content=thought):
+            return {"type": "reasoning", "content": thought or ""}
+        case ToolCallBlock(tool_call_id=number, tool_name=name, tool_kwargs=arguments):
+            return {"type": "tool_call", "id": number, "name": name, "arguments": arguments}
+        case _:  # pictures and the like: that they were there, not what is in them
+            return {"type": block.block_type}

@@ -183,6 +183,34 @@ async def test_content_only_when_asked_for_and_without_secrets() -> None:
     assert "harbour" not in await run()  # it was undone
 
 
+async def test_messages_have_the_form_of_the_conventions() -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    out = Exported()
+    tracing = out.instrument(content=True)
+    try:
+        script = [tool_call("add", a=2, b=40), "42"]
+        await FunctionAgent(llm=ScriptedLLM(script), tools=[add], system_prompt="Be brief.").run("2 + 40?")
+    finally:
+        tracing.uninstrument()
+        out.close()
+    last = out.named("chat scripted")[1].attributes
+    assert json.loads(last["gen_ai.input.messages"]) == [
+        {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+        {"role": "user", "parts": [{"type": "text", "content": "2 + 40?"}]},
+        {
+            "role": "assistant",
+            "parts": [{"type": "tool_call", "id": "call_1_1", "name": "add", "arguments": {"a": 2, "b": 40}}],
+        },
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1_1", "response": "42"}]},
+    ]
+    assert json.loads(last["gen_ai.output.messages"]) == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "42"}], "finish_reason": "stop"}
+    ]
+
+
 async def test_the_environment_asks_for_content_elsewhere_only(
     exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
