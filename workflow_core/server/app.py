@@ -278,6 +278,7 @@ class WorkflowServer:
         options: dict[str, Any] = {
             "http": self.connections.protocol(),
             "lifespan": "off",  # serve() starts and stops the server
+            "limit_concurrency": 10_000,
             "timeout_keep_alive": 15,
             "timeout_graceful_shutdown": int(SECONDS_TO_STOP),
             "h11_max_incomplete_event_size": 64 * 1024,

@@ -1,6 +1,7 @@
 """Connections of clients that are too slow: those that never finish a request, and those that take no answer."""
 
 import asyncio
+import socket
 from typing import Any
 
 from starlette.types import Scope
@@ -41,17 +42,25 @@ class Connections:
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 connections._open[self.client] = transport
-                self._patience = self.loop.call_later(connections._header_timeout, self._give_up)
+                _send_at_once(transport)
+                self._begin_to_wait()
 
             def data_received(self, data: bytes) -> None:
                 super().data_received(data)
-                if self._patience is not None and self.scope:
-                    self._patience.cancel()  # the body has a time of its own, and pauses between requests too
-                    self._patience = None
+                if self.scope and not self.cycle.response_complete:
+                    self._is_asked()  # the body has a time of its own, and so have pauses between requests
+                elif self._patience is None:
+                    self._begin_to_wait()
 
             def connection_lost(self, exc: Exception | None) -> None:
                 super().connection_lost(exc)
                 connections._open.pop(self.client, None)
+                self._is_asked()
+
+            def _begin_to_wait(self) -> None:
+                self._patience = self.loop.call_later(connections._header_timeout, self._give_up)
+
+            def _is_asked(self) -> None:
                 if self._patience is not None:
                     self._patience.cancel()
                     self._patience = None
@@ -60,3 +69,10 @@ class Connections:
                 self.transport.abort()
 
         return Protocol
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Let small pieces go without waiting for larger ones; asyncio does so only for some ways of making a socket."""
+    taken: socket.socket | None = transport.get_extra_info("socket")
+    if taken is not None and taken.family in (socket.AF_INET, socket.AF_INET6):
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

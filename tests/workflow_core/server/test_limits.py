@@ -114,6 +114,14 @@ async def test_slow_loris_connections_that_never_ask_are_closed(serving: Serving
     async with serving(WorkflowServer(header_timeout=0.1), plain=Plain()) as running:
         assert await raw(running, b"GET /health HTTP/1.1\r\nHost: local") == b""
         assert await raw(running) == b""
+        # Nor may the second request of a connection be one that never ends.
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"healthy")
+        await asyncio.sleep(0.2)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: local")
+        assert b"HTTP" not in await asyncio.wait_for(reader.read(), 5)
+        writer.close()
 
 
 async def test_two_hundred_half_open_connections_hold_nobody_up(serving: Serving) -> None:

@@ -1,0 +1,77 @@
+"""python -m batonflow.workflow_core.server"""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.workflow_core.server.test_survival import ROOT, free_port
+
+APP = textwrap.dedent("""
+    from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
+    from batonflow.workflow_core.server import WorkflowServer
+    from beside import WORD
+
+    class Hello(Workflow):
+        @step
+        async def greet(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=WORD)
+
+    server = WorkflowServer()
+    server.add_workflow("hello", Hello())
+""")
+
+
+def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "batonflow.workflow_core.server", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_server_of_a_file_is_served(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "beside.py").write_text('WORD = "hello"')
+    port = free_port()
+    with command(str(tmp_path / "app.py"), BATONFLOW_SERVER_PORT=str(port)) as process:
+        try:
+            url = f"http://127.0.0.1:{port}/workflows/hello/run"
+            while True:
+                try:
+                    told = httpx2.post(url, json={}).json()
+                    break
+                except httpx2.TransportError:
+                    assert process.poll() is None
+                    time.sleep(0.05)
+            assert told["result"]["value"] == {"result": "hello"}
+        finally:
+            process.terminate()
+            process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "said"),
+    [
+        (None, {}, "usage"),
+        ("server = None", {}, "no WorkflowServer"),
+        (APP, {"BATONFLOW_SERVER_PORT": "x"}, "no number"),
+        (APP, {"BATONFLOW_SERVER_HOST": "0.0.0.0"}, "set a token"),
+    ],
+)
+def test_what_cannot_be_served_is_said_and_the_exit_code_tells(
+    tmp_path: Path, text: str | None, environment: dict[str, str], said: str
+) -> None:
+    (tmp_path / "beside.py").write_text('WORD = "hello"')
+    if text is not None:
+        (tmp_path / "app.py").write_text(text)
+    with command(str(tmp_path / "app.py"), **environment) as process:
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert said in errors
