@@ -110,6 +110,21 @@ async def test_runs_are_listed_in_the_order_of_their_creation_page_by_page(store
     assert pages == [["m", "c"], ["x", "a"], ["k"]]
 
 
+async def test_runs_are_listed_newest_first_page_by_page(store: RunStore):
+    for run_id in ("m", "c", "x", "a"):
+        epoch = await begin(store, run_id)
+        await write(store, epoch, 0, run_id=run_id, status="failed" if run_id == "x" else None)
+
+    async def listed(**filters: object) -> list[str]:
+        return [info.run_id for info in await store.list_runs(newest_first=True, **filters)]  # type: ignore[arg-type]
+
+    assert await listed() == ["a", "x", "c", "m"]
+    assert await listed(limit=2) == ["a", "x"]
+    assert await listed(limit=2, after="x") == ["c", "m"]
+    assert await listed(status="running", limit=2) == ["a", "c"]
+    assert await listed(status=["running", "failed"], after="a", limit=2) == ["x", "c"]
+
+
 async def test_runs_are_listed_by_status_and_workflow(store: RunStore):
     for number, status in enumerate(("completed", "failed", None, "completed")):
         epoch = await begin(store, f"r{number}", "Odd" if number % 2 else "Even")
