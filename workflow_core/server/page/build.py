@@ -106,7 +106,7 @@ def _wrapped(name: str, text: str) -> str:
     body = re.sub(r"^export ", "", _IMPORT.sub("", text), flags=re.MULTILINE)
     if re.search(r"^import ", body, re.MULTILINE):
         raise ValueError(f'{name}.js imports in a form that is not understood: write import {{ a }} from "./b.js";')
-    if "</script" in body or "<!--" in body:
+    if re.search(r"</?script|<!--", body):
         raise ValueError(f"{name}.js holds text that would end the script element")
     return f"const m_{name} = (() => {{\n{imports}{_short(body)}return {{{', '.join(exports)}}};\n}})();"
 

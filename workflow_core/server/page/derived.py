@@ -7,6 +7,7 @@ from batonflow.workflow_core.representation.types import (
     WorkflowEventNode,
     WorkflowGraph,
     WorkflowGraphEdge,
+    WorkflowGraphNode,
     WorkflowStepNode,
 )
 
@@ -75,7 +76,7 @@ class _Part:
 
     def graph(self) -> WorkflowGraph:
         produced = {name: [step for step, event in self.edges if event == name] for name in self.events}
-        nodes = [
+        nodes: list[WorkflowGraphNode] = [
             *(WorkflowStepNode(id=name, label=name) for name in self.steps),
             *(
                 WorkflowEventNode(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_json
 
@@ -137,17 +137,16 @@ def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     over = info.status in _OVER
     last = next((entry for entry in reversed(entries) if entry["kind"] == "ended" and not entry["path"]), None)
     event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
-    value: Any = event.get("value")
-    fields: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-    exception = fields.get("exception") or {}
-    usage = _usage(fields.get("result")) or {}
+    fields = _mapping(event.get("value"))
+    exception = _mapping(fields.get("exception"))
+    usage = _usage(fields.get("result"))
     tokens = {"input": usage.get("input_tokens", 0), "output": usage.get("output_tokens", 0)} if usage else None
     return {
         "handler_id": info.run_id,
         "run_id": info.run_id,
         "workflow_name": info.workflow,
         "status": info.status if over else "running",
-        "waiting": info.status == "waiting",
+        "waiting": not over and (info.status == "waiting" or _waits(entries)),
         "started_at": _iso(info.created_at),
         "updated_at": _iso(info.updated_at),
         "completed_at": _iso(info.updated_at) if over else None,
@@ -160,9 +159,23 @@ def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     }
 
 
-def _usage(result: Any) -> Mapping[str, Any] | None:
-    usage: Any = result.get("usage") if isinstance(result, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return usage if isinstance(usage, Mapping) and "input_tokens" in usage else None  # pyright: ignore[reportUnknownVariableType]
+def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a step waits for an event that has not come."""
+    open_waits: dict[tuple[Any, ...], bool] = {}
+    for entry in entries:
+        if "step" in entry:
+            delivery = (entry["path"], entry["step"], entry.get("item"))
+            open_waits[delivery] = entry.get("outcome", {}).get("kind") == "waiting"
+    return any(open_waits.values())
+
+
+def _usage(result: Any) -> Mapping[str, Any]:
+    usage = _mapping(_mapping(result).get("usage"))
+    return usage if "input_tokens" in usage else {}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _iso(seconds: float) -> str:

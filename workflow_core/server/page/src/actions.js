@@ -7,14 +7,27 @@ import { jsonField } from "./schema_form.js";
 
 /** @param {import("./session.js").Session} session */
 export function cancelDialog(session) {
-  const body = h("div", { class: "stack" }, h("p", { text: "Steps that are running are interrupted. What was committed stays." }),
-    h("div", { class: "actions" }, button("Keep running", () => box.close()), button("Cancel the run", () => {
-      box.close();
-      void attempt(async () => {
-        await session.source.cancel(session.id);
-        session.refresh();
-      });
-    }, { class: "danger" })));
+  const body = h(
+    "div",
+    { class: "stack" },
+    h("p", { text: "Steps that are running are interrupted. What was committed stays." }),
+    h(
+      "div",
+      { class: "actions" },
+      button("Keep running", () => box.close()),
+      button(
+        "Cancel the run",
+        () => {
+          box.close();
+          void attempt(async () => {
+            await session.source.cancel(session.id);
+            session.refresh();
+          });
+        },
+        { class: "danger" },
+      ),
+    ),
+  );
   const box = dialog("Cancel this run?", body, "small");
 }
 
@@ -30,26 +43,44 @@ export async function forkDialog(session, commit) {
   const state = jsonField("State after this commit", before, { rows: 14 });
   const at = h("input", { type: "text", inputmode: "numeric", id: "fork-at", value: String(commit), readOnly: true });
   const send = h("button", { class: "button primary", text: "Fork" });
-  const form = h("form", { class: "stack" },
-    h("p", { class: "hint", text: "A new run goes on from here; this one stays as it is. Only names that you change are written." }),
-    h("div", { class: "field" }, h("label", { for: "fork-at", text: "After commit" }), at), state.element, h("div", { class: "actions" }, send));
+  const form = h(
+    "form",
+    { class: "stack" },
+    h("p", {
+      class: "hint",
+      text: "A new run goes on from here; this one stays as it is. Only names that you change are written.",
+    }),
+    h("div", { class: "field" }, h("label", { for: "fork-at", text: "After commit" }), at),
+    state.element,
+    h("div", { class: "actions" }, send),
+  );
   const box = dialog("Fork this run", form);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const wanted = state.read();
     if (!wanted) return;
-    const changed = Object.fromEntries(Object.entries(wanted).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])));
+    const changed = Object.fromEntries(
+      Object.entries(wanted).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])),
+    );
     void attempt(async () => {
       const run = await session.source.fork(session.id, commit, changed);
-      const link = h("a", { href: address({ run: run.handler_id }), class: "button primary", text: "Open the new run", on: { click: () => box.close() } });
-      form.replaceChildren(h("p", {}, "Forked as ", h("code", { text: run.handler_id })), h("div", { class: "actions" }, link));
+      const link = h("a", {
+        href: address({ run: run.handler_id }),
+        class: "button primary",
+        text: "Open the new run",
+        on: { click: () => box.close() },
+      });
+      form.replaceChildren(
+        h("p", {}, "Forked as ", h("code", { text: run.handler_id })),
+        h("div", { class: "actions" }, link),
+      );
       link.focus();
     });
   });
 }
 
-// In two pieces, as this very text stands in a script element.
-const PLACE = ['<script type="application/json" id="run"></', "script>"].join("");
+// In pieces, as this very text stands in a script element.
+const PLACE = ["<", 'script type="application/json" id="run"></', "script>"].join("");
 const POLICY = '<meta name="policy"';
 
 /** Saves the run, with this page around it, as one file. @param {import("./session.js").Session} session */
@@ -58,8 +89,13 @@ export async function exportRun(session) {
   const { handler, representation, model } = session;
   const data = JSON.stringify({ handler, representation, entries: model.entries }).replaceAll("<", "\\u003c");
   // A function, as the text may contain what means something in a replacement.
-  const file = page.replace(PLACE, () => PLACE.replace("></", `>${data}</`)).replace(POLICY, '<meta http-equiv="Content-Security-Policy"');
-  const link = h("a", { href: URL.createObjectURL(new Blob([file], { type: "text/html" })), download: `${safeName(session.id)}.html` });
+  const file = page
+    .replace(PLACE, () => PLACE.replace("></", `>${data}</`))
+    .replace(POLICY, '<meta http-equiv="Content-Security-Policy"');
+  const link = h("a", {
+    href: URL.createObjectURL(new Blob([file], { type: "text/html" })),
+    download: `${safeName(session.id)}.html`,
+  });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   notice("Exported as one file.");

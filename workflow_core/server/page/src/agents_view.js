@@ -19,12 +19,28 @@ export function showAgents(session, place) {
   const asked = question?.user_msg ?? question?.input;
   const cards = turns.slice(-SHOWN).map((row) => turn(session, row, results));
   const speaking = instant.newest ? session.tail.filter((row) => row.type === "AgentStream") : [];
-  fill(place,
-    asked !== undefined && h("article", { class: "message user" }, h("header", {}, h("b", { text: "user" })), h("div", { class: "say", text: typeof asked === "string" ? asked : brief(asked, 2000) })),
-    turns.length > SHOWN && h("p", { class: "muted", text: `${turns.length - SHOWN} earlier turns are in the list of events.` }),
+  fill(
+    place,
+    asked !== undefined &&
+      h(
+        "article",
+        { class: "message user" },
+        h("header", {}, h("b", { text: "user" })),
+        h("div", { class: "say", text: typeof asked === "string" ? asked : brief(asked, 2000) }),
+      ),
+    turns.length > SHOWN &&
+      h("p", { class: "muted", text: `${turns.length - SHOWN} earlier turns are in the list of events.` }),
     cards,
-    speaking.map((row) => h("article", { class: "message assistant live" }, h("header", {}, h("b", { text: row.agent || "agent" }), h("small", { text: "speaking" })), h("div", { class: "say", text: row.value?.response ?? "" }))),
-    !cards.length && !speaking.length && h("p", { class: "empty", text: "No agent has said anything at this moment." }));
+    speaking.map((row) =>
+      h(
+        "article",
+        { class: "message assistant live" },
+        h("header", {}, h("b", { text: row.agent || "agent" }), h("small", { text: "speaking" })),
+        h("div", { class: "say", text: row.value?.response ?? "" }),
+      ),
+    ),
+    !cards.length && !speaking.length && h("p", { class: "empty", text: "No agent has said anything at this moment." }),
+  );
 }
 
 /** Results of tools by the id of their call. @param {import("./model.js").RunModel} model @param {number} time */
@@ -45,18 +61,32 @@ function turn(session, row, results) {
   const { value } = row;
   const usage = value?.usage;
   const took = row.attempt ? duration(row.attempt.end - row.attempt.began) : "";
-  const facts = [took, usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`, typeof usage?.cost === "number" && money(usage.cost), first(row)];
+  const facts = [
+    took,
+    usage && `${compact(usage.input_tokens ?? 0)} → ${compact(usage.output_tokens ?? 0)} tokens`,
+    typeof usage?.cost === "number" && money(usage.cost),
+    first(row),
+  ];
   const texts = (value?.response?.blocks ?? []).filter((block) => typeof block?.text === "string" && block.text);
   const calls = Array.isArray(value?.tool_calls) ? value.tool_calls : [];
-  return h("article", { class: "message assistant" },
-    h("header", {}, h("b", { text: row.agent || "agent" }), h("small", { text: facts.filter(Boolean).join(" · ") }), h("span", { class: "spring" }),
-      button("Show", () => session.select(row), { class: "quiet" })),
+  return h(
+    "article",
+    { class: "message assistant" },
+    h(
+      "header",
+      {},
+      h("b", { text: row.agent || "agent" }),
+      h("small", { text: facts.filter(Boolean).join(" · ") }),
+      h("span", { class: "spring" }),
+      button("Show", () => session.select(row), { class: "quiet" }),
+    ),
     texts.map((block) => h("div", { class: "say", text: block.text })),
     calls.map((call) => {
       const result = results.get(call.tool_id)?.find((one) => one.index > row.index);
       const note = result?.attempt ? duration(result.attempt.end - result.attempt.began) : "";
       return toolCall(call.tool_name, call.tool_kwargs, result?.value?.tool_output, note);
-    }));
+    }),
+  );
 }
 
 /** How long the first piece of text took. @param {import("./model.js").Row} row */

@@ -115,6 +115,7 @@ export function dialog(title, content, css = "") {
   box.addEventListener("pointerdown", (event) => event.target === box && box.close());
   document.body.append(box);
   box.showModal();
+  box.querySelector(".dialog-body :is(input, select, textarea, button)")?.focus();
   return box;
 }
 

@@ -7,9 +7,17 @@ import { attemptRow } from "./selection.js";
 
 /** A failure in full. @param {any} outcome of an entry, or of a failed run */
 export function traceback(outcome) {
-  return h("div", { class: "failure" },
-    h("p", { class: "failure-text" }, h("b", { text: shortName(outcome.error) }), outcome.message ? `: ${outcome.message}` : ""),
-    outcome.traceback && h("pre", { class: "traceback", tabindex: 0, text: outcome.traceback }));
+  return h(
+    "div",
+    { class: "failure" },
+    h(
+      "p",
+      { class: "failure-text" },
+      h("b", { text: shortName(outcome.error) }),
+      outcome.message ? `: ${outcome.message}` : "",
+    ),
+    outcome.traceback && h("pre", { class: "traceback", tabindex: 0, text: outcome.traceback }),
+  );
 }
 
 /** Deliveries with an attempt that failed, each with all its attempts. @param {import("./model.js").RunModel} model */
@@ -26,10 +34,22 @@ export function troubles(model) {
 /** @param {import("./session.js").Session} session @param {HTMLElement} place */
 export function showErrors(session, place) {
   const { model, handler } = session;
-  const cards = troubles(model).slice(0, 60).map((attempts) => card(session, attempts));
-  const end = handler.status === "failed" && !cards.length && handler.error
-    ? h("article", { class: "card" }, h("p", { class: "failure-text" }, h("b", { text: shortName(handler.error_type) || "Error" }), `: ${handler.error}`))
-    : null;
+  const cards = troubles(model)
+    .slice(0, 60)
+    .map((attempts) => card(session, attempts));
+  const end =
+    handler.status === "failed" && !cards.length && handler.error
+      ? h(
+          "article",
+          { class: "card" },
+          h(
+            "p",
+            { class: "failure-text" },
+            h("b", { text: shortName(handler.error_type) || "Error" }),
+            `: ${handler.error}`,
+          ),
+        )
+      : null;
   const nothing = !cards.length && !end && h("p", { class: "empty", text: "Nothing failed." });
   fill(place, end, cards, nothing);
 }
@@ -41,18 +61,38 @@ function card(session, attempts) {
   const failed = attempts.filter((attempt) => attempt.state === "failed");
   const [final] = failed.slice(-1);
   const outcome = final.entries.at(-1).outcome;
-  const then = last.state === "failed" ? "The run went no further here." : `Attempt ${last.attempt + 1}: ${last.state}.`;
-  return h("article", { class: "card" },
-    h("header", {}, h("h3", { text: [last.path, last.step].filter(Boolean).join(" / ") }), mark(last.state === "failed" ? "failed" : "recovered"),
-      h("span", { class: "spring" }), button("Show", () => session.select(attemptRow(model, final)), { class: "quiet" })),
-    attempts.length > 1 && h("ol", { class: "history" }, attempts.map((attempt) => line(attempt))),
+  const then =
+    last.state === "failed" ? "The run went no further here." : `Attempt ${last.attempt + 1}: ${last.state}.`;
+  return h(
+    "article",
+    { class: "card" },
+    h(
+      "header",
+      {},
+      h("h3", { text: [last.path, last.step].filter(Boolean).join(" / ") }),
+      mark(last.state === "failed" ? "failed" : "recovered"),
+      h("span", { class: "spring" }),
+      button("Show", () => session.select(attemptRow(model, final)), { class: "quiet" }),
+    ),
+    attempts.length > 1 &&
+      h(
+        "ol",
+        { class: "history" },
+        attempts.map((attempt) => line(attempt)),
+      ),
     attempts.length > 1 && h("p", { class: "muted", text: then }),
-    traceback(outcome));
+    traceback(outcome),
+  );
 }
 
 /** @param {import("./model.js").Attempt} attempt */
 function line(attempt) {
   const outcome = attempt.entries.at(-1).outcome;
-  return h("li", {}, h("time", { text: clock(attempt.began) }), h("span", { class: "muted", text: duration(attempt.end - attempt.began) }),
-    h("span", { text: attempt.state === "failed" ? `${shortName(outcome.error)}: ${outcome.message}` : attempt.state }));
+  return h(
+    "li",
+    {},
+    h("time", { text: clock(attempt.began) }),
+    h("span", { class: "muted", text: duration(attempt.end - attempt.began) }),
+    h("span", { text: attempt.state === "failed" ? `${shortName(outcome.error)}: ${outcome.message}` : attempt.state }),
+  );
 }

@@ -5,7 +5,13 @@ import { brief, duration, shortName } from "./format.js";
 
 const HEIGHT = 30;
 const BEYOND = 12;
-const HOWS = { "": "All kinds", flow: "Between steps", streamed: "On the stream", failed: "Failures", outside: "From outside" };
+const HOWS = {
+  "": "All kinds",
+  flow: "Between steps",
+  streamed: "On the stream",
+  failed: "Failures",
+  outside: "From outside",
+};
 const FLOW = new Set(["returned", "sent", "came", "answered"]);
 
 /** @typedef {import("./model.js").Row} Row */
@@ -18,15 +24,29 @@ export class EventList {
   /** @param {import("./session.js").Session} session */
   constructor(session) {
     this.session = session;
-    this.search = h("input", { type: "search", class: "search", placeholder: "Search events  /", "aria-label": "Search events", autocomplete: "off" });
+    this.search = h("input", {
+      type: "search",
+      class: "search",
+      placeholder: "Search events  /",
+      "aria-label": "Search events",
+      autocomplete: "off",
+    });
     this.steps = h("select", { "aria-label": "Step" });
     this.types = h("select", { "aria-label": "Type" });
-    this.hows = h("select", { "aria-label": "Kind" }, Object.entries(HOWS).map(([value, text]) => h("option", { value, text })));
+    this.hows = h(
+      "select",
+      { "aria-label": "Kind" },
+      Object.entries(HOWS).map(([value, text]) => h("option", { value, text })),
+    );
     this.count = h("span", { class: "muted count-text", "aria-live": "polite" });
     this.space = h("div", { class: "rows-space" });
     this.list = h("div", { class: "rows", role: "listbox", tabindex: 0, "aria-label": "Events" }, this.space);
-    this.element = h("div", { class: "events" },
-      h("div", { class: "filters" }, this.search, this.steps, this.types, this.hows, this.count), this.list);
+    this.element = h(
+      "div",
+      { class: "events" },
+      h("div", { class: "filters" }, this.search, this.steps, this.types, this.hows, this.count),
+      this.list,
+    );
     this.render = oncePerFrame(() => this.#render());
     const gather = oncePerFrame(() => this.#gather());
     session.on("data", gather);
@@ -57,17 +77,23 @@ export class EventList {
     this.steps.addEventListener("change", () => session.narrow({ step: this.steps.value }));
     this.types.addEventListener("change", () => session.narrow({ type: this.types.value }));
     this.hows.addEventListener("change", () => session.narrow({ how: this.hows.value }));
-    this.list.addEventListener("scroll", () => {
-      this.#follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - HEIGHT;
-      this.render();
-    }, { passive: true });
+    this.list.addEventListener(
+      "scroll",
+      () => {
+        this.#follows = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - HEIGHT;
+        this.render();
+      },
+      { passive: true },
+    );
     this.list.addEventListener("click", (event) => {
       const line = event.target.closest(".row");
       if (line?.row) session.select(line.row);
     });
     this.list.addEventListener("keydown", (event) => {
       const page = Math.max(1, Math.floor(this.list.clientHeight / HEIGHT) - 1);
-      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
+      const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[
+        event.key
+      ];
       if (steps === undefined) return;
       event.preventDefault();
       this.step(steps);
@@ -137,7 +163,8 @@ export class EventList {
       line.classList.toggle("future", this.#rows[place].commit !== null && this.#rows[place].commit > instant.commit);
       line.setAttribute("aria-selected", String(place === chosen));
     }
-    for (const line of this.#pool) line.hidden = !(line.place >= first && line.place < last && line.row === this.#rows[line.place]);
+    for (const line of this.#pool)
+      line.hidden = !(line.place >= first && line.place < last && line.row === this.#rows[line.place]);
     const active = this.#pool.find((line) => !line.hidden && line.place === chosen);
     if (active) this.list.setAttribute("aria-activedescendant", active.id);
     else this.list.removeAttribute("aria-activedescendant");
@@ -187,7 +214,9 @@ function fits(row, filter, words) {
 let lines = 0;
 
 function emptyLine() {
-  const cells = ["r-time", "r-commit", "r-step", "r-type", "r-brief", "r-how"].map((name) => h("span", { class: name }));
+  const cells = ["r-time", "r-commit", "r-step", "r-type", "r-brief", "r-how"].map((name) =>
+    h("span", { class: name }),
+  );
   const line = h("div", { class: "row", role: "option", id: `row-${++lines}` }, cells);
   line.cells = cells;
   return line;
@@ -218,16 +247,27 @@ function summary(row) {
   if (row.type === "AgentStream") return brief(value?.response || value?.delta || toolNames(value), 200);
   if (row.type === "AgentOutput") return brief(messageText(value?.response) || toolNames(value), 200);
   if (row.type === "ToolCall") return `${value?.tool_name ?? ""}(${brief(value?.tool_kwargs, 160)})`;
-  if (row.type === "ToolCallResult") return `${value?.tool_name ?? ""} → ${brief(messageText(value?.tool_output), 160)}`;
+  if (row.type === "ToolCallResult")
+    return `${value?.tool_name ?? ""} → ${brief(messageText(value?.tool_output), 160)}`;
+  if (Array.isArray(value?.input) && messageText(value.input.at(-1))) {
+    return `${value.input.length} ${value.input.length > 1 ? "messages" : "message"} · ${brief(messageText(value.input.at(-1)), 160)}`;
+  }
+  if (row.how === "recorded" && messageText(value)) return brief(messageText(value), 200);
   return brief(value ?? {}, 200);
 }
 
 /** @param {any} value */
-const toolNames = (value) => (value?.tool_calls ?? []).map?.((call) => `${call.tool_name}(${brief(call.tool_kwargs, 80)})`).join(", ") ?? "";
+const toolNames = (value) =>
+  (value?.tool_calls ?? []).map?.((call) => `${call.tool_name}(${brief(call.tool_kwargs, 80)})`).join(", ") ?? "";
 
 /** @param {any} message */
 const messageText = (message) =>
-  Array.isArray(message?.blocks) ? message.blocks.map((block) => block.text ?? "").filter(Boolean).join(" ") : "";
+  Array.isArray(message?.blocks)
+    ? message.blocks
+        .map((block) => block.text ?? "")
+        .filter(Boolean)
+        .join(" ")
+    : "";
 
 /** @param {any} select @param {string} all @param {Set<string>} names @param {string} chosen */
 function options(select, all, names, chosen) {
@@ -235,7 +275,11 @@ function options(select, all, names, chosen) {
   const key = wanted.join("\n");
   if (select.dataset.key !== key) {
     select.dataset.key = key;
-    fill(select, h("option", { value: "", text: all }), wanted.map((name) => h("option", { value: name, text: shortName(name) })));
+    fill(
+      select,
+      h("option", { value: "", text: all }),
+      wanted.map((name) => h("option", { value: name, text: shortName(name) })),
+    );
   }
   select.value = chosen;
 }

@@ -7,7 +7,8 @@ const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFracti
 export const number = (value) => (typeof value === "number" ? NUMBER.format(value) : "–");
 
 /** @param {number | null | undefined} value */
-export const compact = (value) => (typeof value === "number" ? COMPACT.format(value) : "–");
+export const compact = (value) =>
+  typeof value === "number" && value >= 10_000 ? COMPACT.format(value) : number(value);
 
 /** An amount of money. @param {number | null | undefined} value */
 export function money(value) {
@@ -26,10 +27,15 @@ export function bytes(size) {
 export function duration(seconds) {
   if (typeof seconds !== "number" || Number.isNaN(seconds)) return "–";
   if (seconds <= 0) return "0";
-  if (seconds < 0.001) return `${Math.max(1, Math.round(seconds * 1e6))} µs`;
+  if (seconds < 0.0009995) return `${Math.max(1, Math.round(seconds * 1e6))} µs`;
   if (seconds < 1) return `${digits(seconds * 1000)} ms`;
   if (seconds < 60) return `${digits(seconds)} s`;
-  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  const units = [
+    ["d", 86400],
+    ["h", 3600],
+    ["m", 60],
+    ["s", 1],
+  ];
   const first = units.findIndex(([, size]) => seconds >= size);
   const [[large, of], [small, part]] = [units[first], units[Math.min(first + 1, 3)]];
   const rest = Math.floor((seconds % of) / part);
@@ -68,6 +74,12 @@ export function instant(when) {
   return Number.isNaN(value) ? null : value / 1000;
 }
 
+/** The fields of an event; those that its class does not declare stand with the others. @param {any} value */
+export function fieldsOf(value) {
+  const { _data: data, ...declared } = value ?? {};
+  return data && typeof data === "object" ? { ...data, ...declared } : (value ?? {});
+}
+
 /** The last part of a dotted name. @param {string | null | undefined} name */
 export const shortName = (name) => (name ?? "").split(".").pop() ?? "";
 
@@ -78,7 +90,15 @@ export function brief(value, room = 200) {
   if (typeof value !== "object") return String(value);
   if ("$large" in value) return `${bytes(value.$large)}: ${cut(value.preview ?? "", room)}`;
   if (Array.isArray(value)) {
-    return value.length ? cut(`[${value.slice(0, 8).map((part) => brief(part, 40)).join(", ")}]`, room) : "[]";
+    return value.length
+      ? cut(
+          `[${value
+            .slice(0, 8)
+            .map((part) => brief(part, 40))
+            .join(", ")}]`,
+          room,
+        )
+      : "[]";
   }
   let text = "";
   for (const [name, part] of Object.entries(value)) {

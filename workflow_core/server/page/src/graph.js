@@ -7,8 +7,26 @@ import { graphPath } from "./model.js";
 
 const ALLOWED = new Set(["g", "path", "rect", "text", "title", "circle", "ellipse", "line", "polygon"]);
 const ATTRIBUTES = new Set([
-  "class", "d", "x", "y", "width", "height", "rx", "ry", "r", "cx", "cy", "x1", "y1", "x2", "y2", "points", "transform",
-  "data-node", "data-edge", "data-child",
+  "class",
+  "d",
+  "x",
+  "y",
+  "width",
+  "height",
+  "rx",
+  "ry",
+  "r",
+  "cx",
+  "cy",
+  "x1",
+  "y1",
+  "x2",
+  "y2",
+  "points",
+  "transform",
+  "data-node",
+  "data-edge",
+  "data-child",
 ]);
 const WORDS = { idle: "not reached", done: "done", running: "running", waiting: "waiting", failed: "failed" };
 
@@ -48,13 +66,24 @@ export class Graph {
     this.session = session;
     this.svg = s("svg", { class: "bf-flow", role: "group", "aria-label": "Graph of the workflow" });
     this.frame = h("div", { class: "graph-frame" });
-    this.element = h("section", { class: "graph pane", "aria-label": "Graph" },
-      h("header", { class: "pane-head" }, h("h2", { text: "Graph" }), h("span", { class: "spring" }),
-        h("span", { class: "group" },
+    this.element = h(
+      "section",
+      { class: "graph pane", "aria-label": "Graph" },
+      h(
+        "header",
+        { class: "pane-head" },
+        h("h2", { text: "Graph" }),
+        h("span", { class: "spring" }),
+        h(
+          "span",
+          { class: "group" },
           button("Zoom out", () => this.#zoom(1 / 1.3), { icon: "minus", bare: true }),
           button("Zoom in", () => this.#zoom(1.3), { icon: "plus", bare: true }),
-          button("Fit", () => this.fit(), { icon: "fit", bare: true }))),
-      this.frame);
+          button("Fit", () => this.fit(), { icon: "fit", bare: true }),
+        ),
+      ),
+      this.frame,
+    );
     const light = oncePerFrame(() => this.light());
     session.on("data", light);
     session.on("instant", light);
@@ -75,7 +104,10 @@ export class Graph {
   show() {
     const graph = drawing(this.session.representation?.svg ?? "");
     if (!graph) {
-      fill(this.frame, h("p", { class: "empty", text: "The code of this workflow is not served here, so there is no graph of it." }));
+      fill(
+        this.frame,
+        h("p", { class: "empty", text: "The code of this workflow is not served here, so there is no graph of it." }),
+      );
       return;
     }
     fill(this.svg, graph);
@@ -93,17 +125,33 @@ export class Graph {
     node.setAttribute("tabindex", this.#nodes.size === 1 ? "0" : "-1");
     const shape = node.querySelector(".bf-shape");
     const width = Number(shape?.getAttribute("width")) || (shape?.getBBox?.().width ?? 60);
-    const badge = s("g", { class: "count", transform: `translate(${width - 4} 0)` }, s("rect", { y: -8, height: 16, rx: 8 }), s("text", { y: 3.8 }));
-    node.append(badge);
-    node.badge = badge;
+    const ground = s(
+      "g",
+      { transform: `translate(${width - 4} 0)` },
+      s("rect", { y: -8, height: 16, rx: 8 }),
+      s("text", { y: 3.8 }),
+    );
+    const place = node.getAttribute("transform");
+    // Beside the node: its name is what stands in it.
+    node.badge = s(
+      "g",
+      { class: "count empty", transform: place, data: { count: node.dataset.node }, "aria-hidden": "true" },
+      ground,
+    );
+    node.parentNode.append(node.badge);
   }
 
   #prepareEdge(graph, line) {
     const name = line.dataset.edge;
     const head = line.nextElementSibling?.classList.contains("bf-head") ? line.nextElementSibling : null;
-    const middle = line.getPointAtLength?.(line.getTotalLength() / 2) ?? { x: 0, y: 0 };
+    const middle = line.getPointAtLength?.(line.getTotalLength() * 0.4) ?? { x: 0, y: 0 };
     const text = s("text", { y: 3.4 });
-    const badge = s("g", { class: "times", transform: `translate(${middle.x} ${middle.y})` }, s("rect", { y: -7, height: 14, rx: 4 }), text);
+    const badge = s(
+      "g",
+      { class: "times", transform: `translate(${middle.x} ${middle.y})` },
+      s("rect", { y: -7, height: 14, rx: 4 }),
+      text,
+    );
     line.parentNode.append(badge);
     this.#edges.set(name, { paths: head ? [line, head] : [line], badge, text });
   }
@@ -121,8 +169,10 @@ export class Graph {
     const scale = Math.min(1.15, width / this.#box.width, height / this.#box.height);
     const [seenWidth, seenHeight] = [width / scale, height / scale];
     this.#shown = {
-      x: this.#box.x - (seenWidth - this.#box.width) / 2, y: this.#box.y - (seenHeight - this.#box.height) / 2,
-      width: seenWidth, height: seenHeight,
+      x: this.#box.x - (seenWidth - this.#box.width) / 2,
+      y: this.#box.y - (seenHeight - this.#box.height) / 2,
+      width: seenWidth,
+      height: seenHeight,
     };
     this.#fitted = true;
     this.#look();
@@ -136,7 +186,12 @@ export class Graph {
   #zoom(factor, at = [0.5, 0.5]) {
     const { x, y, width, height } = this.#shown;
     const size = Math.max(this.#box.width / 12, Math.min(this.#box.width * 4, width / factor)) / width;
-    this.#shown = { x: x + width * at[0] * (1 - size), y: y + height * at[1] * (1 - size), width: width * size, height: height * size };
+    this.#shown = {
+      x: x + width * at[0] * (1 - size),
+      y: y + height * at[1] * (1 - size),
+      width: width * size,
+      height: height * size,
+    };
     this.#fitted = false;
     this.#look();
   }
@@ -153,7 +208,7 @@ export class Graph {
     for (const [name, node] of this.#nodes) {
       const known = nodes.get(name) ?? { count: 0, state: "idle" };
       const state = now.has(name) ? "running" : known.state;
-      if (node.dataset.state !== state) node.dataset.state = state;
+      if (node.dataset.state !== state) node.dataset.state = node.badge.dataset.state = state;
       const label = name.split("/").pop();
       node.classList.toggle("chosen", chosen.includes(name));
       node.classList.toggle("narrowed", label === filter.step || label === filter.type);
@@ -161,7 +216,7 @@ export class Graph {
       put(node.badge, known.count > 1 ? compact(known.count) : "", 10);
     }
     for (const [name, { paths, badge }] of this.#edges) {
-      const times = edges.get(name) ?? 0;
+      const times = edges.get(name) ?? across(name, nodes);
       for (const path of paths) path.classList.toggle("taken", times > 0);
       put(badge, times > 1 ? `${compact(times)}×` : "", 4);
     }
@@ -193,12 +248,19 @@ export class Graph {
       } else return;
       event.preventDefault();
     });
-    this.frame.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const box = this.frame.getBoundingClientRect();
-      this.#zoom(Math.exp(-event.deltaY / 200), [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]);
-    }, { passive: false });
+    this.frame.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey && !event.metaKey) return;
+        event.preventDefault();
+        const box = this.frame.getBoundingClientRect();
+        this.#zoom(Math.exp(-event.deltaY / 200), [
+          (event.clientX - box.left) / box.width,
+          (event.clientY - box.top) / box.height,
+        ]);
+      },
+      { passive: false },
+    );
     this.#drag();
   }
 
@@ -218,7 +280,9 @@ export class Graph {
       this.#fitted = false;
       this.#look();
     });
-    this.frame.addEventListener("pointerup", () => { from = null; });
+    this.frame.addEventListener("pointerup", () => {
+      from = null;
+    });
   }
 
   dragged = false;
@@ -226,6 +290,13 @@ export class Graph {
 
 /** @param {string} path @param {string} name */
 const join = (path, name) => (path ? `${graphPath(path)}/${name}` : name);
+
+/** How often an arrow between a workflow and its child was taken: as often as its end in the child took part. */
+function across(name, nodes) {
+  const [source, target] = name.split("->");
+  if (source.split("/").length === target.split("/").length) return 0;
+  return nodes.get(source.length > target.length && source.includes("/") ? source : target)?.count ?? 0;
+}
 
 /** A text on a small ground, or nothing. */
 function put(badge, text, padding) {

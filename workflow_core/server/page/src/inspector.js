@@ -14,8 +14,12 @@ export class Inspector {
     this.body = h("div", { class: "inspector-body" });
     this.title = h("h2", { text: "Inspector" });
     this.close = button("Close the inspector", () => session.select(null), { icon: "close", bare: true });
-    this.element = h("aside", { class: "inspector pane", "aria-label": "Inspector" },
-      h("header", { class: "pane-head" }, this.title, h("span", { class: "spring" }), this.close), this.body);
+    this.element = h(
+      "aside",
+      { class: "inspector pane", "aria-label": "Inspector" },
+      h("header", { class: "pane-head" }, this.title, h("span", { class: "spring" }), this.close),
+      this.body,
+    );
     session.on("select", () => this.show());
     this.show();
   }
@@ -26,7 +30,14 @@ export class Inspector {
     this.close.hidden = !selected;
     this.title.textContent = selected ? shortName(selected.type) : "Inspector";
     if (selected) fill(this.body, this.#head(selected), this.#links(selected), ...this.#content(selected));
-    else fill(this.body, h("p", { class: "empty", text: "Choose an event or a bar to see what it says, what led to it and what came of it." }));
+    else
+      fill(
+        this.body,
+        h("p", {
+          class: "empty",
+          text: "Choose an event or a bar to see what it says, what led to it and what came of it.",
+        }),
+      );
     this.body.scrollTop = 0;
   }
 
@@ -34,8 +45,13 @@ export class Inspector {
   #head(row) {
     const { session } = this;
     const facts = [
-      ["How", row.how], ["Step", row.step], ["Agent", row.agent], ["Child", row.path], ["Time", clock(row.at)],
-      ["Commit", row.commit], ["Stream", row.seq === null ? "" : row.event?.last_seq > row.seq ? `${row.seq}–${row.event.last_seq}` : row.seq],
+      ["How", row.how],
+      ["Step", row.step],
+      ["Agent", row.agent],
+      ["Child", row.path],
+      ["Time", clock(row.at)],
+      ["Commit", row.commit],
+      ["Stream", row.seq === null ? "" : row.event?.last_seq > row.seq ? `${row.seq}–${row.event.last_seq}` : row.seq],
       ["Class", row.event?.qualified_name ?? (row.kind === "failure" ? row.type : "")],
     ];
     const { attempt } = row;
@@ -47,10 +63,16 @@ export class Inspector {
     if (row.commit !== null && row.commit < session.model.lastCommit) {
       actions.push(button("Go to this moment", () => session.goTo(row.commit), { class: "quiet" }));
     }
-    if (row.commit !== null && !session.source.embedded) actions.push(button("Fork from here", () => this.fork(row.commit), { icon: "fork", class: "quiet" }));
+    if (row.commit !== null && !session.source.embedded)
+      actions.push(button("Fork from here", () => this.fork(row.commit), { icon: "fork", class: "quiet" }));
     return [
-      h("dl", { class: "facts" }, facts.filter(([, value]) => value !== "" && value !== null && value !== undefined)
-        .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", { text: value })))),
+      h(
+        "dl",
+        { class: "facts" },
+        facts
+          .filter(([, value]) => value !== "" && value !== null && value !== undefined)
+          .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", { text: value }))),
+      ),
       actions.length > 0 && h("div", { class: "actions start" }, actions),
     ].filter(Boolean);
   }
@@ -59,14 +81,42 @@ export class Inspector {
   #links(row) {
     const { session } = this;
     const { model } = session;
-    const causes = model.causesOf(row).map((cause) => link(`${cause.step || "run"} → ${shortName(cause.type)}`, brief(cause.value ?? {}, 70), () => session.select(cause)));
-    const effects = model.effectsOf(row).map((attempt) =>
-      link(attempt.step, `${duration(attempt.end - attempt.began)} · ${attempt.state}`, () => session.select(attemptRow(model, attempt))));
-    const made = row.how === "attempt" ? model.rowsOf(row.attempt).map((one) => link(shortName(one.type), brief(one.value ?? {}, 70), () => session.select(one))) : [];
-    const own = row.attempt && row.how !== "attempt" && row.entry?.kind === "segment"
-      ? [link(row.attempt.step, `${duration(row.attempt.end - row.attempt.began)} · ${row.attempt.state}`, () => session.select(attemptRow(model, row.attempt)))]
-      : [];
-    return h("div", { class: "links" }, group("Caused by", causes), group("Made in", own), group("Led to", effects), group("Made", made));
+    const causes = model
+      .causesOf(row)
+      .map((cause) =>
+        link(`${cause.step || "run"} → ${shortName(cause.type)}`, brief(cause.value ?? {}, 70), () =>
+          session.select(cause),
+        ),
+      );
+    const effects = model
+      .effectsOf(row)
+      .map((attempt) =>
+        link(attempt.step, `${duration(attempt.end - attempt.began)} · ${attempt.state}`, () =>
+          session.select(attemptRow(model, attempt)),
+        ),
+      );
+    const made =
+      row.how === "attempt"
+        ? model
+            .rowsOf(row.attempt)
+            .map((one) => link(shortName(one.type), brief(one.value ?? {}, 70), () => session.select(one)))
+        : [];
+    const own =
+      row.attempt && row.how !== "attempt" && row.entry?.kind === "segment"
+        ? [
+            link(row.attempt.step, `${duration(row.attempt.end - row.attempt.began)} · ${row.attempt.state}`, () =>
+              session.select(attemptRow(model, row.attempt)),
+            ),
+          ]
+        : [];
+    return h(
+      "div",
+      { class: "links" },
+      group("Caused by", causes),
+      group("Made in", own),
+      group("Led to", effects),
+      group("Made", made),
+    );
   }
 
   /** @param {import("./model.js").Row} row */
@@ -75,7 +125,11 @@ export class Inspector {
     const { entry } = row;
     if (row.kind === "failure") parts.push(traceback(entry.outcome));
     else if (row.value !== undefined) {
-      parts.push(h("h3", { text: "Value" }), valueTree(row.value, { open: 3, fetch: this.#fetching(row) }), rawJson(row.value));
+      parts.push(
+        h("h3", { text: "Value" }),
+        valueTree(row.value, { open: 3, fetch: this.#fetching(row) }),
+        rawJson(row.value),
+      );
     }
     const shown = row.how === "attempt" ? row.attempt.entries : entry && row.kind !== "event" ? [entry] : [];
     const writes = shown.flatMap((one) => one.writes ?? []);
@@ -86,7 +140,11 @@ export class Inspector {
     if (row.how === "attempt") {
       for (const one of row.attempt.entries) if (one.outcome?.kind === "failed") parts.push(traceback(one.outcome));
       const wait = row.attempt.entries.map((one) => one.outcome).filter((outcome) => outcome?.kind === "waiting");
-      for (const one of wait) parts.push(h("h3", { text: "Waited for" }), valueTree({ event: shortName(one.awaits), requirements: one.requirements }, { open: 2 }));
+      for (const one of wait)
+        parts.push(
+          h("h3", { text: "Waited for" }),
+          valueTree({ event: shortName(one.awaits), requirements: one.requirements }, { open: 2 }),
+        );
     }
     return parts;
   }
@@ -105,11 +163,25 @@ export class Inspector {
 function group(title, links) {
   if (!links.length) return null;
   const more = links.slice(30);
-  return h("section", {}, h("h3", { text: title }), h("ul", { class: "link-list" }, links.slice(0, 30).map((one) => h("li", {}, one))),
-    more.length > 0 && h("p", { class: "muted", text: `and ${more.length} more` }));
+  return h(
+    "section",
+    {},
+    h("h3", { text: title }),
+    h(
+      "ul",
+      { class: "link-list" },
+      links.slice(0, 30).map((one) => h("li", {}, one)),
+    ),
+    more.length > 0 && h("p", { class: "muted", text: `and ${more.length} more` }),
+  );
 }
 
 /** @param {string} name @param {string} note @param {() => void} pressed */
 function link(name, note, pressed) {
-  return h("button", { type: "button", class: "link", on: { click: pressed } }, h("b", { text: name }), h("span", { text: note }));
+  return h(
+    "button",
+    { type: "button", class: "link", on: { click: pressed } },
+    h("b", { text: name }),
+    h("span", { text: note }),
+  );
 }

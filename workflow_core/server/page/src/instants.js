@@ -101,7 +101,12 @@ export function stateAt(model, path, commit) {
       const known = state.get(write.path);
       const before = known && !known.deleted ? known.value : undefined;
       state.set(write.path, {
-        name: write.path, value: write.value, deleted: write.deleted ?? false, commit: entry.commit, entry, before,
+        name: write.path,
+        value: write.value,
+        deleted: write.deleted ?? false,
+        commit: entry.commit,
+        entry,
+        before,
       });
     }
   }

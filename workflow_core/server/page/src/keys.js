@@ -18,14 +18,33 @@ export const KEYS = [
 ];
 
 export function helpDialog() {
-  dialog("Keys", h("dl", { class: "keys" }, KEYS.map(([keys, does]) =>
-    h("div", {}, h("dt", {}, keys.split("  ").map((key) => h("kbd", { text: key }))), h("dd", { text: does })))), "small");
+  dialog(
+    "Keys",
+    h(
+      "dl",
+      { class: "keys" },
+      KEYS.map(([keys, does]) =>
+        h(
+          "div",
+          {},
+          h(
+            "dt",
+            {},
+            keys.split("  ").map((key) => h("kbd", { text: key })),
+          ),
+          h("dd", { text: does }),
+        ),
+      ),
+    ),
+    "small",
+  );
 }
 
 /** Calls an action for a key, unless something is being written. @param {Record<string, () => void>} actions @returns {() => void} */
 export function onKeys(actions) {
   const heard = (event) => {
-    const writing = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
+    const writing =
+      event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (writing && event.key !== "Escape") return;
     const action = actions[event.key];

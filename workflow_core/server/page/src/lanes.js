@@ -23,9 +23,9 @@ export function lanesOf(session, by) {
     if (!colours.has(attempt.step)) colours.set(attempt.step, colours.size % 8);
     laneFor(lanes, attempt.path, attempt.step, attempt.agent, by).attempts.push(attempt);
   }
-  for (const { path, step } of session.running.values()) {
+  for (const { path, step, began } of session.running.values()) {
     if (!colours.has(step)) colours.set(step, colours.size % 8);
-    if (by === "steps") laneFor(lanes, path, step, "", by);
+    if (by === "steps") laneFor(lanes, path, step, "", by).attempts.push(underway(path, step, began));
   }
   const found = [run, ...ordered([...lanes.values()])];
   let top = 0;
@@ -56,6 +56,25 @@ function laneFor(lanes, path, step, agent, by) {
     lanes.set(key, found);
   }
   return found;
+}
+
+/** An attempt of which nothing is committed yet. @returns {Attempt} */
+function underway(path, step, began) {
+  return {
+    key: "",
+    path,
+    step,
+    item: 0,
+    attempt: 0,
+    entries: [],
+    began,
+    end: Infinity,
+    state: "running",
+    stretches: [{ from: began, to: Infinity, wait: false }],
+    causes: [],
+    agent: "",
+    answered: 0,
+  };
 }
 
 /** @returns {Lane} */

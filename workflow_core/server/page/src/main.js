@@ -27,7 +27,10 @@ async function show() {
   if (run === null) {
     const deaf = onKeys({ "?": helpDialog, t: nextTheme });
     const leave = runsView(source, root);
-    stop = () => { deaf(); leave(); };
+    stop = () => {
+      deaf();
+      leave();
+    };
     return;
   }
   fill(root, h("p", { class: "empty", text: "Loading…" }));
@@ -37,8 +40,16 @@ async function show() {
 }
 
 startTheme();
-const home = data ? h("span", { class: "brand", text: "batonflow" }) : h("a", { class: "brand", href: "#", text: "batonflow" });
-fill(document.getElementById("top"), home, data && h("span", { class: "muted", text: "an exported run" }), h("span", { class: "spring" }),
-  themeButton(), button("Keys", helpDialog, { icon: "help", bare: true }));
+const home = data
+  ? h("span", { class: "brand", text: "batonflow" })
+  : h("a", { class: "brand", href: "#", text: "batonflow" });
+fill(
+  document.getElementById("top"),
+  home,
+  data && h("span", { class: "muted", text: "an exported run" }),
+  h("span", { class: "spring" }),
+  themeButton(),
+  button("Keys", helpDialog, { icon: "help", bare: true }),
+);
 window.addEventListener("hashchange", () => void show());
 void show();

@@ -13,7 +13,7 @@ export class MemoryView {
   /** @param {import("./session.js").Session} session */
   constructor(session) {
     this.session = session;
-    this.element = h("div", { class: "memory scroll" });
+    this.element = h("div", { class: "memory scroll", tabindex: 0 });
   }
 
   show() {
@@ -29,19 +29,33 @@ export class MemoryView {
         if (messages || left) found.push(this.#conversation(path, kept, messages));
       }
     }
-    fill(this.element, found.length ? found : h("p", { class: "empty", text: "No conversation is kept in the state at this moment." }));
+    fill(
+      this.element,
+      found.length ? found : h("p", { class: "empty", text: "No conversation is kept in the state at this moment." }),
+    );
   }
 
   /** Asks once for a memory that was too large to come along. */
   async #load(kept, round) {
     await attempt(() => this.session.whole(kept.entry));
-    if (round === this.#round && !hasLarge(stateAt(this.session.model, kept.entry.path, kept.commit).get(kept.name)?.value)) this.show();
+    if (
+      round === this.#round &&
+      !hasLarge(stateAt(this.session.model, kept.entry.path, kept.commit).get(kept.name)?.value)
+    )
+      this.show();
   }
 
   /** @param {string} path @param {import("./instants.js").Kept} kept @param {any[] | null} messages */
   #conversation(path, kept, messages) {
-    const title = h("header", { class: "sub-head" }, h("h3", { text: [path, kept.name].filter(Boolean).join(" / ") }),
-      h("span", { class: "muted", text: messages ? `${messages.length} messages · commit ${kept.commit}` : "too large to be kept in this file" }));
+    const title = h(
+      "header",
+      { class: "sub-head" },
+      h("h3", { text: [path, kept.name].filter(Boolean).join(" / ") }),
+      h("span", {
+        class: "muted",
+        text: messages ? `${messages.length} messages · commit ${kept.commit}` : "too large to be kept in this file",
+      }),
+    );
     const fresh = new Set((messagesIn(kept.before) ?? []).map((message) => JSON.stringify(message)));
     const now = kept.commit === this.session.instant.commit && fresh.size > 0;
     const cards = (messages ?? []).slice(-SHOWN).map((message) => {
@@ -50,7 +64,9 @@ export class MemoryView {
       return card;
     });
     const before = (messages ?? []).slice(0, -SHOWN);
-    const more = button(`${before.length} earlier`, () => more.replaceWith(...before.slice(-SHOWN).map(messageCard)), { class: "quiet" });
+    const more = button(`${before.length} earlier`, () => more.replaceWith(...before.slice(-SHOWN).map(messageCard)), {
+      class: "quiet",
+    });
     return h("section", { class: "conversation" }, title, before.length > 0 && more, cards);
   }
 }

@@ -11,7 +11,7 @@
  * @typedef {{from: number, to: number, wait: boolean}} Stretch
  * @typedef {{key: string, path: string, step: string, item: number, attempt: number, entries: Entry[], began: number,
  *   end: number, state: "running" | "returned" | "failed" | "waiting" | "cancelled", stretches: Stretch[],
- *   causes: [number, number][], agent: string, order: number}} Attempt
+ *   causes: [number, number][], agent: string, answered: number}} Attempt
  *
  * @typedef {{id: string, index: number, kind: "event" | "failure" | "note", entry: Entry | null,
  *   event: TraceEvent | null, type: string, how: string, path: string, step: string, agent: string, at: number,
@@ -142,12 +142,27 @@ export class RunModel {
     const number = entry.attempt ?? 0;
     const key = `${entry.path}\n${entry.step}\n${entry.item}\n${number}`;
     let attempt = this.byKey.get(key);
-    if (entry.kind !== "segment") return attempt ?? this.#latest(entry);
+    if (entry.kind !== "segment") {
+      const waiting = attempt ?? this.#latest(entry);
+      if (waiting && entry.kind === "answered") waiting.answered = entry.at;
+      return waiting;
+    }
     const began = entry.began ?? entry.at;
     if (!attempt) {
       attempt = {
-        key, path: entry.path, step: entry.step, item: entry.item, attempt: number, entries: [], began, end: entry.at,
-        state: "running", stretches: [], causes: entry.causes ?? [], agent: "", order: this.attempts.length,
+        key,
+        path: entry.path,
+        step: entry.step,
+        item: entry.item,
+        attempt: number,
+        entries: [],
+        began,
+        end: entry.at,
+        state: "running",
+        stretches: [],
+        causes: entry.causes ?? [],
+        agent: "",
+        answered: 0,
       };
       this.byKey.set(key, attempt);
       this.attempts.push(attempt);
@@ -156,13 +171,15 @@ export class RunModel {
         const there = this.consumers.get(name);
         if (there) there.push(attempt);
         else this.consumers.set(name, [attempt]);
+        this.#cameBefore(id, place, began);
       }
     }
     const last = attempt.stretches.at(-1);
     if (last && attempt.state !== "waiting") last.to = Math.max(last.to, entry.at);
     else {
-      if (last) attempt.stretches.push({ from: last.to, to: Math.max(began, last.to), wait: true });
-      attempt.stretches.push({ from: began, to: entry.at, wait: false });
+      const again = Math.max(began, attempt.answered, last?.to ?? 0);
+      if (last) attempt.stretches.push({ from: last.to, to: again, wait: true });
+      attempt.stretches.push({ from: again, to: Math.max(again, entry.at), wait: false });
     }
     attempt.entries.push(entry);
     attempt.end = Math.max(attempt.end, entry.at);
@@ -170,6 +187,20 @@ export class RunModel {
     attempt.state = kind === "once" || kind === "intent" || !kind ? "running" : kind;
     attempt.agent ||= agentIn(entry) || this.#inherited(attempt);
     return attempt;
+  }
+
+  /**
+   * Records are written some time after what they tell: an event was there when the step that takes it began, and a step
+   * had ended when what it returned was taken.
+   */
+  #cameBefore(id, place, began) {
+    const row = this.#rowOf(id, place);
+    if (!row || row.at <= began) return;
+    row.at = began;
+    const last = row.attempt?.stretches.at(-1);
+    if (row.how !== "returned" || !last || last.from > began || row.entry !== row.attempt.entries.at(-1)) return;
+    last.to = began;
+    row.attempt.end = began;
   }
 
   /** The attempt that an answer or the like belongs to. @param {Entry} entry */
@@ -193,24 +224,42 @@ export class RunModel {
 
   /** @param {Entry} entry @param {Attempt | null} attempt */
   #addRows(entry, attempt) {
-    for (const event of entry.events ?? []) {
+    const inOrder = [...(entry.events ?? [])].sort((one, other) => ORDER.indexOf(one.how) - ORDER.indexOf(other.how));
+    for (const event of inOrder) {
       if (event.how === "asked" && isStreamedToo(entry, event)) continue;
       const how = entry.kind === "answered" ? "answered" : event.how;
       this.#addRow(entry, attempt, {
-        id: rowId(entry, event), kind: "event", event, type: event.type, how, value: event.value,
-        at: event.ts ?? entry.at, seq: event.seq ?? null,
+        id: rowId(entry, event),
+        kind: "event",
+        event,
+        type: event.type,
+        how,
+        value: event.value,
+        at: event.ts ?? entry.at,
+        seq: event.seq ?? null,
       });
       if (event.last_seq !== undefined) this.lastSeq = Math.max(this.lastSeq, event.last_seq);
     }
     const { outcome } = entry;
     if (outcome?.kind === "failed") {
       const value = { message: outcome.message, then: outcome.then };
-      this.#addRow(entry, attempt, { id: `${entry.id}:failed`, kind: "failure", type: outcome.error, how: "failed", value });
+      this.#addRow(entry, attempt, {
+        id: `${entry.id}:failed`,
+        kind: "failure",
+        type: outcome.error,
+        how: "failed",
+        value,
+      });
     } else if (outcome?.kind === "once") {
       this.#addRow(entry, attempt, { id: `${entry.id}:once`, type: "Effect", how: "recorded", value: outcome.value });
     } else if (["edited", "restored", "dropped"].includes(entry.kind)) {
       const value = Object.fromEntries((entry.writes ?? []).map((write) => [write.path, write.value ?? null]));
-      this.#addRow(entry, attempt, { id: `${entry.id}:${entry.kind}`, type: NOTES[entry.kind], how: entry.kind, value });
+      this.#addRow(entry, attempt, {
+        id: `${entry.id}:${entry.kind}`,
+        type: NOTES[entry.kind],
+        how: entry.kind,
+        value,
+      });
     }
   }
 
@@ -218,15 +267,26 @@ export class RunModel {
   #addRow(entry, attempt, told) {
     const agent = told.value?.current_agent_name;
     const row = {
-      index: this.rows.length, kind: "note", entry, event: null, path: entry.path, step: entry.step ?? "",
-      agent: typeof agent === "string" ? agent : (attempt?.agent ?? ""), at: entry.at, commit: entry.commit, seq: null,
-      attempt, ...told,
+      index: this.rows.length,
+      kind: "note",
+      entry,
+      event: null,
+      path: entry.path,
+      step: entry.step ?? "",
+      agent: typeof agent === "string" ? agent : (attempt?.agent ?? ""),
+      at: entry.at,
+      commit: entry.commit,
+      seq: null,
+      attempt,
+      ...told,
     };
     this.rows.push(row);
     this.rowById.set(row.id, row);
   }
 }
 
+/** In which order the events of an attempt are told. */
+const ORDER = ["came", "streamed", "sent", "asked", "returned"];
 const NOTES = { edited: "State edited", restored: "Taken up again", dropped: "Dropped" };
 
 /** @param {Entry} entry @param {TraceEvent} event */
@@ -245,9 +305,14 @@ function agentIn(entry) {
 function isStreamedToo(entry, event) {
   const value = JSON.stringify(event.value);
   return entry.events.some(
-    (other) => other !== event && other.seq !== undefined && other.type === event.type && JSON.stringify(other.value) === value,
+    (other) =>
+      other !== event && other.seq !== undefined && other.type === event.type && JSON.stringify(other.value) === value,
   );
 }
 
 /** The place of a child in the graph: repeated runs of it share one. @param {string} path */
-export const graphPath = (path) => path.split("/").map((part) => part.replace(/#\d+$/, "")).join("/");
+export const graphPath = (path) =>
+  path
+    .split("/")
+    .map((part) => part.replace(/#\d+$/, ""))
+    .join("/");

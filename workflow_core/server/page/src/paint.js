@@ -57,11 +57,18 @@ export function marks(view) {
     }
     const x = view.x(first + at);
     if (x > width) break;
-    if (x < -1 || x - last < 56) continue;
+    const crowded = scale.gaps.some((one) => x < view.x(one.from) && x > view.x(one.from) - 48);
+    if (x < -1 || x - last < 56 || crowded) continue;
     last = x;
-    found.push({ x, text: at === 0 ? "0" : duration(at) });
+    found.push({ x, text: at === 0 ? "0" : markText(at, step) });
   }
   return found;
+}
+
+/** A length of time, fine enough to tell it from the next. @param {number} at @param {number} step */
+function markText(at, step) {
+  const places = Math.ceil(-Math.log10(step));
+  return at < 1 || at >= 60 || places < 1 ? duration(at) : `${at.toFixed(Math.min(places, 6))} s`;
 }
 
 /** @param {CanvasRenderingContext2D} context @param {View} view @param {number} height @param {boolean} texts */
@@ -100,7 +107,7 @@ export function bar(context, view, attempt, y, tint, { selected = false, text = 
   const tone = attempt.state === "failed" ? colour("failed") : tint;
   const height = ROW - 4;
   for (const stretch of attempt.stretches) {
-    const [left, right] = [view.x(stretch.from), view.x(stretch.to)];
+    const [left, right] = [view.x(stretch.from), view.x(Math.min(stretch.to, until))];
     if (right < 0 || left > view.width) continue;
     if (stretch.wait) waited(context, left, right, y + height / 2);
     else block(context, Math.max(left, -4), Math.min(Math.max(2, right - left), view.width + 8), y, height, tone);
@@ -111,11 +118,16 @@ export function bar(context, view, attempt, y, tint, { selected = false, text = 
     context.lineWidth = 2;
     context.strokeRect(from - 1, y - 1, to - from + 2, height + 2);
   }
-  const left = Math.max(from, 0);
-  if (text && to - left > 30) {
+  // The text stands in the longest part that runs.
+  const runs = attempt.stretches
+    .filter((one) => !one.wait)
+    .map((one) => [view.x(one.from), view.x(Math.min(one.to, until))]);
+  const [start, finish] = runs.reduce((most, one) => (one[1] - one[0] > most[1] - most[0] ? one : most), [0, 0]);
+  const left = Math.max(start, 0);
+  if (text && finish - left > 30) {
     context.save();
     context.beginPath();
-    context.rect(left, y, Math.min(to, view.width) - left - 3, height);
+    context.rect(left, y, Math.min(finish, view.width) - left - 3, height);
     context.clip();
     context.fillStyle = colour("ink");
     context.fillText(text, left + 7, y + height / 2 + 0.5);
@@ -127,8 +139,10 @@ export function bar(context, view, attempt, y, tint, { selected = false, text = 
 /** Something that runs. @param {CanvasRenderingContext2D} context */
 function block(context, x, wide, y, height, tone) {
   if (wide < 5) {
+    context.globalAlpha = 0.7;
     context.fillStyle = tone;
     context.fillRect(x, y, wide, height);
+    context.globalAlpha = 1;
     return;
   }
   context.globalAlpha = 0.26;

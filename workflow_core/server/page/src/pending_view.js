@@ -1,18 +1,20 @@
 // Open questions and approvals: banners that say so, and forms to answer.
 
 import { attempt, button, dialog, fill, h, notice } from "./dom.js";
-import { brief, shortName } from "./format.js";
+import { brief, fieldsOf, shortName } from "./format.js";
 import { eitherForm, jsonField } from "./schema_form.js";
 import { valueTree } from "./value_tree.js";
 
 /** @typedef {{id: string, event: any, schema: any, response_type: string, filled: any, path: string, kind: string}} Request */
 
 /** @param {Request} request */
-const isApproval = (request) => request.kind === "approval" || ("approved" in (request.schema?.properties ?? {}) && request.event?.value?.tool_name !== undefined);
+const isApproval = (request) =>
+  request.kind === "approval" ||
+  ("approved" in (request.schema?.properties ?? {}) && request.event?.value?.tool_name !== undefined);
 
 /** @param {Request} request */
 function question(request) {
-  const value = request.event?.value ?? {};
+  const value = fieldsOf(request.event?.value);
   if (isApproval(request)) return `${value.agent ? `${value.agent} asks` : "Approval is asked"} for ${value.tool_name}`;
   return value.prefix || value.question || value.message || brief(value, 160) || shortName(request.event?.type);
 }
@@ -21,25 +23,47 @@ function question(request) {
 export function showPending(session, place) {
   const { pending, model, handler } = session;
   if (pending.length) {
-    fill(place, pending.slice(0, 8).map((request) => banner(session, request)), pending.length > 8 && h("p", { class: "muted", text: `and ${pending.length - 8} more` }));
+    fill(
+      place,
+      pending.slice(0, 8).map((request) => banner(session, request)),
+      pending.length > 8 && h("p", { class: "muted", text: `and ${pending.length - 8} more` }),
+    );
     return;
   }
   // Of a run in a file only its records tell what it waits for.
   const waits = handler.status === "running" && session.source.embedded ? model.openWaits() : [];
-  fill(place, waits.map(({ attempt: one, entry, question: asked }) => h("div", { class: "banner waiting", role: "status" },
-    h("span", { class: "pill", text: "Waiting" }), h("b", { text: asked?.value?.prefix || brief(asked?.value ?? {}, 160) || shortName(entry.outcome.awaits) }),
-    h("span", { class: "muted", text: `${one.step} waits for ${shortName(entry.outcome.awaits)}` }))));
+  fill(
+    place,
+    waits.map(({ attempt: one, entry, question: asked }) =>
+      h(
+        "div",
+        { class: "banner waiting", role: "status" },
+        h("span", { class: "pill", text: "Waiting" }),
+        h("b", { text: asked?.value?.prefix || brief(asked?.value ?? {}, 160) || shortName(entry.outcome.awaits) }),
+        h("span", { class: "muted", text: `${one.step} waits for ${shortName(entry.outcome.awaits)}` }),
+      ),
+    ),
+  );
 }
 
 /** @param {import("./session.js").Session} session @param {Request} request */
 function banner(session, request) {
   const approval = isApproval(request);
-  const value = request.event?.value ?? {};
-  const note = approval ? brief(value.arguments ?? {}, 140) : `for ${shortName(request.response_type)}${request.path ? `, in ${request.path}` : ""}`;
+  const value = fieldsOf(request.event?.value);
+  const note = approval
+    ? brief(value.arguments ?? {}, 140)
+    : `for ${shortName(request.response_type)}${request.path ? `, in ${request.path}` : ""}`;
   const answer = button(approval ? "Review" : "Answer", () => openRequest(session, request), { class: "primary" });
   answer.dataset.request = request.id;
-  return h("div", { class: "banner waiting", role: "status" }, h("span", { class: "pill", text: approval ? "Approval" : "Waiting" }),
-    h("b", { text: question(request) }), h("span", { class: "muted banner-note", text: note }), h("span", { class: "spring" }), answer);
+  return h(
+    "div",
+    { class: "banner waiting", role: "status" },
+    h("span", { class: "pill", text: approval ? "Approval" : "Waiting" }),
+    h("b", { text: question(request) }),
+    h("span", { class: "muted banner-note", text: note }),
+    h("span", { class: "spring" }),
+    answer,
+  );
 }
 
 /** @param {import("./session.js").Session} session @param {Request} request */
@@ -50,7 +74,7 @@ export function openRequest(session, request) {
 
 /** @param {import("./session.js").Session} session @param {Request} request @param {any} fields @param {HTMLDialogElement} box */
 async function send(session, request, fields, box) {
-  await session.source.answer(session.id, request.id, { ...request.filled, ...fields });
+  await session.source.answer(session.id, request.id, fields);
   box.close();
   notice("Answer sent.");
   session.refresh();
@@ -59,9 +83,14 @@ async function send(session, request, fields, box) {
 /** @param {import("./session.js").Session} session @param {Request} request */
 function questionDialog(session, request) {
   const form = eitherForm(request.schema ?? {}, { skip: Object.keys(request.filled ?? {}) });
-  const body = h("form", { class: "stack" }, h("p", { class: "question", text: question(request) }),
-    Object.keys(request.event?.value ?? {}).length > 1 && valueTree(request.event.value, { open: 1 }),
-    form.element, h("div", { class: "actions" }, h("button", { class: "button primary", text: "Send answer" })));
+  const body = h(
+    "form",
+    { class: "stack" },
+    h("p", { class: "question", text: question(request) }),
+    Object.keys(fieldsOf(request.event?.value)).length > 1 && valueTree(fieldsOf(request.event.value), { open: 1 }),
+    form.element,
+    h("div", { class: "actions" }, h("button", { class: "button primary", text: "Send answer" })),
+  );
   const box = dialog(shortName(request.response_type), body);
   body.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -74,7 +103,9 @@ function questionDialog(session, request) {
 function approvalDialog(session, request) {
   const value = request.event?.value ?? {};
   const given = value.arguments ?? {};
-  const edited = jsonField("Arguments", given, { rows: Math.min(16, 2 + JSON.stringify(given, null, 2).split("\n").length) });
+  const edited = jsonField("Arguments", given, {
+    rows: Math.min(16, 2 + JSON.stringify(given, null, 2).split("\n").length),
+  });
   const reason = h("input", { type: "text", id: "approval-reason", autocomplete: "off" });
   const approve = () => {
     const args = edited.read();
@@ -83,11 +114,28 @@ function approvalDialog(session, request) {
     void attempt(() => send(session, request, { approved: true, ...(changed ? { arguments: args } : {}) }, box));
   };
   const deny = () => void attempt(() => send(session, request, { approved: false, reason: reason.value }, box));
-  const why = value.reason === "unknown_outcome" ? "It is not known whether this call was carried out before. Approving runs it again." : "";
-  const body = h("div", { class: "stack" },
-    h("p", { class: "question" }, value.agent && `${value.agent} wants to call `, h("b", { text: value.tool_name ?? "a tool" })),
+  const why =
+    value.reason === "unknown_outcome"
+      ? "It is not known whether this call was carried out before. Approving runs it again."
+      : "";
+  const body = h(
+    "div",
+    { class: "stack" },
+    h(
+      "p",
+      { class: "question" },
+      value.agent && `${value.agent} wants to call `,
+      h("b", { text: value.tool_name ?? "a tool" }),
+    ),
     (why || value.problem) && h("p", { class: "hint", text: [why, value.problem].filter(Boolean).join(" ") }),
-    edited.element, h("div", { class: "field" }, h("label", { for: "approval-reason", text: "Reason, if denied" }), reason),
-    h("div", { class: "actions" }, button("Deny", deny, { class: "danger" }), button("Approve", approve, { class: "primary" })));
+    edited.element,
+    h("div", { class: "field" }, h("label", { for: "approval-reason", text: "Reason, if denied" }), reason),
+    h(
+      "div",
+      { class: "actions" },
+      button("Deny", deny, { class: "danger" }),
+      button("Approve", approve, { class: "primary" }),
+    ),
+  );
   const box = dialog("Approval", body);
 }

@@ -34,8 +34,25 @@ export async function runView(source, id, root) {
   const list = new EventList(session);
   const inspector = new Inspector(session, fork);
   const tabs = new Tabs(session, list, [SummaryTab, AgentsTab, StateTab, MemoryTab, ErrorsTab]);
-  fill(root, h("div", { class: "run", "data-pane": "events" }, head, banners, timeline.element, graph.element, tabs.element, inspector.element));
-  tabs.onChange = (name) => { root.firstElementChild.dataset.pane = name; timeline.draw(); graph.fit(); list.render(); };
+  fill(
+    root,
+    h(
+      "div",
+      { class: "run", "data-pane": "events" },
+      head,
+      banners,
+      timeline.element,
+      graph.element,
+      tabs.element,
+      inspector.element,
+    ),
+  );
+  tabs.onChange = (name) => {
+    root.firstElementChild.dataset.pane = name;
+    timeline.draw();
+    graph.fit();
+    list.render();
+  };
 
   const showHead = oncePerFrame(() => fill(head, ...headOf(session, fork)));
   session.on("handler", showHead);
@@ -44,7 +61,12 @@ export async function runView(source, id, root) {
   session.on("pending", () => showPending(session, banners));
   session.on("data", () => source.embedded && showPending(session, banners));
   session.on("instant", () => note({ commit: session.commit === null ? undefined : String(session.commit) }));
-  session.on("select", () => note({ event: session.selected && session.selected.how !== "attempt" ? session.selected.id : undefined, seq: undefined }));
+  session.on("select", () =>
+    note({
+      event: session.selected && session.selected.how !== "attempt" ? session.selected.id : undefined,
+      seq: undefined,
+    }),
+  );
   showHead();
   graph.show();
   const deaf = onKeys(keysOf(session, list, timeline, tabs, fork));
@@ -70,7 +92,8 @@ function arrive(session, tabs) {
   const seq = /^\d+$/.test(wanted.seq ?? "") ? Number(wanted.seq) : null;
   const row = wanted.event
     ? session.model.rowById.get(wanted.event)
-    : seq !== null && session.model.rows.find((one) => one.seq !== null && one.seq <= seq && seq <= (one.event?.last_seq ?? one.seq));
+    : seq !== null &&
+      session.model.rows.find((one) => one.seq !== null && one.seq <= seq && seq <= (one.event?.last_seq ?? one.seq));
   if (row) session.select(row);
 }
 
@@ -87,22 +110,60 @@ function headOf(session, fork) {
     ["Tokens", tokens ? `${compact(tokens.input)} → ${compact(tokens.output)}` : null],
     ["Cost", typeof cost === "number" ? money(cost) : null],
     ["Commits", compact(Math.max(handler.commits ?? 0, model.lastCommit))],
-    ["Started", started ? h("time", { text: source.embedded ? moment(started) : ago(started), title: moment(started) }) : null],
+    [
+      "Started",
+      started ? h("time", { text: source.embedded ? moment(started) : ago(started), title: moment(started) }) : null,
+    ],
   ];
-  const origin = handler.forked_from && h("p", { class: "muted origin" }, "forked from ",
-    source.embedded ? handler.forked_from[0] : h("a", { href: address({ run: handler.forked_from[0], commit: String(handler.forked_from[1]) }), text: handler.forked_from[0] }),
-    ` after commit ${handler.forked_from[1]}`);
-  const actions = source.embedded ? [] : [
-    !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
-    button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the shown moment" }),
-    button("Export", () => void attempt(() => exportRun(session)), { icon: "down", title: "Save as one HTML file" }),
-  ];
+  const origin =
+    handler.forked_from &&
+    h(
+      "p",
+      { class: "muted origin" },
+      "forked from ",
+      source.embedded
+        ? handler.forked_from[0]
+        : h("a", {
+            href: address({ run: handler.forked_from[0], commit: String(handler.forked_from[1]) }),
+            text: handler.forked_from[0],
+          }),
+      ` after commit ${handler.forked_from[1]}`,
+    );
+  const actions = source.embedded
+    ? []
+    : [
+        !isOver(handler) && button("Cancel", () => cancelDialog(session), { icon: "stop" }),
+        button("Fork", () => fork(session.instant.commit), { icon: "fork", title: "Fork from the shown moment" }),
+        button("Export", () => void attempt(() => exportRun(session)), {
+          icon: "down",
+          title: "Save as one HTML file",
+        }),
+      ];
   return [
-    h("div", { class: "title" }, statusMark(handler), h("h1", { text: shortName(handler.workflow_name) }), h("code", { class: "run-id", text: handler.handler_id })),
+    h(
+      "div",
+      { class: "title" },
+      statusMark(handler),
+      h("h1", { text: shortName(handler.workflow_name) }),
+      h("code", { class: "run-id", text: handler.handler_id }),
+    ),
     origin,
-    h("dl", { class: "metrics" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value)))),
+    h(
+      "dl",
+      { class: "metrics" },
+      facts
+        .filter(([, value]) => value)
+        .map(([name, value]) => h("div", {}, h("dt", { text: name }), h("dd", {}, value))),
+    ),
     h("div", { class: "actions" }, actions),
-    handler.status === "failed" && handler.error && h("p", { class: "banner failed", role: "status" }, h("span", { class: "pill", text: shortName(handler.error_type) || "Failed" }), h("span", { text: handler.error })),
+    handler.status === "failed" &&
+      handler.error &&
+      h(
+        "p",
+        { class: "banner failed", role: "status" },
+        h("span", { class: "pill", text: shortName(handler.error_type) || "Failed" }),
+        h("span", { text: handler.error }),
+      ),
   ].filter(Boolean);
 }
 
@@ -135,10 +196,23 @@ function keysOf(session, list, timeline, tabs, fork) {
     } else if (session.selected) session.select(null);
     else session.narrow({ text: "", step: "", type: "", how: "" });
   };
-  const numbers = Object.fromEntries(tabs.names.map((name, index) => [String(index + 1), () => tabs.choose(name)]));
+  const numbers = Object.fromEntries(
+    ["1", "2", "3", "4", "5", "6"].map((key) => [key, () => tabs.choose(tabs.names[Number(key) - 1] ?? "", true)]),
+  );
   return {
-    ...numbers, "/": search, j: () => list.step(1), k: () => list.step(-1), "[": () => session.move(-1), "]": () => session.move(1),
-    c: cause, e: effect, f: () => !session.source.embedded && fork(session.instant.commit), t: nextTheme, "?": helpDialog,
-    "+": () => timeline.zoom(2), "-": () => timeline.zoom(0.5), Escape: escape,
+    ...numbers,
+    "/": search,
+    j: () => list.step(1),
+    k: () => list.step(-1),
+    "[": () => session.move(-1),
+    "]": () => session.move(1),
+    c: cause,
+    e: effect,
+    f: () => !session.source.embedded && fork(session.instant.commit),
+    t: nextTheme,
+    "?": helpDialog,
+    "+": () => timeline.zoom(2),
+    "-": () => timeline.zoom(0.5),
+    Escape: escape,
   };
 }

@@ -10,66 +10,107 @@ const PAGE = 50;
 const EVERY = 3000;
 const STATUSES = ["running", "completed", "failed", "cancelled"];
 
+const COLUMNS = ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"];
+
 /** @param {any} source @param {HTMLElement} root @returns {() => void} what stops it */
 export function runsView(source, root) {
-  /** The first run of each page gone through, to find the way back. @type {(string | undefined)[]} */ const trail = [undefined];
+  // The run before the first of each page gone through, to find the way back.
+  const trail = [undefined];
   const wanted = place();
   const filter = { status: wanted.status ?? "", workflow: wanted.workflow ?? "" };
   let next = null;
-  let over = false;
+  let round = 0;
 
   const rows = h("tbody", {});
   const count = h("span", { class: "muted", "aria-live": "polite" });
-  const back = button("Newer", () => { trail.pop(); void show(); });
-  const on = button("Older", () => { trail.push(next); void show(); });
+  const back = button("Newer", () => {
+    trail.pop();
+    void attempt(show);
+  });
+  const on = button("Older", () => {
+    trail.push(next);
+    void attempt(show);
+  });
   const status = choice("Status", STATUSES, filter.status, (value) => narrow({ status: value }));
-  const workflow = choice("Workflow", filter.workflow ? [filter.workflow] : [], filter.workflow, (value) => narrow({ workflow: value }));
+  const known = filter.workflow ? [filter.workflow] : [];
+  const workflow = choice("Workflow", known, filter.workflow, (value) => narrow({ workflow: value }));
 
   function narrow(changed) {
     Object.assign(filter, changed);
     trail.splice(0, trail.length, undefined);
     history.replaceState(null, "", address(filter));
-    void show();
+    void attempt(show);
   }
 
   async function show() {
+    const own = ++round;
     const page = await source.runs({ ...filter, after: trail.at(-1), limit: PAGE });
-    if (over) return;
+    if (own !== round) return;
     next = page.next;
     back.disabled = trail.length < 2;
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
     const first = (trail.length - 1) * PAGE;
-    count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs yet.";
+    count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs.";
   }
 
-  const start = button("Start a run", () => void attempt(() => startDialog(source, filter.workflow)), { icon: "play", class: "primary" });
+  const start = button("Start a run", () => void attempt(() => startDialog(source, filter.workflow)), {
+    icon: "play",
+    class: "primary",
+  });
   start.id = "start-run";
-  fill(root, h("section", { class: "runs", "aria-labelledby": "runs-title" },
-    h("header", { class: "runs-head" }, h("h1", { id: "runs-title", text: "Runs" }), status, workflow, h("span", { class: "spring" }), start),
-    h("div", { class: "table-frame" }, h("table", { class: "runs-table" },
-      h("thead", {}, h("tr", {}, ["Status", "Run", "Workflow", "Started", "Took", "Tokens", "Cost", "Commits"].map((name) => h("th", { scope: "col", text: name })))),
-      rows)),
-    h("footer", { class: "pager" }, count, h("span", { class: "spring" }), back, on)));
-
+  fill(
+    root,
+    layout([status, workflow, h("span", { class: "spring" }), start], rows, [
+      count,
+      h("span", { class: "spring" }),
+      back,
+      on,
+    ]),
+  );
   void attempt(show);
-  void source.workflows().then((names) => {
-    for (const name of names) if (name !== filter.workflow) workflow.querySelector("select").append(h("option", { value: name, text: shortName(name) }));
-  }).catch(() => {});
+  void attempt(() => offer(source, workflow.querySelector("select"), filter.workflow));
   const timer = setInterval(() => {
     if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(() => {});
   }, EVERY);
   return () => {
-    over = true;
+    round = -1;
     clearInterval(timer);
   };
 }
 
+/** @param {Node[]} controls @param {HTMLElement} rows @param {Node[]} pager */
+function layout(controls, rows, pager) {
+  const head = h(
+    "tr",
+    {},
+    COLUMNS.map((name) => h("th", { scope: "col", text: name })),
+  );
+  const table = h("table", { class: "runs-table" }, h("thead", {}, head), rows);
+  return h(
+    "section",
+    { class: "runs", "aria-labelledby": "runs-title" },
+    h("header", { class: "runs-head" }, h("h1", { id: "runs-title", text: "Runs" }), controls),
+    h("div", { class: "table-frame" }, table),
+    h("footer", { class: "pager" }, pager),
+  );
+}
+
+/** Adds the workflows of the server to those that can be chosen. @param {any} source @param {HTMLSelectElement} select @param {string} chosen */
+async function offer(source, select, chosen) {
+  for (const name of await source.workflows()) {
+    if (name !== chosen) select.append(h("option", { value: name, text: shortName(name) }));
+  }
+}
+
 /** @param {string} label @param {string[]} options @param {string} chosen @param {(value: string) => void} changed */
 function choice(label, options, chosen, changed) {
-  const select = h("select", { "aria-label": label, on: { change: () => changed(select.value) } },
+  const select = h(
+    "select",
+    { "aria-label": label, on: { change: () => changed(select.value) } },
     h("option", { value: "", text: `${label}: all` }),
-    options.map((name) => h("option", { value: name, text: shortName(name), selected: name === chosen })));
+    options.map((name) => h("option", { value: name, text: shortName(name), selected: name === chosen })),
+  );
   return h("span", { class: "choice" }, select);
 }
 
@@ -79,16 +120,23 @@ function line(run) {
   const end = instant(run.completed_at) ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
   const tokens = run.tokens ? `${compact(run.tokens.input)} → ${compact(run.tokens.output)}` : "–";
   const cell = (name, text, title = null) => h("td", { class: name, "data-label": name, title, text });
-  return h("tr", {},
+  return h(
+    "tr",
+    {},
     h("td", { "data-label": "Status" }, statusMark(run)),
-    h("td", { class: "id", "data-label": "Run" }, h("a", { href: address({ run: run.handler_id }), text: run.handler_id, title: run.handler_id }),
-      run.error && h("span", { class: "run-error", text: run.error })),
+    h(
+      "td",
+      { class: "id", "data-label": "Run" },
+      h("a", { href: address({ run: run.handler_id }), text: run.handler_id, title: run.handler_id }),
+      run.error && h("span", { class: "run-error", text: run.error }),
+    ),
     cell("Workflow", shortName(run.workflow_name), run.workflow_name),
     cell("Started", ago(run.started_at), run.started_at),
     cell("Took", started && end ? duration(end - started) : "–"),
     cell("Tokens", tokens),
     cell("Cost", money(run.cost)),
-    cell("Commits", compact(run.commits)));
+    cell("Commits", compact(run.commits)),
+  );
 }
 
 /** @param {any} source @param {string} preferred */
@@ -97,15 +145,29 @@ async function startDialog(source, preferred) {
   if (!names.length) throw new Error("This server has no workflow.");
   const place = h("div", {});
   let form = null;
-  const select = h("select", { id: "start-workflow", "aria-label": "Workflow" },
-    names.map((name) => h("option", { value: name, text: name, selected: name === preferred })));
+  const select = h(
+    "select",
+    { id: "start-workflow", "aria-label": "Workflow" },
+    names.map((name) => h("option", { value: name, text: name, selected: name === preferred })),
+  );
   const send = h("button", { class: "button primary", text: "Start" });
-  const body = h("form", { class: "stack" }, h("label", { for: "start-workflow", text: "Workflow" }), select, place, h("div", { class: "actions" }, send));
+  const body = h(
+    "form",
+    { class: "stack" },
+    h("label", { for: "start-workflow", text: "Workflow" }),
+    select,
+    place,
+    h("div", { class: "actions" }, send),
+  );
   async function choose() {
     form = null;
     const schema = await source.startSchema(select.value);
     form = eitherForm(schema);
-    fill(place, schema.description && h("p", { class: "hint", text: String(schema.description).split("\n\n")[0] }), form.element);
+    fill(
+      place,
+      schema.description && h("p", { class: "hint", text: String(schema.description).split("\n\n")[0] }),
+      form.element,
+    );
   }
   select.addEventListener("change", () => void attempt(choose));
   const box = dialog("Start a run", body);
@@ -118,7 +180,9 @@ async function startDialog(source, preferred) {
       const run = await source.start(select.value, value);
       box.close();
       visit({ run: run.handler_id });
-    }).finally(() => { send.disabled = false; });
+    }).finally(() => {
+      send.disabled = false;
+    });
   });
   await choose();
 }

@@ -2,7 +2,9 @@
 
 /** @typedef {{from: number, to: number}} Span */
 
+// A gap is long when it is a large part of the time in which something ran, and long for a person too.
 const LONG = 0.12;
+const NOTICEABLE = 0.1;
 const SQUEEZED = 0.045;
 
 /** The time in which something runs. @param {Span[]} spans @returns {Span[]} apart from each other, in order */
@@ -33,7 +35,7 @@ export class Scale {
     for (let index = 1; index < edges.length; index++) {
       const length = Math.max(0, edges[index] - edges[index - 1]);
       const idle = index % 2 === 1;
-      const short = squeeze && idle && length > LONG * total;
+      const short = squeeze && idle && length > Math.max(NOTICEABLE, LONG * total);
       if (short) this.gaps.push({ from: edges[index - 1], to: edges[index] });
       units += short ? SQUEEZED * total : length;
       this.knots.push([edges[index], units]);

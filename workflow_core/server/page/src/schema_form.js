@@ -14,7 +14,11 @@ function resolved(schema, root) {
   let found = schema ?? {};
   for (let turns = 0; turns < 8; turns++) {
     if (found.$ref?.startsWith("#/")) {
-      const target = found.$ref.slice(2).split("/").reduce((inside, name) => inside?.[name], root) ?? {};
+      const target =
+        found.$ref
+          .slice(2)
+          .split("/")
+          .reduce((inside, name) => inside?.[name], root) ?? {};
       found = { ...target, ...found, $ref: undefined };
     } else if (found.allOf?.length === 1) {
       found = { ...found.allOf[0], ...found, allOf: undefined };
@@ -83,7 +87,12 @@ function labelled(name, schema, initial, needed) {
   field.element.setAttribute("aria-describedby", `${id}-hint`);
   field.element.dataset.name = name;
   const problem = h("span", { class: "problem", role: "alert" });
-  const hint = h("span", { class: "hint", id: `${id}-hint` }, schema.description ? String(schema.description) : "", problem);
+  const hint = h(
+    "span",
+    { class: "hint", id: `${id}-hint` },
+    schema.description ? String(schema.description) : "",
+    problem,
+  );
   const show = (text) => {
     problem.textContent = text;
     if (text) field.element.setAttribute("aria-invalid", "true");
@@ -99,9 +108,14 @@ const MAKERS = { choice, boolean, number: numeric, date: written, string: writte
 
 function choice(schema, initial, id) {
   const options = schema.enum ?? [schema.const];
-  const element = h("select", { id },
+  const element = h(
+    "select",
+    { id },
     (initial === undefined || schema.nullable) && h("option", { value: "", text: "–" }),
-    options.map((option, index) => h("option", { value: String(index), text: String(option), selected: option === initial })));
+    options.map((option, index) =>
+      h("option", { value: String(index), text: String(option), selected: option === initial }),
+    ),
+  );
   return { element, read: () => ({ value: element.value === "" ? undefined : options[Number(element.value)] }) };
 }
 
@@ -113,7 +127,10 @@ function boolean(schema, initial, id) {
 function numeric(schema, initial, id) {
   const whole = schema.type === "integer";
   const element = h("input", {
-    type: "text", inputmode: whole ? "numeric" : "decimal", id, autocomplete: "off",
+    type: "text",
+    inputmode: whole ? "numeric" : "decimal",
+    id,
+    autocomplete: "off",
     value: initial === undefined || initial === null ? "" : String(initial),
   });
   const read = () => {
@@ -142,12 +159,19 @@ function written(schema, initial, id) {
   const day = schema.format === "date";
   const element = day
     ? h("input", { type: "date", id, value: text })
-    : h("textarea", { id, value: text, rows: Math.min(8, text.split("\n").length + Math.floor(text.length / 60)), spellcheck: "false" });
+    : h("textarea", {
+        id,
+        value: text,
+        rows: Math.min(8, text.split("\n").length + Math.floor(text.length / 60)),
+        spellcheck: "false",
+      });
   const read = () => {
     const value = element.value;
     if (!value && (initial === undefined || initial === null)) return { value: undefined };
-    if (schema.minLength && value.length < schema.minLength) return { problem: `At least ${schema.minLength} characters.` };
-    if (schema.maxLength && value.length > schema.maxLength) return { problem: `At most ${schema.maxLength} characters.` };
+    if (schema.minLength && value.length < schema.minLength)
+      return { problem: `At least ${schema.minLength} characters.` };
+    if (schema.maxLength && value.length > schema.maxLength)
+      return { problem: `At most ${schema.maxLength} characters.` };
     return { value };
   };
   return { element, read };
@@ -155,7 +179,11 @@ function written(schema, initial, id) {
 
 function json(schema, initial, id) {
   const element = h("textarea", {
-    id, class: "code", rows: 4, spellcheck: "false", value: initial === undefined ? "" : JSON.stringify(initial, null, 2),
+    id,
+    class: "code",
+    rows: 4,
+    spellcheck: "false",
+    value: initial === undefined ? "" : JSON.stringify(initial, null, 2),
   });
   const read = () => {
     if (!element.value.trim()) return { value: undefined };
@@ -187,7 +215,13 @@ export function jsonField(label, value, { rows = 12 } = {}) {
   const id = `field-${++fields}`;
   const problem = h("span", { class: "problem", role: "alert" });
   const area = h("textarea", { id, class: "code", rows, spellcheck: "false", value: JSON.stringify(value, null, 2) });
-  const element = h("div", { class: "field json" }, h("label", { for: id, text: label }), area, h("span", { class: "hint" }, problem));
+  const element = h(
+    "div",
+    { class: "field json" },
+    h("label", { for: id, text: label }),
+    area,
+    h("span", { class: "hint" }, problem),
+  );
   const read = () => {
     const found = parsed(area.value || "{}");
     const wrong = found.value === null || typeof found.value !== "object" || Array.isArray(found.value);

@@ -9,8 +9,20 @@ export function attemptRow(model, attempt) {
   const first = attempt.entries[0];
   const index = model.rowsOf(attempt)[0]?.index ?? -1;
   return {
-    id: `attempt:${attempt.key}`, index, kind: "note", entry: first, event: null, type: attempt.step, how: "attempt",
-    path: attempt.path, step: attempt.step, agent: attempt.agent, at: attempt.began, commit: attempt.entries.at(-1).commit,
-    seq: null, value: undefined, attempt,
+    id: `attempt:${attempt.key}`,
+    index,
+    kind: "note",
+    entry: first,
+    event: null,
+    type: attempt.step,
+    how: "attempt",
+    path: attempt.path,
+    step: attempt.step,
+    agent: attempt.agent,
+    at: attempt.began,
+    commit: attempt.entries.at(-1).commit,
+    seq: null,
+    value: undefined,
+    attempt,
   };
 }

@@ -1,6 +1,7 @@
 // The run on the screen: its data, the chosen instant, the selection and the filter, and who wants to hear of changes.
 
 import { instantOf } from "./instants.js";
+import { fieldsOf } from "./format.js";
 import { RunModel, isOver } from "./model.js";
 
 const POLL = 2000;
@@ -57,7 +58,8 @@ export class Session {
   /** Shows the run as it was after a commit; null shows the newest. @param {number | null} commit */
   goTo(commit) {
     const { model } = this;
-    const known = commit === null || commit >= model.lastCommit ? null : (model.commits[model.placeOf(commit)]?.commit ?? null);
+    const known =
+      commit === null || commit >= model.lastCommit ? null : (model.commits[model.placeOf(commit)]?.commit ?? null);
     if (known === this.commit) return;
     this.commit = known;
     this.tell("instant");
@@ -183,13 +185,14 @@ export class Session {
     const { value } = event;
     if (event.type === "StepStateChanged") {
       const key = `${event.path ?? ""}\n${value.name}\n${value.worker_id}`;
-      if (value.step_state === "running") this.running.set(key, { path: event.path ?? "", step: value.name, began: event.ts });
+      if (value.step_state === "running")
+        this.running.set(key, { path: event.path ?? "", step: value.name, began: event.ts });
       else this.running.delete(key);
       this.tell("data");
       return;
     }
     if (event.types?.includes("InternalDispatchEvent") || event.seq <= this.model.lastSeq) return;
-    this.#addToTail(event, value ?? {});
+    this.#addToTail(event, fieldsOf(value));
     this.tell("data");
   }
 
@@ -204,10 +207,21 @@ export class Session {
       return;
     }
     this.tail.push({
-      id: `live:${event.seq}`, index: this.model.rows.length + this.tail.length, kind: "event", entry: null,
+      id: `live:${event.seq}`,
+      index: this.model.rows.length + this.tail.length,
+      kind: "event",
+      entry: null,
       event: { number: null, how: "streamed", type: event.type, qualified_name: event.qualified_name ?? "", value },
-      type: event.type, how: "streaming", path: event.path ?? "", step: event.step ?? "", agent,
-      at: event.ts ?? Date.now() / 1000, commit: null, seq: event.seq, value, attempt: null,
+      type: event.type,
+      how: "streaming",
+      path: event.path ?? "",
+      step: event.step ?? "",
+      agent,
+      at: event.ts ?? Date.now() / 1000,
+      commit: null,
+      seq: event.seq,
+      value,
+      attempt: null,
     });
   }
 }

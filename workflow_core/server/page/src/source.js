@@ -14,7 +14,9 @@ const TOKEN = "batonflow.token";
 export class Refused extends Error {
   /** @param {number} status @param {any} detail */
   constructor(status, detail) {
-    super(typeof detail === "string" ? detail : Array.isArray(detail) ? detail.map(complaint).join("; ") : `HTTP ${status}`);
+    super(
+      typeof detail === "string" ? detail : Array.isArray(detail) ? detail.map(complaint).join("; ") : `HTTP ${status}`,
+    );
     this.status = status;
     this.detail = detail;
   }
@@ -28,6 +30,7 @@ export class LiveSource {
   embedded = false;
   #token = remembered();
   #asking = null;
+  #declined = false;
 
   /** Runs, newest first. @param {{status?: string, workflow?: string, after?: string, limit?: number}} wanted */
   async runs({ status, workflow, after, limit = 50 }) {
@@ -94,7 +97,10 @@ export class LiveSource {
 
   /** @param {string} id @param {number} at @param {Record<string, any>} state @returns {Promise<Handler>} */
   fork(id, at, state) {
-    return this.#json(`handlers/${encodeURIComponent(id)}/fork`, { at, ...(Object.keys(state).length ? { state } : {}) });
+    return this.#json(`handlers/${encodeURIComponent(id)}/fork`, {
+      at,
+      ...(Object.keys(state).length ? { state } : {}),
+    });
   }
 
   /** The page as it was served, for an export. */
@@ -144,10 +150,17 @@ export class LiveSource {
       if (body !== undefined) headers["Content-Type"] = "application/json";
       const method = body === undefined ? "GET" : "POST";
       const sent = body === undefined ? undefined : JSON.stringify(body);
-      const answer = await fetch(new URL(path, document.baseURI), { method, headers, body: sent, signal, redirect: "error" });
+      const answer = await fetch(new URL(path, document.baseURI), {
+        method,
+        headers,
+        body: sent,
+        signal,
+        redirect: "error",
+      });
       if (answer.status === 401) {
         if (token === this.#token) await this.#askForToken(Boolean(token));
-        continue;
+        if (token !== this.#token) continue;
+        throw new Refused(401, "This server answers only with its token: load the page again to enter it.");
       }
       if (answer.ok) return answer;
       const told = await answer.json().catch(() => ({}));
@@ -157,20 +170,30 @@ export class LiveSource {
 
   /** One dialog, however many requests were refused. @param {boolean} wrong */
   #askForToken(wrong) {
+    if (this.#declined) return Promise.resolve();
     this.#asking ??= new Promise((settled) => {
       const field = h("input", { type: "password", id: "token", autocomplete: "off", required: true, autofocus: true });
       const hint = wrong ? "That token was not accepted." : "This server asks for its token. It stays in this tab.";
-      const form = h("form", { class: "stack" }, h("p", { text: hint }), h("label", { for: "token", text: "Token" }), field,
-        h("div", { class: "actions" }, h("button", { class: "button primary", text: "Continue" })));
+      const form = h(
+        "form",
+        { class: "stack" },
+        h("p", { text: hint }),
+        h("label", { for: "token", text: "Token" }),
+        field,
+        h("div", { class: "actions" }, h("button", { class: "button primary", text: "Continue" })),
+      );
+      let given = false;
       const box = dialog("Token", form, "small");
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         this.#token = field.value;
         remember(field.value);
+        given = true;
         box.close();
       });
       box.addEventListener("close", () => {
         this.#asking = null;
+        this.#declined = !given;
         settled(undefined);
       });
     });

@@ -14,23 +14,36 @@ import { StateView } from "./state_view.js";
 
 /** @param {(session: Session, place: HTMLElement) => void} show */
 const made = (show) => (session) => {
-  const element = h("div", { class: "scroll" });
+  const element = h("div", { class: "scroll", tabindex: 0 });
   return { element, show: () => show(session, element) };
 };
 
 /** @type {Tab} */
 export const SummaryTab = { name: "summary", title: "Summary", make: made(showSummary) };
 /** @type {Tab} */
-export const AgentsTab = { name: "agents", title: "Agents", make: made(showAgents), count: (session) => (hasAgents(session.model) ? 0 : -1) };
+export const AgentsTab = {
+  name: "agents",
+  title: "Agents",
+  make: made(showAgents),
+  count: (session) => (hasAgents(session.model) ? 0 : -1),
+};
 /** @type {Tab} */
 export const StateTab = { name: "state", title: "State", make: (session) => new StateView(session) };
 /** @type {Tab} */
 export const MemoryTab = { name: "memory", title: "Memory", make: (session) => new MemoryView(session) };
 /** @type {Tab} */
-export const ErrorsTab = { name: "errors", title: "Errors", make: made(showErrors), count: (session) => troubles(session.model).length };
+export const ErrorsTab = {
+  name: "errors",
+  title: "Errors",
+  make: made(showErrors),
+  count: (session) => troubles(session.model).length,
+};
 
 /** Panes that stand beside the tabs where there is room, and are tabs where there is not. */
-const NARROW = [["graph", "Graph"], ["timeline", "Timeline"]];
+const NARROW = [
+  ["graph", "Graph"],
+  ["timeline", "Timeline"],
+];
 
 export class Tabs {
   /** @type {(name: string) => void} */ onChange = () => {};
@@ -41,7 +54,12 @@ export class Tabs {
     this.session = session;
     /** @type {Map<string, {tab: Tab | null, view: {element: HTMLElement, show: () => void} | null, head: any, panel: any}>} */
     this.parts = new Map();
-    this.heads = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run", on: { keydown: (event) => this.#key(event) } });
+    this.heads = h("div", {
+      class: "tabs",
+      role: "tablist",
+      "aria-label": "Views of the run",
+      on: { keydown: (event) => this.#key(event) },
+    });
     this.panels = h("div", { class: "panels" });
     for (const [name, title] of NARROW) this.#add(name, title, null, "narrow");
     this.#add("events", "Events", null).panel.append(list.element);
@@ -53,15 +71,34 @@ export class Tabs {
   }
 
   get names() {
-    return [...this.parts].filter(([, part]) => !part.head.classList.contains("narrow")).map(([name]) => name);
+    return [...this.parts]
+      .filter(([, part]) => !part.head.hidden && !part.head.classList.contains("narrow"))
+      .map(([name]) => name);
   }
 
   /** @param {string} name @param {string} title @param {Tab | null} tab @param {string} [css] */
   #add(name, title, tab, css = "") {
-    const head = h("button", { type: "button", role: "tab", class: css, id: `tab-${name}`, "aria-controls": `panel-${name}`, tabIndex: -1,
-      on: { click: () => this.choose(name, true) } }, h("span", { text: title }), h("small", { class: "badge" }));
+    const head = h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        class: css,
+        id: `tab-${name}`,
+        "aria-controls": `panel-${name}`,
+        tabIndex: -1,
+        on: { click: () => this.choose(name, true) },
+      },
+      h("span", { text: title }),
+      h("small", { class: "badge" }),
+    );
     head.lastChild.hidden = true;
-    const panel = h("div", { class: `panel ${css}`, role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` });
+    const panel = h("div", {
+      class: `panel ${css}`,
+      role: "tabpanel",
+      id: `panel-${name}`,
+      "aria-labelledby": `tab-${name}`,
+    });
     this.heads.append(head);
     this.panels.append(panel);
     const part = { tab, view: null, head, panel };
@@ -93,11 +130,17 @@ export class Tabs {
       const count = tab?.count?.(this.session) ?? 0;
       head.hidden = count < 0;
       head.lastChild.hidden = count <= 0;
-      head.lastChild.textContent = String(count);
+      head.lastChild.textContent = count > 0 ? String(count) : "";
     }
     // What stands unfolded stays so until there is something new.
     const { model, instant, handler, tail } = this.session;
-    const key = [this.chosen, model.entries.length, instant.commit, handler.status, this.chosen === "agents" && tail.at(-1)?.seq].join();
+    const key = [
+      this.chosen,
+      model.entries.length,
+      instant.commit,
+      handler.status,
+      this.chosen === "agents" && tail.at(-1)?.seq,
+    ].join();
     if (key === this.#seen) return;
     this.#seen = key;
     this.parts.get(this.chosen)?.view?.show();

@@ -8,7 +8,8 @@ import { Scale } from "./scale.js";
 import { attemptRow } from "./selection.js";
 
 const RULER = 24;
-const EDGE = 16;
+const LEFT = 8;
+const EDGE = 26;
 const MOST_ZOOM = 200_000;
 const PLAYING = 6000;
 
@@ -32,14 +33,25 @@ export class Timeline {
     this.tip.hidden = true;
     this.labels = h("div", { class: "tl-labels", role: "group", "aria-label": "Lanes" });
     this.knob = h("div", {
-      class: "tl-knob", role: "slider", tabindex: 0, "aria-label": "Moment shown", "aria-valuemin": 0, on: { keydown: (event) => this.#key(event) },
+      class: "tl-knob",
+      role: "slider",
+      tabindex: 0,
+      "aria-label": "Moment shown",
+      "aria-valuemin": 0,
+      on: { keydown: (event) => this.#key(event) },
     });
     this.where = h("span", { class: "tl-where muted", "aria-live": "off" });
     this.track = h("div", { class: "tl-track" }, this.ruler, this.knob);
     this.area = h("div", { class: "tl-area" }, this.canvas, this.veil);
-    this.element = h("section", { class: "timeline pane", "aria-label": "Timeline" }, this.#toolbar(),
+    this.element = h(
+      "section",
+      { class: "timeline pane", "aria-label": "Timeline" },
+      this.#toolbar(),
       h("div", { class: "tl-head" }, h("div", { class: "tl-corner" }), this.track),
-      h("div", { class: "tl-body", tabindex: -1 }, this.labels, this.area), this.line, this.tip);
+      h("div", { class: "tl-body", tabindex: -1 }, this.labels, this.area),
+      this.line,
+      this.tip,
+    );
     this.#listen();
     this.draw = oncePerFrame(() => this.#draw());
     const arrange = oncePerFrame(() => this.#arrange());
@@ -69,30 +81,56 @@ export class Timeline {
 
   #toolbar() {
     const { session } = this;
-    const lanes = button("By agent", () => {
-      this.by = this.by === "steps" ? "agents" : "steps";
-      lanes.setAttribute("aria-pressed", String(this.by === "agents"));
-      this.#arrange();
-    }, { class: "toggle" });
+    const lanes = button(
+      "By agent",
+      () => {
+        this.by = this.by === "steps" ? "agents" : "steps";
+        lanes.setAttribute("aria-pressed", String(this.by === "agents"));
+        this.#arrange();
+      },
+      { class: "toggle" },
+    );
     lanes.setAttribute("aria-pressed", "false");
     lanes.hidden = true;
-    const squeeze = button("Squeeze waits", () => {
-      this.squeeze = !this.squeeze;
-      squeeze.setAttribute("aria-pressed", String(this.squeeze));
-      this.window = null;
-      this.draw();
-    }, { class: "toggle", title: "Draw long stretches in which nothing runs short" });
+    const squeeze = button(
+      "Squeeze waits",
+      () => {
+        this.squeeze = !this.squeeze;
+        squeeze.setAttribute("aria-pressed", String(this.squeeze));
+        this.window = null;
+        this.draw();
+      },
+      { class: "toggle", title: "Draw long stretches in which nothing runs short" },
+    );
     squeeze.setAttribute("aria-pressed", "true");
     this.agentsToggle = lanes;
+    this.squeezeToggle = squeeze;
     this.playButton = button("Replay", () => this.#play(), { icon: "play", bare: true });
     this.newest = button("Newest", () => session.goTo(null), { class: "toggle", title: "Show the newest state (End)" });
-    return h("header", { class: "pane-head" }, h("h2", { text: "Timeline" }), this.where, this.newest, h("span", { class: "spring" }), lanes, squeeze,
-      h("span", { class: "group" }, button("Earlier", () => session.move(-1), { icon: "back", bare: true }), this.playButton,
-        button("Later", () => session.move(1), { icon: "on", bare: true })),
-      h("span", { class: "group" },
+    return h(
+      "header",
+      { class: "pane-head" },
+      h("h2", { text: "Timeline" }),
+      this.where,
+      this.newest,
+      h("span", { class: "spring" }),
+      lanes,
+      squeeze,
+      h(
+        "span",
+        { class: "group" },
+        button("Earlier", () => session.move(-1), { icon: "back", bare: true }),
+        this.playButton,
+        button("Later", () => session.move(1), { icon: "on", bare: true }),
+      ),
+      h(
+        "span",
+        { class: "group" },
         button("Zoom out", () => this.zoom(0.5), { icon: "minus", bare: true }),
         button("Zoom in", () => this.zoom(2), { icon: "plus", bare: true }),
-        button("Show all", () => this.#all(), { icon: "fit", bare: true })));
+        button("Show all", () => this.#all(), { icon: "fit", bare: true }),
+      ),
+    );
   }
 
   #all() {
@@ -140,7 +178,7 @@ export class Timeline {
     const [from, to] = this.window ?? [0, scale.length];
     const { width } = this;
     const inner = width - EDGE;
-    const x = (time) => ((scale.unit(time) - from) / (to - from)) * inner + 2;
+    const x = (time) => ((scale.unit(time) - from) / (to - from)) * inner + LEFT;
     return { x, width, scale, perPixel: (to - from) / inner };
   }
 
@@ -151,7 +189,7 @@ export class Timeline {
   #timeAt(x) {
     const { scale } = this.view;
     const [from, to] = this.window ?? [0, scale.length];
-    return scale.time(from + ((x - 2) / (this.width - EDGE)) * (to - from));
+    return scale.time(from + ((x - LEFT) / (this.width - EDGE)) * (to - from));
   }
 
   #arrange() {
@@ -163,7 +201,10 @@ export class Timeline {
     const names = lanes.map((lane) => lane.key).join("\r");
     if (this.labels.dataset.names !== names || this.labels.dataset.height !== String(height)) {
       Object.assign(this.labels.dataset, { names, height: String(height) });
-      fill(this.labels, lanes.map((lane) => this.#label(lane)));
+      fill(
+        this.labels,
+        lanes.map((lane) => this.#label(lane)),
+      );
       this.#markLanes();
     }
     this.#draw();
@@ -176,9 +217,21 @@ export class Timeline {
       this.session.narrow({ step: lane.step && filter.step !== lane.step ? lane.step : "" });
     };
     const dot = lane.step ? h("i", { class: `dot tint-${lane.colour}`, "aria-hidden": "true" }) : null;
-    const props = { class: "tl-label", type: "button", title: lane.note ? `${lane.note} / ${lane.label}` : lane.label,
-      data: { step: lane.step }, style: { height: `${lane.height}px` }, on: { click: press } };
-    if (!lane.step) return h("div", { class: "tl-label", style: props.style, title: props.title }, note, h("span", { text: lane.label }));
+    const props = {
+      class: "tl-label",
+      type: "button",
+      title: lane.note ? `${lane.note} / ${lane.label}` : lane.label,
+      data: { step: lane.step },
+      style: { height: `${lane.height}px` },
+      on: { click: press },
+    };
+    if (!lane.step)
+      return h(
+        "div",
+        { class: "tl-label", style: props.style, title: props.title },
+        note,
+        h("span", { text: lane.label }),
+      );
     return h("button", props, dot, note, h("span", { text: lane.label }));
   }
 
@@ -191,6 +244,7 @@ export class Timeline {
   #draw() {
     if (!this.element.isConnected || !this.area.clientWidth) return;
     const { view } = this;
+    this.squeezeToggle.hidden = this.squeeze && !view.scale.gaps.length;
     const ruler = sized(this.ruler, this.width, RULER);
     grid(ruler, view, RULER, true);
     const context = sized(this.canvas, this.width, this.#height);
@@ -236,20 +290,16 @@ export class Timeline {
     const drawn = new Array(lane.rows).fill(-1);
     for (const attempt of lane.attempts) {
       const row = lane.rowOf.get(attempt) ?? 0;
-      const until = session.live && (attempt.state === "waiting" || attempt.state === "running") ? this.end : attempt.end;
+      const until =
+        session.live && (attempt.state === "waiting" || attempt.state === "running") ? this.end : attempt.end;
       const right = view.x(until);
       // Of many bars on one pixel one is enough.
       if (right <= drawn[row] && attempt.state !== "failed" && attempt !== chosen) continue;
       const y = lane.top + 2 + row * ROW;
-      const tint = colour(`tint-${this.#colours.get(attempt.step) ?? 0}`);
-      const text = lane.step ? this.#about(attempt) : attempt.step;
+      const tint = colour(attempt.entries.length ? `tint-${this.#colours.get(attempt.step) ?? 0}` : "running");
+      const text = !attempt.entries.length ? "running" : lane.step ? this.#about(attempt) : attempt.step;
       bar(context, view, attempt, y, tint, { selected: attempt === chosen, text, until });
       drawn[row] = Math.floor(right) + 1;
-    }
-    for (const one of session.running.values()) {
-      if (one.step !== lane.step || one.path !== lane.path) continue;
-      const attempt = { began: one.began, end: this.end, state: "running", stretches: [{ from: one.began, to: this.end, wait: false }] };
-      bar(context, view, /** @type {any} */ (attempt), lane.top + 2, colour("running"), { text: "running" });
     }
     this.#ticks(context, view, lane);
   }
@@ -303,7 +353,11 @@ export class Timeline {
     const lane = attempt ? this.#lanes.find((one) => one.rowOf.has(attempt)) : this.#lanes[0];
     if (!lane) return null;
     if (!attempt) return [view.x(at), view.x(at), lane.top + lane.height / 2 - 1];
-    return [view.x(attempt.began), Math.max(view.x(attempt.began) + 2, view.x(attempt.end)), lane.top + (lane.rowOf.get(attempt) ?? 0) * ROW + ROW / 2];
+    return [
+      view.x(attempt.began),
+      Math.max(view.x(attempt.began) + 2, view.x(attempt.end)),
+      lane.top + (lane.rowOf.get(attempt) ?? 0) * ROW + ROW / 2,
+    ];
   }
 
   /** Puts the scrubber where the shown instant is. */
@@ -320,7 +374,9 @@ export class Timeline {
     this.veil.style.left = `${x}px`;
     this.veil.hidden = instant.newest;
     this.newest.hidden = instant.newest;
-    const said = model.entries.length ? `commit ${instant.commit}, ${duration((instant.newest ? model.to : time) - model.from)} after the start` : "";
+    const said = model.entries.length
+      ? `commit ${instant.commit}, ${duration((instant.newest ? model.to : time) - model.from)} after the start`
+      : "";
     this.knob.setAttribute("aria-valuemax", String(Math.max(0, model.commits.length - 1)));
     this.knob.setAttribute("aria-valuenow", String(Math.max(0, place)));
     this.knob.setAttribute("aria-valuetext", said || "nothing yet");
@@ -332,9 +388,16 @@ export class Timeline {
     const { model } = session;
     const tenth = Math.max(1, Math.round(model.commits.length / 10));
     const act = {
-      ArrowLeft: () => session.move(-1), ArrowDown: () => session.move(-1), ArrowRight: () => session.move(1), ArrowUp: () => session.move(1),
-      PageDown: () => session.move(-tenth), PageUp: () => session.move(tenth), Home: () => session.goTo(model.commits[0]?.commit ?? null),
-      End: () => session.goTo(null), "+": () => this.zoom(2), "-": () => this.zoom(0.5),
+      ArrowLeft: () => session.move(-1),
+      ArrowDown: () => session.move(-1),
+      ArrowRight: () => session.move(1),
+      ArrowUp: () => session.move(1),
+      PageDown: () => session.move(-tenth),
+      PageUp: () => session.move(tenth),
+      Home: () => session.goTo(model.commits[0]?.commit ?? null),
+      End: () => session.goTo(null),
+      "+": () => this.zoom(2),
+      "-": () => this.zoom(0.5),
     }[event.key];
     if (!act) return;
     event.preventDefault();
@@ -354,11 +417,16 @@ export class Timeline {
       this.knob.focus({ preventScroll: true });
       event.preventDefault();
     });
-    this.track.addEventListener("pointermove", (event) => this.track.hasPointerCapture(event.pointerId) && scrub(event));
+    this.track.addEventListener(
+      "pointermove",
+      (event) => this.track.hasPointerCapture(event.pointerId) && scrub(event),
+    );
     this.area.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.track.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.area.addEventListener("pointermove", (event) => this.#point(event));
-    this.area.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    this.area.addEventListener("pointerleave", () => {
+      this.tip.hidden = true;
+    });
     this.area.addEventListener("click", (event) => {
       const attempt = this.#attemptAt(event);
       if (attempt) session.select(attemptRow(session.model, attempt));
@@ -387,7 +455,7 @@ export class Timeline {
     let found = null;
     let nearest = 5;
     for (const attempt of lane.attempts) {
-      if (lane.rowOf.get(attempt) !== row) continue;
+      if (lane.rowOf.get(attempt) !== row || !attempt.entries.length) continue;
       const away = Math.max(view.x(attempt.began) - x, x - view.x(attempt.end), 0);
       if (away < nearest) [found, nearest] = [attempt, away];
     }
@@ -400,7 +468,12 @@ export class Timeline {
     this.area.classList.toggle("over-bar", Boolean(attempt));
     if (!attempt) return;
     const waits = attempt.stretches.filter((one) => one.wait).reduce((sum, one) => sum + one.to - one.from, 0);
-    const facts = [`${duration(attempt.end - attempt.began)}`, waits ? `${duration(waits)} of it waiting` : "", attempt.agent, attempt.state];
+    const facts = [
+      `${duration(attempt.end - attempt.began)}`,
+      waits ? `${duration(waits)} of it waiting` : "",
+      attempt.agent,
+      attempt.state,
+    ];
     fill(this.tip, h("b", { text: labelOf(attempt) }), h("span", { text: facts.filter(Boolean).join(" · ") }));
     const box = this.element.getBoundingClientRect();
     const left = Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 8);

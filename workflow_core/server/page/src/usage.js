@@ -10,7 +10,10 @@ export function answersOf(model) {
   return model.rows.filter((row) => {
     if (row.type !== "AgentOutput" || !row.event) return false;
     if (row.how === "returned") return true;
-    return row.how === "streamed" && !row.entry?.events?.some((event) => event.how === "returned" && event.type === "AgentOutput");
+    return (
+      row.how === "streamed" &&
+      !row.entry?.events?.some((event) => event.how === "returned" && event.type === "AgentOutput")
+    );
   });
 }
 
@@ -36,8 +39,12 @@ export function sums(model, time) {
       if (typeof usage.cost === "number") sum.cost = (sum.cost ?? 0) + usage.cost;
     }
   }
-  return { steps: [...steps.values()], agents: [...agents.values()], total };
+  return { steps: byPath(steps), agents: byPath(agents), total };
 }
+
+/** Children behind the workflow they belong to. @param {Map<string, Sum>} all */
+const byPath = (all) =>
+  [...all.values()].sort((one, other) => (one.path < other.path ? -1 : Number(one.path > other.path)));
 
 /** @param {Map<string, Sum>} all @param {string} name @param {string} path */
 function sumFor(all, name, path) {
@@ -48,7 +55,19 @@ function sumFor(all, name, path) {
 }
 
 /** @param {string} name @param {string} path @returns {Sum} */
-const empty = (name, path) => ({ name, path, attempts: 0, failed: 0, busy: 0, waited: 0, times: [], input: 0, output: 0, cost: null, calls: 0 });
+const empty = (name, path) => ({
+  name,
+  path,
+  attempts: 0,
+  failed: 0,
+  busy: 0,
+  waited: 0,
+  times: [],
+  input: 0,
+  output: 0,
+  cost: null,
+  calls: 0,
+});
 
 /** @param {Sum} sum @param {import("./model.js").Attempt} attempt @param {number} time */
 function addAttempt(sum, attempt, time) {

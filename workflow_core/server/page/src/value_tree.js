@@ -47,14 +47,20 @@ function text(value) {
   const whole = h("pre", { class: "scalar string long", text: value, tabindex: 0 });
   if (value.length <= 1200 && lines <= 16) return whole;
   const hint = lines > 1 ? `${lines} lines` : `${value.length} characters`;
-  return h("details", { class: "text" }, h("summary", {}, h("span", { text: brief(value, 160) }), h("small", { text: hint })), whole);
+  return h(
+    "details",
+    { class: "text" },
+    h("summary", {}, h("span", { text: brief(value, 160) }), h("small", { text: hint })),
+    whole,
+  );
 }
 
 /** @param {string | null} name @param {any} value @param {number} open @param {Options} options @param {string[]} where */
 function folder(name, value, open, options, where) {
   const entries = Object.entries(value);
   const empty = Array.isArray(value) ? "[]" : "{}";
-  if (!entries.length) return h("div", { class: "leaf" }, name !== null && label(name), h("span", { class: "scalar null", text: empty }));
+  if (!entries.length)
+    return h("div", { class: "leaf" }, name !== null && label(name), h("span", { class: "scalar null", text: empty }));
   const size = Array.isArray(value) ? `${entries.length} items` : brief(value, 90);
   const body = h("div", { class: "branch" });
   const summary = h("summary", {}, name !== null && label(name), h("small", { text: size }));
@@ -75,27 +81,38 @@ function more(body, entries, from, open, options, where) {
   }
   const left = entries.length - from - SHOWN;
   if (left <= 0) return;
-  const next = button(`${left} more`, () => {
-    next.remove();
-    more(body, entries, from + SHOWN, open, options, where);
-  }, { class: "quiet" });
+  const next = button(
+    `${left} more`,
+    () => {
+      next.remove();
+      more(body, entries, from + SHOWN, open, options, where);
+    },
+    { class: "quiet" },
+  );
   body.append(next);
 }
 
 /** What was left out for its size. */
 function large(name, value, options, where) {
   const line = h("div", { class: "leaf large" }, name !== null && label(name));
-  line.append(h("span", { class: "scalar string", text: `${value.preview}…` }), h("small", { text: bytes(value.$large) }));
+  line.append(
+    h("span", { class: "scalar string", text: `${value.preview}…` }),
+    h("small", { text: bytes(value.$large) }),
+  );
   const { fetch } = options;
   if (!fetch) {
     line.append(h("small", { text: "not kept in this file" }));
     return line;
   }
-  const load = button("Load", async () => {
-    load.disabled = true;
-    const whole = where.reduce((inside, key) => inside?.[key], await fetch());
-    line.replaceWith(part(name, whole, 1, { ...options, fetch: null }, where));
-  }, { class: "quiet" });
+  const load = button(
+    "Load",
+    async () => {
+      load.disabled = true;
+      const whole = where.reduce((inside, key) => inside?.[key], await fetch());
+      line.replaceWith(part(name, whole, 1, { ...options, fetch: null }, where));
+    },
+    { class: "quiet" },
+  );
   line.append(load);
   return line;
 }
@@ -108,5 +125,10 @@ export function rawJson(value) {
   box.addEventListener("toggle", () => {
     if (box.open && !pre.textContent) pre.textContent = written();
   });
-  return h("div", { class: "raw-json" }, box, button("Copy JSON", () => void copy(written()), { icon: "copy", class: "quiet" }));
+  return h(
+    "div",
+    { class: "raw-json" },
+    box,
+    button("Copy JSON", () => void copy(written()), { icon: "copy", class: "quiet" }),
+  );
 }

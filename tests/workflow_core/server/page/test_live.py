@@ -1,0 +1,252 @@
+"""The page on a real server: runs are started, followed, answered, forked, cancelled and taken away from it."""
+
+from pathlib import Path
+
+import pytest
+
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.conftest import Running, Serving
+from tests.workflow_core.server.page.browser import Chromium, Watched
+from tests.workflow_core.server.page.flows import (
+    Asking,
+    Counting,
+    Failing,
+    Hostile,
+    Inner,
+    Large,
+    Making,
+    Outer,
+    make_writer,
+)
+
+pytestmark = pytest.mark.external("chromium")
+
+LIST = ".runs-table"
+
+
+async def until_status(watched: Watched, status: str) -> None:
+    await watched.page.locator(f".run-head .status.{status}").wait_for()
+
+
+async def opened(watched: Watched, served: Running, run_id: str) -> None:
+    await watched.page.goto(f"{served.url}/#run={run_id}")
+    await watched.page.locator(".row").first.wait_for()
+
+
+async def test_a_run_is_started_from_its_schema_and_followed(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
+        await watched.page.get_by_role("button", name="Start a run").click()
+        form = watched.page.get_by_role("dialog")
+        assert await form.get_by_label("count").input_value() == "3"
+        assert await form.locator("select[data-name=colour] option").all_inner_texts() == ["red", "blue"]
+        assert not await form.get_by_label("gift").is_checked()
+        await form.get_by_role("button", name="Start").click()
+        assert await form.locator(".problem", has_text="needed").count() == 1
+        await form.get_by_label("item").fill("tea")
+        await form.get_by_label("count").fill("many")
+        await form.get_by_role("button", name="Start").click()
+        assert await form.locator(".problem", has_text="not a number").count() == 1
+        await form.get_by_label("count").fill("4")
+        await form.get_by_role("button", name="Start").click()
+        await watched.lit(make="running")
+        await watched.page.locator('.tl-label[data-step="make"]').wait_for()
+        await until_status(watched, "completed")
+        await watched.lit(StopEvent="done")
+        assert await watched.drawn('[data-count="make"] text') == ["4"]
+        (run,) = (await served.get("/handlers"))["handlers"]
+        assert run["result"]["value"] == {"result": "tea, packed"}
+        assert f"run={run['handler_id']}" in watched.page.url
+
+
+async def test_a_run_may_be_started_from_json(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
+        await watched.page.get_by_role("button", name="Start a run").click()
+        form = watched.page.get_by_role("dialog")
+        await form.get_by_label("item").fill("salt")
+        await form.get_by_role("button", name="As JSON").click()
+        field = form.get_by_label("Fields as JSON")
+        assert '"item": "salt"' in await field.input_value()
+        await field.fill('{"item": "pepper", "count": 1')
+        await form.get_by_role("button", name="Start").click()
+        assert await form.locator(".problem", has_text="not JSON").count() == 1
+        await field.fill('{"item": "pepper", "count": 1}')
+        await form.get_by_role("button", name="Start").click()
+        await until_status(watched, "completed")
+        await watched.page.get_by_role("tab", name="Summary").click()
+        await watched.page.locator(".card", has_text="pepper, packed").wait_for()
+
+
+async def test_a_question_is_answered_with_a_form(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), asking=Asking()) as served:
+        run_id = await served.start("asking")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await (
+                watched.page.locator(".banner", has_text="May I spend it?").get_by_role("button", name="Answer").click()
+            )
+            form = watched.page.get_by_role("dialog")
+            assert await form.get_by_label("amount").input_value() == "10"
+            assert await form.get_by_label("who").count() == 0
+            await form.get_by_label("approved").check()
+            await form.get_by_label("amount").fill("12.5")
+            await form.get_by_role("button", name="Send answer").click()
+            await until_status(watched, "completed")
+            await watched.page.locator(".banner").first.wait_for(state="detached")
+        result = (await served.over(run_id))["result"]["value"]["result"]
+        assert result == {"approved": True, "amount": 12.5, "colour": "red"}
+
+
+async def test_a_tool_call_is_approved_with_other_arguments(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), writer=make_writer()) as served:
+        run_id = await served.start("writer", user_msg="Write about tides.")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.get_by_role("button", name="Review").click()
+            form = watched.page.get_by_role("dialog")
+            await form.get_by_label("Arguments").fill('{"title": "Tides", "body": "Twice a day."}')
+            await form.get_by_role("button", name="Approve").click()
+            await until_status(watched, "completed")
+            await watched.page.get_by_role("tab", name="Agents").click()
+            await watched.page.locator(".call-result", has_text="published Tides, 12 letters").wait_for()
+
+
+async def test_a_tool_call_is_denied_with_a_reason(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), writer=make_writer()) as served:
+        run_id = await served.start("writer", user_msg="Write about tides.")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.get_by_role("button", name="Review").click()
+            form = watched.page.get_by_role("dialog")
+            await form.get_by_label("Reason").fill("not before Monday")
+            await form.get_by_role("button", name="Deny").click()
+            await until_status(watched, "completed")
+            await watched.page.locator(".row", has_text="not before Monday").first.wait_for()
+
+
+async def test_a_run_is_cancelled(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), asking=Asking()) as served:
+        run_id = await served.start("asking")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.get_by_role("button", name="Cancel").click()
+            await watched.page.get_by_role("button", name="Cancel the run").click()
+            await until_status(watched, "cancelled")
+            assert await watched.page.get_by_role("button", name="Cancel", exact=True).count() == 0
+        assert (await served.get(f"/handlers/{run_id}"))["status"] == "cancelled"
+
+
+async def test_a_run_is_forked_with_another_state(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        run_id = await served.start("making", item="tea", count=1)
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}&commit=2") as watched:
+            await watched.page.locator(".row.future").first.wait_for()
+            await watched.page.get_by_role("button", name="Fork").click()
+            form = watched.page.get_by_role("dialog")
+            assert await form.get_by_label("After commit").input_value() == "2"
+            await form.get_by_label("State after this commit").fill('{"item": "coffee", "left": 1}')
+            await form.get_by_role("button", name="Fork", exact=True).click()
+            await form.get_by_role("link", name="Open the new run").click()
+            await watched.page.locator(".origin", has_text=run_id).wait_for()
+            await until_status(watched, "completed")
+            forks = [run for run in (await served.get("/handlers"))["handlers"] if run["forked_from"]]
+            assert [run["forked_from"] for run in forks] == [[run_id, 2]]
+            assert forks[0]["result"]["value"] == {"result": "coffee, packed"}
+            await watched.page.locator(".origin a").click()
+            await watched.page.locator(".run-id", has_text=run_id).wait_for()
+
+
+async def test_a_failed_run_is_inspected(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), failing=Failing()) as served:
+        run_id = await served.start("failing")
+        await served.over(run_id)
+        async with browser.page(served.url, wait=f"{LIST} .run-error") as watched:
+            assert "there is no such book" in (await watched.texts(".run-error"))[0]
+            await watched.page.get_by_role("link", name=run_id).click()
+            await watched.page.get_by_role("tab", name="Errors").click()
+            assert "raise ValueError" in (await watched.texts(".traceback"))[0]
+            await watched.lit(fail="failed")
+            await watched.page.go_back()
+            await watched.page.locator(LIST).wait_for()
+
+
+async def test_runs_are_listed_newest_first_filtered_and_paged(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), failing=Failing(), counting=Counting(last=1)) as served:
+        for number in range(53):
+            await served.post("/workflows/counting/run", {"start_event": {}, "handler_id": f"counting-{number}"})
+        await served.post("/workflows/failing/run", {"start_event": {}, "handler_id": "failing-1"})
+        async with browser.page(served.url, wait=f"{LIST} tbody tr") as watched:
+            rows = watched.page.locator(f"{LIST} tbody tr")
+            assert await rows.count() == 50
+            assert await rows.first.locator("a").inner_text() == "failing-1"
+            await watched.page.get_by_role("button", name="Older").click()
+            await watched.page.locator(".pager", has_text="51\N{EN DASH}54").wait_for()
+            assert await rows.last.locator("a").inner_text() == "counting-0"
+            await watched.page.get_by_role("button", name="Newer").click()
+            await watched.page.locator(".pager", has_text="1\N{EN DASH}50").wait_for()
+            await watched.page.get_by_label("Status").select_option("failed")
+            await watched.page.locator(".pager", has_text="1\N{EN DASH}1").wait_for()
+            await watched.page.get_by_label("Status").select_option("")
+            await watched.page.get_by_label("Workflow").select_option("failing")
+            await watched.page.locator(".pager", has_text="1\N{EN DASH}1").wait_for()
+            assert "workflow=failing" in watched.page.url
+
+
+async def test_children_are_seen_in_a_served_run(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), outer=Outer(workflows={"inner": Inner()})) as served:
+        run_id = await served.start("outer")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.lit(inner__shout="done")
+
+
+async def test_large_values_are_fetched_when_they_are_wanted(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), large=Large()) as served:
+        run_id = await served.start("large")
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}&tab=summary", wait="#panel-summary .large") as watched:
+            await watched.page.locator("#panel-summary .large").get_by_role("button", name="Load").first.click()
+            await watched.page.locator("#panel-summary details.text pre").first.wait_for(state="attached")
+            whole = await watched.page.locator("#panel-summary details.text pre").first.text_content()
+            assert whole is not None
+            assert whole.endswith("page the end")
+
+
+async def test_an_exported_run_is_the_same_without_the_server(
+    browser: Chromium, serving: Serving, tmp_path: Path
+) -> None:
+    async with serving(WorkflowServer(), hostile=Hostile()) as served:
+        run_id = await served.start("hostile")
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            rows = await watched.texts(".row:not([hidden])")
+            async with watched.page.expect_download() as download:
+                await watched.page.get_by_role("button", name="Export").click()
+            await (await download.value).save_as(tmp_path / "run.html")
+    async with browser.page((tmp_path / "run.html").as_uri()) as file:
+        assert await file.texts(".row:not([hidden])") == rows
+        await file.lit(attack="failed")
+        assert "Content-Security-Policy" in (tmp_path / "run.html").read_text()
+
+
+async def test_hostile_payloads_stay_text_while_they_are_streamed(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), hostile=Hostile()) as served, browser.page(served.url, wait=LIST) as watched:
+        run_id = await served.start("hostile")
+        await opened(watched, served, run_id)
+        await until_status(watched, "failed")
+        await watched.page.get_by_role("tab", name="State").click()
+        assert await watched.texts("#panel-state .entry h3") == ["<img src=x onerror=window.hit=1>"]
+
+
+async def test_the_token_is_asked_for_and_kept(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(token="between-us"), counting=Counting()) as served:
+        run_id = await served.start("counting")
+        context = await browser.browser.new_context()
+        page = await context.new_page()
+        await page.goto(served.url)
+        await page.get_by_role("textbox", name="Token").fill("a guess")
+        await page.keyboard.press("Enter")
+        await page.get_by_text("That token was not accepted.").wait_for()
+        await page.get_by_role("textbox", name="Token").fill("between-us")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("link", name=run_id).click()
+        await page.locator(".run-head .status.completed").wait_for()
+        await page.reload()
+        await page.locator(".run-head .status.completed").wait_for()
+        assert "between-us" not in page.url
+        await context.close()
