@@ -212,7 +212,7 @@ async def test_an_address_leads_to_an_event(browser: Chromium, exported: Exporte
         here = watched.page.url
         chosen = await watched.texts(".inspector h2")
         await watched.page.locator(".row", has_text="text: at 3").click()
-        number = await watched.page.locator(".facts div", has_text="Stream").locator("dd").inner_text()
+        number = await watched.page.locator('.facts div:has(dt:text-is("Stream")) dd').inner_text()
     async with browser.page(f"{address}#{here.partition('#')[2]}&tab=state", wait=".inspector.filled") as again:
         assert await again.texts(".inspector h2") == chosen
         assert await again.texts('[role="tab"][aria-selected="true"]') == ["State"]
