@@ -115,6 +115,15 @@ class AgentStream(LazyFields, Event):
             thinking_delta="".join(piece.thinking_delta or "" for piece in pieces) or None,
         )
 
+    def sizes(self) -> tuple[int, int]:
+        """How many characters of text and of thinking are new."""
+        return len(self.delta), len(self.thinking_delta or "")
+
+    def without(self, text: int, thinking: int) -> Self:
+        """The same for a reader who has the first characters of the new text and thinking already."""
+        left = (self.thinking_delta or "")[thinking:]
+        return self.model_copy(update={"delta": self.delta[text:], "thinking_delta": left or None})
+
     @classmethod
     def of(
         cls,

@@ -102,3 +102,13 @@ async def test_the_message_behind_a_piece_is_one_that_a_constructor_makes() -> N
     block = ToolCallBlock(tool_call_id="1", tool_name="add", tool_kwargs={"a": 2, "b": 40})
     validated = ChatMessage([*ChatMessage("Let me see.").blocks, block], role="assistant")
     assert same(last.message, validated)
+
+
+def test_a_whole_without_its_first_pieces_is_the_rest() -> None:
+    pieces = [
+        AgentStream(delta=delta, response=delta, current_agent_name="a", thinking_delta=thinking)
+        for delta, thinking in (("The ", None), ("", "hm"), ("answer", "m"), (" is 42", None))
+    ]
+    for had in range(len(pieces)):
+        text, thinking = (sum(sizes) for sizes in zip((0, 0), *(piece.sizes() for piece in pieces[:had]), strict=True))
+        assert AgentStream.joined(pieces).without(text, thinking) == AgentStream.joined(pieces[had:])

@@ -477,3 +477,32 @@ async def test_an_effect_that_raised_is_not_unknown() -> None:
     await handler.interrupt()
     assert await Tries(store=store).resume("r") == "went on"
     assert len(tries) == 2
+
+
+class Piece(Event):
+    text: str
+
+    @classmethod
+    def joined(cls, pieces: Any) -> "Piece":
+        return cls(text="".join(piece.text for piece in pieces))
+
+
+async def test_pieces_that_are_stored_as_one_are_not_said_to_be_lost() -> None:
+    class Tells(Workflow):
+        @step
+        async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for text in "abc":
+                ctx.write_event_to_stream(Piece(text=text))
+            await ctx.wait_for_event(Told, timeout=None)
+            return StopEvent()
+
+    flow = Tells(store="memory:", timeout=None)
+    handler = flow.run(run_id="r")
+    await until(lambda: handler.is_waiting)
+    last = [item.seq for item in [await anext(reader) for reader in [handler.subscribe()] for _ in range(3)]][-1]
+    await handler.interrupt()
+    again = flow.resume("r")
+    reset = (await anext(again.subscribe())).event
+    assert isinstance(reset, StreamResetEvent)
+    assert reset.lost_from == last + 1
+    await again.cancel_run()

@@ -432,10 +432,10 @@ class Fold:
             place.sent(as_origin((record["id"], number)), event, delivery.recoveries, target)
         kind, *rest = record["outcome"]
         asked = rest[0].get("question") if kind == "waiting" else None
-        for number, event, seq, *_ in record.get("streamed", ()):
+        for number, event, seq, _, *last in record.get("streamed", ()):
             numbers, inner = delivery.place(number)
             numbers.streamed = max(numbers.streamed, inner)
-            self.last_streamed = max(self.last_streamed, seq)
+            self.last_streamed = max(self.last_streamed, *last[:1], seq)
             if event is not None and event != asked:  # a question of the wait is kept with it
                 self._may_ask(place, delivery, event)
         for number, buffer, event, found in record.get("collects", ()):

@@ -11,7 +11,7 @@ from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.events import Event, InputRequiredEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
-__all__ = ["Streamed", "streamed_as_data", "without_secrets"]
+__all__ = ["Streamed", "said_up_to", "streamed_as_data", "without_secrets"]
 
 Streamed = tuple[Number, Event, int, float]
 """Number in the attempt, event, place in the stream, time."""
@@ -20,7 +20,9 @@ Streamed = tuple[Number, Event, int, float]
 def streamed_as_data(
     streamed: list[Streamed], write: Callable[[Event], Any], *, kept: bool
 ) -> Iterator[tuple[Number, Any, Any]]:
-    """Streamed events as records have them: number, data (None when it is left out), first and last place and time.
+    """Streamed events as records have them: number, data (None when it is left out), place and time.
+
+    Those that are put together of pieces have the place of the last one too, and ``sizes`` of the pieces if they know.
 
     Args:
         streamed: In order.
@@ -62,4 +64,30 @@ def _whole(pieces: list[Streamed]) -> tuple[Any, ...]:
     if len(pieces) == 1:
         return first
     joined: Any = type(first[1])
-    return last[0], joined.joined([event for _, event, _, _ in pieces]), first[2], first[3], last[2]
+    whole = last[0], joined.joined([event for _, event, _, _ in pieces]), first[2], first[3], last[2]
+    return (*whole, _sizes(pieces)) if hasattr(joined, "sizes") else whole
+
+
+def _sizes(pieces: list[Streamed]) -> list[int]:
+    """Of each piece, how far behind the first one it stood and how much it said, one behind the other."""
+    numbers: list[int] = []
+    for _, event, seq, _ in pieces:
+        piece: Any = event
+        numbers += (seq - pieces[0][2], *piece.sizes())
+    return numbers
+
+
+def said_up_to(sizes: list[int], distance: int, kinds: int) -> list[int]:
+    """How much of a whole was said by the pieces up to one.
+
+    Args:
+        sizes: Of the pieces, as recorded.
+        distance: Of the place up to which it is wanted from that of the first piece.
+        kinds: How many numbers tell how much a piece said.
+    """
+    said = [0] * kinds
+    for begin in range(0, len(sizes), kinds + 1):
+        if sizes[begin] > distance:
+            break
+        said = [total + more for total, more in zip(said, sizes[begin + 1 : begin + 1 + kinds], strict=True)]
+    return said

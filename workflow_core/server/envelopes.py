@@ -9,6 +9,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent
 from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.streamed import said_up_to
 from batonflow.workflow_core.trace import plain_event
 
 __all__ = ["Streamed", "chain", "envelope", "qualified_name", "recorded_envelope", "recorded_event", "streamed_in"]
@@ -89,7 +90,20 @@ def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
 
 
 class Streamed(NamedTuple):
-    """An event of a run's stream in a record, with its place; ``ends`` that of the run."""
+    """An event of a run's stream in a record, with its place.
+
+    Attributes:
+        seq: Place of the event, of one that was put together the last one.
+        ts: When it was written.
+        step: Who wrote it.
+        path: Where.
+        cause: On which delivery.
+        commit: In which commit it is.
+        data: The event.
+        ends: Whether it is the end of the run.
+        first: Place of its first piece.
+        sizes: How much each of its pieces said.
+    """
 
     seq: int
     ts: float
@@ -99,6 +113,15 @@ class Streamed(NamedTuple):
     commit: int
     data: Any
     ends: bool = False
+    first: int = -1
+    sizes: list[int] | None = None
+
+    def event(self, codec: Codec, after: int) -> Event | None:
+        """The event, without the pieces up to a place; None when its class is not loaded."""
+        event: Any = recorded_event(self.data, codec)
+        if event is None or self.sizes is None or not self.first <= after < self.seq or not hasattr(event, "without"):
+            return event
+        return event.without(*said_up_to(self.sizes, after - self.first, len(event.sizes())))
 
 
 def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
@@ -109,9 +132,10 @@ def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
         codec: Of the workflow.
     """
     step, path, cause, commit = record.get("step", ""), record["path"], record.get("item") or 0, record["commit"]
-    for _, data, seq, ts, *last in record.get("streamed", ()):
+    for _, data, first, ts, *more in record.get("streamed", ()):
         if data is not None:  # else the workflow does not keep what it streams
-            yield Streamed((last or [seq])[0], ts, step, path, cause, commit, data)
+            last, sizes = more[0] if more else first, more[1] if len(more) > 1 else None
+            yield Streamed(last, ts, step, path, cause, commit, data, first=first, sizes=sizes)
     if "published" in record:
         returned, places = record["outcome"][1], record["published"]
         asked = returned if len(returned) == len(places) else [data for data in returned if _asks(data, codec)]

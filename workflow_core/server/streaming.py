@@ -16,7 +16,6 @@ from batonflow.workflow_core.server.envelopes import (
     Streamed,
     envelope,
     recorded_envelope,
-    recorded_event,
     streamed_in,
 )
 from batonflow.workflow_core.server.runs import Place, Runs
@@ -162,18 +161,18 @@ class Following:
             found += [one for one in self._streamed(commits) if after < one.seq < before]
         self._commit = commit
         found.sort(key=lambda one: one.seq)
-        return [self._recorded(one) for one in found]
+        return [self._recorded(one, after) for one in found]
 
     def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
         return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
 
-    def _recorded(self, one: Streamed) -> Told:
-        return Told(one.seq, one.ends, partial(self._recorded_envelope, one))
+    def _recorded(self, one: Streamed, after: int) -> Told:
+        return Told(one.seq, one.ends, partial(self._recorded_envelope, one, after))
 
-    def _recorded_envelope(self, one: Streamed) -> dict[str, Any]:
+    def _recorded_envelope(self, one: Streamed, after: int) -> dict[str, Any]:
         served, codec = self._place.served, self._place.codec
         place = {name: getattr(one, name) for name in ("seq", "ts", "step", "path", "commit")}
-        event = recorded_event(one.data, codec)
+        event = one.event(codec, after)
         if event is None:
             return recorded_envelope(one.data, codec, cause=one.cause or None, **place)
         if served is not None:
@@ -208,7 +207,7 @@ class Following:
                         return
                     self._commit = commit.seq
                     # Steps that went on at once may have streamed in between one another: none is left out.
-                    told = [self._recorded(one) for one in self._streamed([commit]) if one.seq > known]
+                    told = [self._recorded(one, known) for one in self._streamed([commit]) if one.seq > known]
                     if told:
                         self._after = highest = max(highest, *(one.seq for one in told))
                         yield told

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,44 @@ async def test_streams_end_when_the_server_stops_and_nothing_says_that_the_run_i
         told = types(await reading)
         assert (told[0], told[-1]) == ("Asked", "StopEvent")
         assert told.count("Asked") == 1
+
+
+class Piece(Event):
+    text: str
+
+    @classmethod
+    def joined(cls, pieces: Sequence["Piece"]) -> "Piece":
+        return cls(text="".join(piece.text for piece in pieces))
+
+    def sizes(self) -> tuple[int]:
+        return (len(self.text),)
+
+    def without(self, text: int) -> "Piece":
+        return Piece(text=self.text[text:])
+
+
+class Tells(Workflow):
+    @step
+    async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        for number in range(6):
+            ctx.write_event_to_stream(Piece(text=f"<{number}>"))
+            await asyncio.sleep(0.01)
+        return StopEvent()
+
+
+async def test_pieces_that_are_stored_as_one_are_told_from_where_a_reader_left_off(serving: Serving) -> None:
+    async with serving(WorkflowServer(), tells=Tells()) as running:
+        run_id = await running.start("tells")
+        live = [event for event in await running.events(run_id) if event["type"] == "Piece"]
+        await running.over(run_id)
+        assert [event["value"]["text"] for event in live] == ["<0>", "<1>", "<2>", "<3>", "<4>", "<5>"]
+        for had in range(6):
+            after = live[had]["seq"]
+            rest = await running.events(run_id, after_sequence=after)
+            told = "".join(event["value"]["text"] for event in rest if event["type"] == "Piece")
+            assert told == "".join(event["value"]["text"] for event in live[had + 1 :])
+        [whole] = [event for event in await running.events(run_id) if event["type"] == "Piece"]
+        assert whole["seq"] == live[-1]["seq"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), b"\xff\xfe", object(), {1, 2}])
