@@ -56,17 +56,17 @@ class _Chat:
                 import_module("readline")  # from now on input() keeps a history and can be edited
             say(f"{self._agent.name}: {_HELP}")
         with asyncio.Runner() as runner:
-            while (said := self._next()) is not None:
-                if said in {"/quit", "/exit"}:
-                    break
-                if said == "/new":
-                    self._context = Context(self._agent)
-                elif said:
-                    try:
+            while True:
+                try:
+                    said = self._next()
+                    if said in {None, "/quit", "/exit"}:
+                        return DONE
+                    if said == "/new":
+                        self._context = Context(self._agent)
+                    elif said:
                         runner.run(self._turn(said))
-                    except KeyboardInterrupt:
-                        complain("stopped")
-        return DONE
+                except KeyboardInterrupt:
+                    complain("stopped")
 
     def _next(self) -> str | None:
         """What the user says; None at the end. Ctrl-C gives up a line, not the conversation."""

@@ -25,11 +25,14 @@ _NO_KEY = "not-used-by-check"
 
 def check(given: Namespace) -> int:
     """Check a workflow or an agent."""
-    for name in _KEYS:
-        os.environ.setdefault(name, _NO_KEY)
-    workflow = workflow_at(given.object)
-    checks = _Checks()
-    checks.workflow(workflow, "")
+    missing = [name for name in _KEYS if not os.environ.get(name)]
+    os.environ.update(dict.fromkeys(missing, _NO_KEY))
+    try:
+        checks = _Checks()
+        checks.workflow(workflow_at(given.object), "")
+    finally:
+        for name in missing:
+            del os.environ[name]
     if given.json:
         say_json(
             {"object": given.object, "ok": not checks.problems, "problems": checks.problems, "checked": checks.passed}

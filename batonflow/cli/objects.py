@@ -43,7 +43,7 @@ def found(spec: str) -> Any:
     Raises:
         CommandError: There is no such module, file or name, or what is there is neither workflow, agent nor server.
     """
-    where, _, name = spec.partition(":")
+    where, _, name = (spec, "", "") if spec.endswith(".py") or ":" not in spec else spec.rpartition(":")
     if not where:
         raise CommandError(f"{spec!r} names no module: write module:name or file.py:name", USAGE)
     module = _module(where)

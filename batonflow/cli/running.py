@@ -14,7 +14,7 @@ from batonflow.cli.errors import DONE, WAITING, CommandError
 from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
-from batonflow.cli.stores import store_option, with_store
+from batonflow.cli.stores import store_option, the_run, with_store
 from batonflow.cli.telling import Teller, envelope, name_of
 from batonflow.cli.values import fields_of
 from batonflow.workflow_core.engine.state import Waiter
@@ -42,7 +42,13 @@ def run(given: Namespace) -> int:
 def resume(given: Namespace) -> int:
     """Go on with a run of a store."""
     workflow = with_store(workflow_at(given.object), given, needed=True)
-    return asyncio.run(_Driving(workflow, given).drive(lambda: workflow.resume(given.run)))
+    return asyncio.run(_resumed(workflow, given))
+
+
+async def _resumed(workflow: Workflow, given: Namespace) -> int:
+    assert workflow.run_store is not None
+    await the_run(workflow.run_store, given.run)
+    return await _Driving(workflow, given).drive(lambda: workflow.resume(given.run))
 
 
 class _Driving:
@@ -100,8 +106,9 @@ class _Driving:
         result, error = outcome
         event = handler.get_stop_event()
         self._teller.finish()
-        if isinstance(error, StoreError) and not isinstance(event, WorkflowFailedEvent):
-            raise CommandError(f"{error}{self._elsewhere(handler)}") from error
+        step = event.step_name if isinstance(event, WorkflowFailedEvent) else ""
+        if isinstance(error, StoreError) and not step:
+            raise error  # it did not fail: it could not begin, or another process has it
         status = "completed" if error is None else "failed"
         if isinstance(event, WorkflowCancelledEvent) or isinstance(error, WorkflowCancelledByUser):
             status = "cancelled"
@@ -109,17 +116,14 @@ class _Driving:
             told = None if error is None else {"type": type(error).__name__, "message": str(error)}
             self._document(handler, status, result=jsonable(result), text=told_result(result), error=told)
         if error is not None:
-            step = f" in step {event.step_name}" if isinstance(event, WorkflowFailedEvent) and event.step_name else ""
-            what = "was cancelled" if status == "cancelled" else f"failed{step}: {type(error).__name__}: {error}"
+            where = f" in step {step}" if step else ""
+            what = "was cancelled" if status == "cancelled" else f"failed{where}: {type(error).__name__}: {error}"
             raise CommandError(f"run {handler.run_id} {what}") from error
         if not self._given.json:
             text = told_result(result)
             if text and text.strip() != self._teller.last_speech.strip():
                 say(text)
         return DONE
-
-    def _elsewhere(self, handler: WorkflowHandler) -> str:
-        return f" (run {handler.run_id})" if handler.run_id not in str(handler.get_stop_event()) else ""
 
     async def _stand_still(self, handler: WorkflowHandler) -> int:
         """Only a person can help the run on: say how, and leave it to its store."""
