@@ -7,7 +7,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from batonflow.workflow_core.server.page.build import policy_of
+from batonflow.workflow_core.server.page.policy import policy_of
 from batonflow.workflow_core.server.responses import refusal
 
 __all__ = ["content_policy", "page"]

@@ -7,13 +7,13 @@ those of another, and no bundler is needed. Comments and indentation are left ou
 """
 
 import argparse
-import base64
-import hashlib
 import re
 import sys
 from pathlib import Path
 
-__all__ = ["built", "main", "policy_of"]
+from batonflow.workflow_core.server.page.policy import policy_of
+
+__all__ = ["built", "main"]
 
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER / "src"
@@ -38,29 +38,6 @@ def built(sources: Path = SOURCES) -> str:
     return page
 
 
-def policy_of(scripts: list[str], styles: list[str], *, connect: str = "") -> str:
-    """The content security policy of a page that holds these scripts and styles and nothing else.
-
-    Args:
-        scripts: The contents of its script elements.
-        styles: The contents of its style elements.
-        connect: Where it may connect to; empty for nowhere.
-
-    Example:
-        >>> policy_of(["start();"], ["body { margin: 0 }"], connect="'self'")
-    """
-    rules = [
-        "default-src 'none'",
-        f"connect-src {connect}" if connect else "",
-        "img-src data:",
-        f"script-src {_hashes(scripts)}",
-        f"style-src {_hashes(styles)}",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    return "; ".join(rule for rule in rules if rule)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Write the page, or with ``--check`` say whether the written one fits its sources."""
     parser = argparse.ArgumentParser(description="Build the page from its modules.")
@@ -74,10 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 1
     return 0
-
-
-def _hashes(texts: list[str]) -> str:
-    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
 
 
 def _script(sources: Path) -> str:

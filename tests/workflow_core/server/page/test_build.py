@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from batonflow.workflow_core.server.page import page_html
-from batonflow.workflow_core.server.page.build import FOLDER, PAGE, SOURCES, built, main, policy_of
+from batonflow.workflow_core.server.page.build import FOLDER, PAGE, SOURCES, built, main
+from batonflow.workflow_core.server.page.policy import policy_of
 from batonflow.workflow_core.server.pages import content_policy
 from tests.wheel import ROOT
 

@@ -1,9 +1,12 @@
 """The page on a real server: runs are started, followed, answered, forked, cancelled and taken away from it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from batonflow.agents import AgentStream
+from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Running, Serving
 from tests.workflow_core.server.page.browser import Chromium, Watched
@@ -250,3 +253,54 @@ async def test_the_token_is_asked_for_and_kept(browser: Chromium, serving: Servi
         await page.locator(".run-head .status.completed").wait_for()
         assert "between-us" not in page.url
         await context.close()
+
+
+class Speaking(Workflow):
+    """Says something piece by piece, and then thinks until it is told to go on."""
+
+    def __init__(self, go_on: asyncio.Event) -> None:
+        super().__init__()
+        self.go_on = go_on
+
+    @step
+    async def speak(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        said = ""
+        for piece in ("High ", "water ", "comes ", "twice a day."):
+            said += piece
+            ctx.write_event_to_stream(
+                AgentStream(delta=piece, response=said, current_agent_name="writer", tool_calls=[], raw=None)
+            )
+        await self.go_on.wait()
+        return StopEvent(result=said)
+
+
+async def test_what_is_streamed_is_seen_before_it_is_committed_as_one_message(
+    browser: Chromium, serving: Serving
+) -> None:
+    go_on = asyncio.Event()
+    async with serving(WorkflowServer(), speaking=Speaking(go_on)) as served:
+        run_id = await served.start("speaking")
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            streaming = watched.page.locator('.row[data-how="streaming"]:not([hidden])')
+            await streaming.filter(has_text="High water comes twice a day.").wait_for()
+            assert await streaming.count() == 1
+            await watched.page.get_by_role("tab", name="Agents").click()
+            await watched.page.locator(".message.live", has_text="High water comes twice a day.").wait_for()
+            go_on.set()
+            await until_status(watched, "completed")
+            await watched.page.get_by_role("tab", name="Events").click()
+            await watched.page.locator('.row[data-how="streamed"]', has_text="High water").wait_for()
+            assert await streaming.count() == 0
+
+
+async def test_an_address_that_changes_is_followed(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), counting=Counting()) as served:
+        run_id = await served.start("counting")
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.evaluate("location.hash += '&commit=3&tab=state'")
+            await watched.page.locator("#panel-state", has_text="after commit 3").wait_for()
+            await watched.page.locator("#skip").focus()
+            await watched.presses("Enter")
+            assert await watched.page.evaluate("document.activeElement.id") == "main"
+            assert await watched.page.locator(".run").count() == 1

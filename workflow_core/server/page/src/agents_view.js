@@ -7,8 +7,9 @@ import { answersOf } from "./usage.js";
 
 const SHOWN = 60;
 
-/** Whether there is anything of agents in a run. @param {import("./model.js").RunModel} model */
-export const hasAgents = (model) => model.rows.some((row) => row.type === "AgentOutput" || row.type === "AgentStream");
+/** Whether there is anything of agents in a run. @param {import("./session.js").Session} session */
+export const hasAgents = (session) =>
+  session.rows().some((row) => row.type === "AgentOutput" || row.type === "AgentStream");
 
 /** @param {import("./session.js").Session} session @param {HTMLElement} place */
 export function showAgents(session, place) {

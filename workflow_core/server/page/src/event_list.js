@@ -4,7 +4,7 @@ import { fill, h, oncePerFrame } from "./dom.js";
 import { brief, duration, shortName } from "./format.js";
 
 const HEIGHT = 30;
-const BEYOND = 12;
+const BEYOND = 6;
 const HOWS = {
   "": "All kinds",
   flow: "Between steps",
@@ -161,10 +161,13 @@ export class EventList {
       const line = this.#pool[place % this.#pool.length];
       show(line, this.#rows[place], place, this.#rows.length, model.from);
       line.classList.toggle("future", this.#rows[place].commit !== null && this.#rows[place].commit > instant.commit);
-      line.setAttribute("aria-selected", String(place === chosen));
+      const selection = String(place === chosen);
+      if (line.getAttribute("aria-selected") !== selection) line.setAttribute("aria-selected", selection);
     }
-    for (const line of this.#pool)
-      line.hidden = !(line.place >= first && line.place < last && line.row === this.#rows[line.place]);
+    for (const line of this.#pool) {
+      const out = line.place < first || line.place >= last || line.row !== this.#rows[line.place];
+      if (line.hidden !== out) line.hidden = out;
+    }
     const active = this.#pool.find((line) => !line.hidden && line.place === chosen);
     if (active) this.list.setAttribute("aria-activedescendant", active.id);
     else this.list.removeAttribute("aria-activedescendant");
@@ -229,8 +232,9 @@ function show(line, row, place, all, from) {
   line.style.transform = `translateY(${place * HEIGHT}px)`;
   line.setAttribute("aria-posinset", String(place + 1));
   line.setAttribute("aria-setsize", String(all));
-  line.dataset.kind = row.kind;
-  line.dataset.how = row.how;
+  // What is the same already is left alone: every write makes the browser look again at how the row is drawn.
+  if (line.dataset.kind !== row.kind) line.dataset.kind = row.kind;
+  if (line.dataset.how !== row.how) line.dataset.how = row.how;
   const [time, commit, step, type, told, how] = line.cells;
   time.textContent = row.at > from ? `+${duration(row.at - from)}` : "0";
   commit.textContent = row.commit ?? "…";

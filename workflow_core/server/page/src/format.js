@@ -109,6 +109,12 @@ export function brief(value, room = 200) {
   return cut(text || (Object.keys(value).length ? "…" : ""), room);
 }
 
+/** What tells an event from others of its class: its texts, and its numbers with their names. @param {any} value */
+export function gist(value) {
+  const parts = Object.entries(value ?? {}).filter(([, part]) => typeof part === "string" || typeof part === "number");
+  return cut(parts.map(([name, part]) => (typeof part === "string" ? part : `${name} ${part}`)).join(" · "), 60);
+}
+
 /** @param {string} text @param {number} room */
 const cut = (text, room) => (text.length > room ? `${text.slice(0, room - 1)}…` : text);
 

@@ -144,7 +144,9 @@ export class Graph {
   #prepareEdge(graph, line) {
     const name = line.dataset.edge;
     const head = line.nextElementSibling?.classList.contains("bf-head") ? line.nextElementSibling : null;
-    const middle = line.getPointAtLength?.(line.getTotalLength() * 0.4) ?? { x: 0, y: 0 };
+    const middle = line.getPointAtLength?.(
+      line.getTotalLength() * (line.classList.contains("bf-call") ? 0.85 : 0.4),
+    ) ?? { x: 0, y: 0 };
     const text = s("text", { y: 3.4 });
     const badge = s(
       "g",

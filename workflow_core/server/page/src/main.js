@@ -51,5 +51,10 @@ fill(
   themeButton(),
   button("Keys", helpDialog, { icon: "help", bare: true }),
 );
+document.getElementById("skip").addEventListener("click", (event) => {
+  // The part behind the # says which run is shown.
+  event.preventDefault();
+  root.focus();
+});
 window.addEventListener("hashchange", () => void show());
 void show();

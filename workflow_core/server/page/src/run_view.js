@@ -71,7 +71,12 @@ export async function runView(source, id, root) {
   graph.show();
   const deaf = onKeys(keysOf(session, list, timeline, tabs, fork));
   const timer = setInterval(() => session.live && showHead(), 1000);
+  const moved = () => {
+    if (source.embedded || place().run === id) arrive(session, tabs);
+  };
+  window.addEventListener("hashchange", moved);
   const stop = () => {
+    window.removeEventListener("hashchange", moved);
     session.leave();
     deaf();
     clearInterval(timer);
@@ -144,6 +149,7 @@ function headOf(session, fork) {
       "div",
       { class: "title" },
       statusMark(handler),
+      session.lost && h("span", { class: "lost", role: "status", text: "no connection, trying again" }),
       h("h1", { text: shortName(handler.workflow_name) }),
       h("code", { class: "run-id", text: handler.handler_id }),
     ),

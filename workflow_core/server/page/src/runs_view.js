@@ -119,7 +119,8 @@ function line(run) {
   const started = instant(run.started_at);
   const end = instant(run.completed_at) ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
   const tokens = run.tokens ? `${compact(run.tokens.input)} → ${compact(run.tokens.output)}` : "–";
-  const cell = (name, text, title = null) => h("td", { class: name, "data-label": name, title, text });
+  const cell = (name, text, title = null) =>
+    h("td", { class: name, "data-label": name, "data-none": text === "–", title, text });
   return h(
     "tr",
     {},

@@ -31,6 +31,7 @@ export class Session {
     /** @type {Map<string, {path: string, step: string, began: number}>} */ this.running = new Map();
     /** @type {Row[]} */ this.tail = [];
     this.loaded = false;
+    this.lost = false;
   }
 
   get id() {
@@ -144,12 +145,21 @@ export class Session {
     while (!signal.aborted) {
       try {
         await this.#update();
+        this.#reached(true);
         if (!this.live) return;
       } catch (error) {
         if (error.status === 404) return;
+        this.#reached(false);
       }
       await this.#rest();
     }
+  }
+
+  /** @param {boolean} reached whether the server answered */
+  #reached(reached) {
+    if (this.lost !== reached) return;
+    this.lost = !reached;
+    this.tell("handler");
   }
 
   /** One round: what was committed, what the server says of the run, what is asked. */

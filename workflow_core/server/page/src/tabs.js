@@ -25,7 +25,7 @@ export const AgentsTab = {
   name: "agents",
   title: "Agents",
   make: made(showAgents),
-  count: (session) => (hasAgents(session.model) ? 0 : -1),
+  count: (session) => (hasAgents(session) ? 0 : -1),
 };
 /** @type {Tab} */
 export const StateTab = { name: "state", title: "State", make: (session) => new StateView(session) };

@@ -1,7 +1,7 @@
 // The timeline: a lane for each step or agent, bars for attempts, ticks for events, and the scrubber.
 
 import { button, fill, h, oncePerFrame } from "./dom.js";
-import { brief, clock, duration } from "./format.js";
+import { clock, duration, gist } from "./format.js";
 import { lanesOf, ROW } from "./lanes.js";
 import { arrow, bar, colour, forgetColours, grid, sized } from "./paint.js";
 import { Scale } from "./scale.js";
@@ -309,7 +309,7 @@ export class Timeline {
     const { model } = this.session;
     const [cause] = attempt.causes;
     const event = cause && model.byId.get(cause[0])?.events?.find((one) => one.number === cause[1]);
-    const name = event?.value?.tool_name ?? (attempt.agent || brief(event?.value ?? {}, 60));
+    const name = event?.value?.tool_name ?? (attempt.agent || gist(event?.value));
     return attempt.attempt ? `attempt ${attempt.attempt + 1} · ${name}` : name;
   }
 

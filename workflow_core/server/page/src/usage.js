@@ -1,5 +1,7 @@
 // What steps and agents cost: attempts, time, waits, tokens, money.
 
+import { graphPath } from "./model.js";
+
 /**
  * @typedef {{name: string, path: string, attempts: number, failed: number, busy: number, waited: number, times: number[],
  *   input: number, output: number, cost: number | null, calls: number}} Sum
@@ -23,14 +25,18 @@ export function sums(model, time) {
   /** @type {Map<string, Sum>} */ const agents = new Map();
   for (const attempt of model.attempts) {
     if (attempt.began > time) continue;
-    addAttempt(sumFor(steps, attempt.step, attempt.path), attempt, time);
-    if (attempt.agent) addAttempt(sumFor(agents, attempt.agent, attempt.path), attempt, time);
+    addAttempt(sumFor(steps, attempt.step, graphPath(attempt.path)), attempt, time);
+    if (attempt.agent) addAttempt(sumFor(agents, attempt.agent, graphPath(attempt.path)), attempt, time);
   }
   const total = empty("all", "");
   for (const row of answersOf(model)) {
     if (row.at > time) continue;
     const { usage } = row.value ?? {};
-    for (const sum of [total, sumFor(steps, row.step, row.path), row.agent && sumFor(agents, row.agent, row.path)]) {
+    for (const sum of [
+      total,
+      sumFor(steps, row.step, graphPath(row.path)),
+      row.agent && sumFor(agents, row.agent, graphPath(row.path)),
+    ]) {
       if (!sum) continue;
       sum.calls += 1;
       if (!usage) continue;
