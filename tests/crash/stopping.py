@@ -118,8 +118,7 @@ async def _take_over(folder: Path, process: Process, tally: StopTally) -> None:
     ledger = FileLedger(folder / "ledger", 1)
     async with asyncio.timeout(MOST_SECONDS):
         await _until(lambda: _are_begun(store))
-        handlers = await _claimed(store, ledger, process, tally)
-        recorded = {run_id: effects_in(await store.replay(run_id)) for run_id in handlers}
+        handlers, recorded = await _claimed(store, ledger, process, tally)
         if set(handlers) != set(RUNS):
             tally.failures.append(f"taken over were only {sorted(handlers)}")
         results = {
@@ -158,11 +157,13 @@ async def _result(_: Workflow, handler: WorkflowHandler) -> Any:
 
 async def _claimed(
     store: SQLiteStore, ledger: Ledger, process: Process, tally: StopTally
-) -> dict[str, WorkflowHandler]:
-    """Stop the process, wait until its leases are over, and take what it drove."""
+) -> tuple[dict[str, WorkflowHandler], dict[str, Any]]:
+    """Stop the process, wait until its leases are over, and take what it drove; also what was recorded until then."""
     while True:
         process.send(signal.SIGSTOP)
         await _until(lambda: _are_free(store))
+        # Before the runs go on here, as what they do from then on is recorded too.
+        recorded = {run_id: effects_in(await store.replay(run_id)) for run_id in RUNS}
         began = time.monotonic()
         try:
             found = [handler for make in WORKFLOWS.values() for handler in await make(store, ledger).recover()]
@@ -171,7 +172,7 @@ async def _claimed(
             await asyncio.sleep(0.01)
             continue
         tally.taken += [time.monotonic() - began] * len(found)
-        return {handler.run_id: handler for handler in found}
+        return {handler.run_id: handler for handler in found}, recorded
 
 
 async def _are_begun(store: SQLiteStore) -> bool:
