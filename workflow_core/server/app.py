@@ -23,7 +23,7 @@ from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
 from batonflow.workflow_core.server.keeper import Keeper
-from batonflow.workflow_core.server.limits import BodyLimit
+from batonflow.workflow_core.server.limits import BodyLimit, ReaderLimit
 from batonflow.workflow_core.server.mounts import Door, Lifespan
 from batonflow.workflow_core.server.openapi import openapi_document
 from batonflow.workflow_core.server.pages import page
@@ -57,7 +57,7 @@ class WorkflowServer:
         idle_timeout: After so many seconds of waiting for something from outside runs leave memory; None for never.
             Workflows with an ``idle_release`` of their own keep it.
         sse_heartbeat_interval: Seconds between signs of life on a stream without events.
-        slow_reader_timeout: Seconds after which a reader of a stream is dropped that takes nothing.
+        slow_reader_timeout: Seconds after which a client is dropped that takes nothing of an answer.
         max_body: Bytes that a request may have.
         body_timeout: Seconds in which the body of a request has to come.
         header_timeout: Seconds in which the head of a request has to come, with ``serve``.
@@ -103,9 +103,9 @@ class WorkflowServer:
         self.compat_status_codes = compat_status_codes
         self.accept_context_api = accept_context_api
         self.sse_heartbeat_interval = sse_heartbeat_interval
-        self.slow_reader_timeout = slow_reader_timeout
+        self._slow_reader_timeout = slow_reader_timeout
         self.runs = Runs(open_store(store or workflow_store or "memory:"))
-        self.connections = Connections(header_timeout)
+        self.connections = Connections(header_timeout, slow_reader_timeout)
         self._store = self.runs.stores[0]
         self._hosts = list(allowed_hosts)
         self._idle_timeout = idle_timeout
@@ -185,6 +185,7 @@ class WorkflowServer:
         outside = [
             Middleware(SafeHeaders),
             Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
+            Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
             Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
             Middleware(_Started, is_started=lambda: self._keeper is not None),
         ]

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -15,60 +15,90 @@ class Connections:
 
     Args:
         header_timeout: Seconds in which a connection has to bring the head of a request.
+        answer_timeout: Seconds in which a client has to take some more of an answer.
     """
 
-    def __init__(self, header_timeout: float) -> None:
-        self._header_timeout = header_timeout
-        self._open: dict[Any, asyncio.Transport] = {}
+    def __init__(self, header_timeout: float, answer_timeout: float) -> None:
+        self.header_timeout = header_timeout
+        self.answer_timeout = answer_timeout
+        self.open: dict[Any, asyncio.Transport] = {}
 
     def open_clients(self) -> list[Any]:
         """The addresses of those who are connected."""
-        return list(self._open)
+        return list(self.open)
 
     def drop(self, scope: Scope) -> None:
         """Close the connection of a request at once, whatever it has not taken."""
         client = scope.get("client")
-        transport = None if client is None else self._open.get(tuple(client))
+        transport = None if client is None else self.open.get(tuple(client))
         if transport is not None:
             transport.abort()
 
     def protocol(self) -> type[asyncio.Protocol]:
         """The protocol for uvicorn that keeps this up to date."""
-        connections = self
+        return type("Protocol", (_Protocol,), {"book": self})
 
-        class Protocol(H11Protocol):
-            _patience: asyncio.TimerHandle | None = None
 
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-                super().connection_made(transport)
-                connections._open[self.client] = transport
-                _send_at_once(transport)
-                self._begin_to_wait()
+class _Protocol(H11Protocol):
+    """HTTP/1.1 with limits in time."""
 
-            def data_received(self, data: bytes) -> None:
-                super().data_received(data)
-                if self.scope and not self.cycle.response_complete:
-                    self._is_asked()  # the body has a time of its own, and so have pauses between requests
-                elif self._patience is None:
-                    self._begin_to_wait()
+    book: ClassVar[Connections]  # uvicorn has connections of its own
+    _asking: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
 
-            def connection_lost(self, exc: Exception | None) -> None:
-                super().connection_lost(exc)
-                connections._open.pop(self.client, None)
-                self._is_asked()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.book.open[self.client] = transport
+        _send_at_once(transport)
+        self._wait_for_head()
 
-            def _begin_to_wait(self) -> None:
-                self._patience = self.loop.call_later(connections._header_timeout, self._give_up)
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.book.open.pop(self.client, None)
+        self._has_asked()
+        self._has_taken()
 
-            def _is_asked(self) -> None:
-                if self._patience is not None:
-                    self._patience.cancel()
-                    self._patience = None
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-            def _give_up(self) -> None:
-                self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.scope and not self.cycle.response_complete:
+            self._has_asked()  # the body has a time of its own, and so have pauses between requests
+        elif self._asking is None:
+            self._wait_for_head()
 
-        return Protocol
+    def _wait_for_head(self) -> None:
+        self._asking = self.loop.call_later(self.book.header_timeout, self.transport.abort)
+
+    def _has_asked(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_until_taken()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_taken()
+
+    def _wait_until_taken(self) -> None:
+        untaken = self.transport.get_write_buffer_size()
+        self._taking = self.loop.call_later(self.book.answer_timeout, self._look, untaken)
+
+    def _look(self, untaken: int) -> None:
+        if self.transport.get_write_buffer_size() < untaken:
+            self._wait_until_taken()  # slow, but it reads
+        else:
+            self.transport.abort()
+
+    def _has_taken(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:

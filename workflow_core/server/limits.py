@@ -1,6 +1,7 @@
 """How large, how deep and how slow a request may be."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -10,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from batonflow.workflow_core.server.responses import refusal
 
-__all__ = ["DEPTH", "BodyLimit", "is_deeper", "json_body"]
+__all__ = ["DEPTH", "BodyLimit", "ReaderLimit", "is_deeper", "json_body"]
 
 DEPTH = 64
 """How many lists and objects may lie in one another in a request."""
@@ -80,6 +81,44 @@ class BodyLimit:
                 parts.clear()
             more = message.get("more_body", False)
         return b"".join(parts) if size <= self._largest else None
+
+
+class ReaderLimit:
+    """Drops clients that do not take what is sent to them.
+
+    Args:
+        app: Answers the requests.
+        seconds: That a client may leave an answer unread.
+        drop: Closes the connection of a request at once, as far as that is possible.
+    """
+
+    def __init__(self, app: ASGIApp, seconds: float, drop: Callable[[Scope], None]) -> None:
+        self._app = app
+        self._seconds = seconds
+        self._drop = drop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and what is answered as long as it is taken."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def patient_send(message: Message) -> None:
+            sending = asyncio.timeout(self._seconds)
+            try:
+                async with sending:
+                    await send(message)
+            except TimeoutError:
+                raise ReaderGoneError from None
+
+        try:
+            await self._app(scope, receive, patient_send)
+        except ReaderGoneError:
+            self._drop(scope)
+
+
+class ReaderGoneError(Exception):
+    """A client did not take what was sent to it."""
 
 
 async def json_body(request: Request) -> dict[str, Any]:

@@ -155,13 +155,7 @@ class RunRoutes:
         )
         if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
-        return EventStream(
-            following.batches(),
-            sse=sse,
-            names=names,
-            patience=self._server.slow_reader_timeout,
-            drop=self._server.connections.drop,
-        )
+        return EventStream(following.batches(), sse=sse, names=names)
 
     async def send(self, request: Request) -> Response:
         """Send an event to a run."""
@@ -235,6 +229,8 @@ class RunRoutes:
         return JSON({"status": "deleted"})
 
     async def _cancel(self, place: Place) -> None:
+        if place.served is None and not place.info.owner_alive:
+            place.workflow()  # nobody is there who could
         live = place.live()
         if live is not None:
             await live.cancel_run()

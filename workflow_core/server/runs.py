@@ -1,10 +1,12 @@
 """The runs of a server: where they are, how they stand, and who waits for one to come into memory."""
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
@@ -15,14 +17,28 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
-from batonflow.workflow_core.server.envelopes import recorded_envelope
+from batonflow.workflow_core.server.envelopes import Streamed, recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
 
-__all__ = ["ENDED", "Place", "Runs", "status_of"]
+__all__ = ["ENDED", "Place", "Runs", "StoredStream", "status_of"]
 
 ENDED: tuple[RunStatus, ...] = ("completed", "failed", "cancelled")
 PAGE = 200
+
+
+@dataclass(eq=False)
+class StoredStream:
+    """What a store has of a run's stream; those who read the same run at a time share it.
+
+    Attributes:
+        events: In order.
+        last_commit: Number of the last commit that was read for it.
+    """
+
+    events: list[Streamed]
+    last_commit: int
+    __slots__ = ("__weakref__", "events", "last_commit")
 
 
 class Place(NamedTuple):
@@ -79,6 +95,9 @@ class Runs:
         self._store = store
         self.served: dict[str, Served] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        # Streams of runs that are over, by run and last commit, while somebody reads them, and who reads them first.
+        self._streams: WeakValueDictionary[tuple[str, int], StoredStream] = WeakValueDictionary()
+        self._reading: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
     @property
     def stores(self) -> list[RunStore]:
@@ -158,6 +177,15 @@ class Runs:
     def _of(self, store: RunStore, infos: Iterable[RunInfo], names: Sequence[str]) -> list[Place]:
         places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
         return [place for place in places if not names or _name(place) in names or place.info.workflow in names]
+
+    async def stored_stream(self, place: Place, read: Callable[[], Awaitable[StoredStream]]) -> StoredStream:
+        """The stream of a run that is over, read once for all who want it at a time."""
+        key = place.info.run_id, place.info.seq
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            stream = self._streams.get(key)
+            if stream is None:
+                stream = self._streams[key] = await read()
+            return stream
 
     # --- coming into memory -------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The answer that a reader of a run's stream gets: server-sent events, or a line of JSON for each event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from pydantic_core import to_json
@@ -16,14 +16,12 @@ AT_ONCE = 32 * 1024
 
 
 class EventStream(Response):
-    """Sends events as they come. A client that takes nothing for some time is dropped.
+    """Sends events as they come.
 
     Args:
         batches: The events; an empty group when a sign of life is due.
         sse: Server-sent events; else lines of JSON.
         names: Whether to tell the qualified names of classes.
-        patience: Seconds that a client may leave what was sent unread.
-        drop: Closes the connection of a client at once, as far as that is possible.
     """
 
     def __init__(
@@ -32,21 +30,17 @@ class EventStream(Response):
         *,
         sse: bool,
         names: bool,
-        patience: float,
-        drop: Callable[[Scope], None],
     ) -> None:
         super().__init__(media_type="text/event-stream" if sse else "application/x-ndjson")
         self._batches = batches
         self._sse = sse
         self._names = names
-        self._patience = patience
-        self._drop = drop
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of all
         """Send until the run is over or the client is gone."""
-        sending = asyncio.ensure_future(self._send(scope, send))
+        sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,20 +51,13 @@ class EventStream(Response):
         if not sending.cancelled() and (error := sending.exception()) is not None:
             raise error
 
-    async def _send(self, scope: Scope, send: Send) -> None:
-        try:
-            async with aclosing(self._batches) as batches:
-                await self._within(send({"type": "http.response.start", "status": 200, "headers": self.raw_headers}))
-                async for batch in batches:
-                    for body in self._bodies(batch):
-                        await self._within(send({"type": "http.response.body", "body": body, "more_body": True}))
-            await self._within(send({"type": "http.response.body", "body": b"", "more_body": False}))
-        except TimeoutError:
-            self._drop(scope)
-
-    async def _within(self, sending: Awaitable[None]) -> None:
-        async with asyncio.timeout(self._patience):
-            await sending
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._batches) as batches:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for batch in batches:
+                for body in self._bodies(batch):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _bodies(self, batch: list[Told]) -> Iterator[bytes]:
         """What is sent in one piece each: small events together."""

@@ -1,7 +1,8 @@
 """Reading a run's stream to its end, wherever the run is: what is stored first, then what goes on."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -18,7 +19,7 @@ from batonflow.workflow_core.server.envelopes import (
     recorded_envelope,
     streamed_in,
 )
-from batonflow.workflow_core.server.runs import Place, Runs
+from batonflow.workflow_core.server.runs import Place, Runs, StoredStream
 from batonflow.workflow_core.stream import StreamReader
 
 __all__ = ["Following", "Told"]
@@ -75,7 +76,9 @@ class Following:
 
     async def has_more(self) -> bool:
         """Whether the store has anything behind the place to begin at, of a run that is over."""
-        return self._after is not None and bool(await self._stored(self._after))
+        if self._after is None:
+            return False
+        return next(await self._stored(self._after), None) is not None
 
     async def batches(self) -> AsyncGenerator[list[Told]]:
         """The events in groups, to the one that ends the run; empty groups while nothing comes."""
@@ -108,9 +111,8 @@ class Following:
         if self._after is None:
             self._after = log.seq - 1
         if log.events and isinstance(log.events[0], StreamResetEvent):
-            stored = await self._stored(self._after, log.seqs[0])
-            for begin in range(0, len(stored), BATCH):
-                yield stored[begin : begin + BATCH]
+            for batch in await self._stored(self._after, log.seqs[0]):
+                yield batch
         while True:
             batch = self._take(reader)
             if batch and log.ended and reader.position == len(log.events) and _is_elsewhere(live):
@@ -152,16 +154,24 @@ class Following:
 
     # --- in the store -------------------------------------------------------------------------------------------------
 
-    async def _stored(self, after: int, before: int = END + 1) -> list[Told]:
-        """What the store has of the stream between two places, in order."""
-        found: list[Streamed] = []
-        commit = 0
-        while commits := await self._place.store.read(self._run_id, commit, PAGE):
-            commit = commits[-1].seq
-            found += [one for one in self._streamed(commits) if after < one.seq < before]
-        self._commit = commit
-        found.sort(key=lambda one: one.seq)
-        return [self._recorded(one, after) for one in found]
+    async def _stored(self, after: int, before: int = END + 1) -> Iterator[list[Told]]:
+        """What the store has of the stream between two places, in order; groups are made when they are taken."""
+        place = self._place
+        stream = await self._runs.stored_stream(place, self._read) if place.is_over else await self._read()
+        self._commit = stream.last_commit
+        first, end = (bisect_left(stream.events, seq, key=_seq_of) for seq in (after + 1, before))
+        return (
+            [self._recorded(one, after) for one in stream.events[begin : min(begin + BATCH, end)]]
+            for begin in range(first, end, BATCH)
+        )
+
+    async def _read(self) -> StoredStream:
+        stream = StoredStream([], 0)
+        while commits := await self._place.store.read(self._run_id, stream.last_commit, PAGE):
+            stream.last_commit = commits[-1].seq
+            stream.events += self._streamed(commits)
+        stream.events.sort(key=_seq_of)
+        return stream
 
     def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
         return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
@@ -181,12 +191,9 @@ class Following:
 
     async def _from_store(self) -> AsyncGenerator[list[Told]]:
         """What the store has, then what comes there, until the run is over or goes on in this process."""
-        stored = await self._stored(-1 if self._after is None else self._after)
         if self._after is None:
-            self._after = stored[-1].seq if stored and not stored[-1].ends else -1
-            stored = stored[-1:] if stored and stored[-1].ends else []
-        for begin in range(0, len(stored), BATCH):
-            batch = stored[begin : begin + BATCH]
+            self._after = await self._now()
+        for batch in await self._stored(self._after):
             self._after = batch[-1].seq
             yield batch
         if self._place.is_over:
@@ -217,8 +224,17 @@ class Following:
                     await asyncio.wait({coming})
                 await cast("AsyncGenerator[Any]", commits).aclose()
 
+    async def _now(self) -> int:
+        """The place of the last event so far that does not end the run."""
+        events = (await self._read()).events
+        return max((one.seq for one in events if not one.ends), default=-1)
+
     def _is_back(self) -> bool:
         return self._place.live() is not None
+
+
+def _seq_of(one: Streamed) -> int:
+    return one.seq
 
 
 async def _has_begun(live: WorkflowHandler) -> bool:

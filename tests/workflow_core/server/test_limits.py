@@ -11,7 +11,7 @@ import pytest
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Running, Serving, eventually
-from tests.workflow_core.server.flows import Plain, Unseen
+from tests.workflow_core.server.flows import Greet, Plain, Unseen
 
 MIB = 1024 * 1024
 
@@ -178,3 +178,39 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_no_memory(serving:
             one.close()
     # 20 readers of 20 MB each: a queue for each would hold 400 MB.
     assert held < 20 * MIB
+
+
+async def test_an_answer_that_nobody_takes_is_given_up(serving: Serving) -> None:
+    async with serving(WorkflowServer(slow_reader_timeout=0.2, max_body=8 * MIB), plain=Plain()) as running:
+        body = {"start_event": {"text": "x" * (7 * MIB)}}
+        run_id = (await running.post("/workflows/plain/run", body))["handler_id"]
+        with socket.create_connection(("127.0.0.1", running.port)) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.send(f"GET /handlers/{run_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+            async def gone() -> bool:
+                return len(running.server.connections.open_clients()) <= 1  # this test's own
+
+            async def asked() -> bool:
+                return len(running.server.connections.open_clients()) == 2
+
+            await eventually(asked)
+            await asyncio.wait_for(eventually(gone), 10)
+
+
+async def test_readers_of_one_stored_stream_share_it(serving: Serving) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        run_id = await running.start("greet", name="Ann", times=1_000)
+        await running.over(run_id)
+        readers = [await asyncio.open_connection("127.0.0.1", running.port, limit=1024) for _ in range(20)]
+        tracemalloc.start()
+        for _, writer in readers:
+            writer.write(f"GET /events/{run_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        for reader, _ in readers:
+            await reader.readuntil(b"\r\n\r\n")
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        for _, writer in readers:
+            writer.close()
+    # 1,000 events as a reader would hold them alone are some 2 MB.
+    assert held < 12 * MIB
