@@ -84,6 +84,24 @@ async def test_the_scrubber_follows_the_pointer(browser: Chromium, exported: Exp
         assert await future_types(watched) == []
 
 
+async def test_bars_of_the_timeline_are_attempts(browser: Chromium, exported: Exported) -> None:
+    async with browser.page(await exported(run_of(Failing))) as watched:
+        lane = await watched.page.locator('.tl-label[data-step="fail"]').bounding_box()
+        area = await watched.page.locator(".tl-area").bounding_box()
+        assert lane is not None
+        assert area is not None
+        x = area["x"] + area["width"] - 30
+        # From the right: the bar ends where the step failed.
+        while await watched.page.locator(".inspector.filled").count() == 0:
+            x -= 12
+            assert x > area["x"], "no bar was hit"
+            await watched.page.mouse.click(x, lane["y"] + lane["height"] / 2)
+        assert await watched.texts(".inspector h2") == ["fail"]
+        assert "raise ValueError" in (await watched.texts(".inspector .traceback"))[0]
+        await watched.page.mouse.move(x - 1, lane["y"] + lane["height"] / 2)
+        assert "failed" in (await watched.texts(".tl-tip"))[0]
+
+
 async def test_an_event_leads_to_its_cause_and_to_what_it_caused(browser: Chromium, exported: Exported) -> None:
     async with browser.page(await exported(run_of(Retrying))) as watched:
         await watched.page.locator(".row", has_text="number: 0").first.click()

@@ -1,5 +1,6 @@
 // The run on the screen: its data, the chosen instant, the selection and the filter, and who wants to hear of changes.
 
+import { notice } from "./dom.js";
 import { instantOf } from "./instants.js";
 import { fieldsOf } from "./format.js";
 import { RunModel, isOver } from "./model.js";
@@ -148,7 +149,11 @@ export class Session {
         this.#reached(true);
         if (!this.live) return;
       } catch (error) {
-        if (error.status === 404) return;
+        if (error.status === 404) {
+          this.#reached(true);
+          notice("The server does not have this run any more.", true);
+          return;
+        }
         this.#reached(false);
       }
       await this.#rest();
