@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -54,9 +54,9 @@ __all__ = [
     "known_run",
     "recover_runs",
     "restore",
-    "runs_of",
     "resume_run",
     "resume_sleeper",
+    "runs_of",
     "send_to_run",
     "wake_sleeper",
 ]
@@ -215,29 +215,28 @@ def resume_sleeper(run: Run) -> None:
     opening.start(opening.carry_on())
 
 
-async def recover_runs(workflow: "Workflow", store: RunStore, limit: int) -> list[Run]:
+async def recover_runs(workflow: "Workflow", store: RunStore, limit: int, skip: Collection[str] = ()) -> list[Run]:
     """Take up runs of this workflow that nobody drives any more, or whose time has come."""
     found: list[Run] = []
+    passed_over: list[Claimed] = []
     seen: set[str] = set()
     while len(found) < limit:
         claimed = await store.claim_due(
             store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.workflow_name]
         )
-        if not claimed:
-            break
-        again = [one for one in claimed if one.run_id in seen]
-        for one in again:  # it could not be taken up a moment ago, and would be claimed for ever
-            await store.release(one.run_id, store.owner, one.epoch)
-        if again:
+        for one in claimed:
+            if one.run_id in skip or one.run_id in seen:  # what cannot be taken up is there again at once
+                passed_over.append(one)
+            elif known_run(store, workflow, one.run_id, None) is None:
+                run = workflow.new_run(None, one.run_id)
+                opening = _Opening(workflow, store, run)
+                opening.start(opening.take_up(one))
+                found.append(run)
+        if not claimed or all(one.run_id in seen for one in claimed):
             break
         seen.update(one.run_id for one in claimed)
-        for one in claimed:
-            if known_run(store, workflow, one.run_id, None) is not None:
-                continue
-            run = workflow.new_run(None, one.run_id)
-            opening = _Opening(workflow, store, run)
-            opening.start(opening.take_up(one))
-            found.append(run)
+    for one in passed_over:
+        await store.release(one.run_id, store.owner, one.epoch)
     return found
 
 

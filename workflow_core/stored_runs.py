@@ -1,7 +1,7 @@
 """What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -182,19 +182,20 @@ class StoredRuns:
         fork_run(self, store, run, run_id, at, state or {}, event)
         return self.run_handler_class(run)
 
-    async def recover(self, limit: int = 10_000) -> list[WorkflowHandler]:
+    async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler]:
         """Take up every unfinished run of this workflow that no living process drives; for when a program starts.
 
         Runs that wait for something which has not come stay in the store until it does.
 
         Args:
             limit: How many at the most.
+            skip: Ids of runs that are left alone, for example as they could not be taken up a moment ago.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: The store fails.
         """
-        runs = await recover_runs(self, self._store_for("recover"), limit)
+        runs = await recover_runs(self, self._store_for("recover"), limit, skip)
         return [self.run_handler_class(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:

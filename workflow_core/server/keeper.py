@@ -36,8 +36,8 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._told: dict[str, str] = {}
-        self._pauses: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
+        # Runs that could not be taken up: when to try again, and the pause after that.
+        self._failed: dict[str, tuple[float, float]] = {}
 
     async def start(self) -> None:
         """Take up what is there, then go on in the background.
@@ -85,9 +85,8 @@ class Keeper:
 
     async def _recover(self, served: Served) -> None:
         now = asyncio.get_running_loop().time()
-        if self._not_before.get(served.name, 0.0) > now:
-            return
-        for handler in await served.workflow.recover():
+        left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
+        for handler in await served.workflow.recover(skip=left_alone):
             task = asyncio.create_task(self._take_up(served, handler))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
@@ -97,9 +96,10 @@ class Keeper:
             await handler.started()
         except StoreError as error:
             self._say(handler.run_id, f"run {handler.run_id} of {served.name} cannot be taken up: {error}")
-            pause = self._pauses[served.name] = min(2 * self._pauses.get(served.name, LOOKS_EVERY), LONGEST_PAUSE)
-            self._not_before[served.name] = asyncio.get_running_loop().time() + pause
+            _, pause = self._failed.get(handler.run_id, (0.0, LOOKS_EVERY))
+            self._failed[handler.run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
         else:
+            self._failed.pop(handler.run_id, None)
             self._runs.arrived(handler.run_id)
 
     def _say(self, about: str, text: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from batonflow.workflow_core import SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import Context, SQLiteStore, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Answered, Ask
@@ -217,6 +217,37 @@ async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
             assert "Step ask" in answer.json()["detail"]
         assert (await running.get("/handlers/old/trace"))["entries"]
     assert len([record for record in caplog.records if "cannot be taken up" in record.message]) == 1
+
+
+async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(serving: Serving, tmp_path: Path) -> None:
+    class Renamed(Workflow):
+        @step
+        async def asks_now(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=(await ctx.wait_for_event(Answered, timeout=None)).text)
+
+    def renamed() -> Workflow:
+        return Renamed(workflow_name="flow", timeout=None)
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    flow = Ask(store=store, timeout=None, workflow_name="flow")
+    for number in range(3):
+        old = flow.run(run_id=f"old-{number}")
+        await anext(old.inputs())
+        await old.interrupt()
+    await store.aclose()
+    async with serving(WorkflowServer(store=tmp_path / "runs.db", idle_timeout=0.02), flow=renamed()) as running:
+        new = [await running.start("flow") for _ in range(3)]
+        for run_id in new:
+            await running.until(run_id, lambda found: found["waiting"] and not found["live"])
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), flow=renamed()) as running:
+        await asyncio.sleep(0.3)
+        for run_id in new:
+            await Ask(store=elsewhere).send_to_run(run_id, Answered(text=run_id))
+            told = await asyncio.wait_for(running.over(run_id), 5)
+            assert told["result"]["value"] == {"result": run_id}
+        assert len((await running.get("/handlers", status="running"))["handlers"]) == 3
+    await elsewhere.aclose()
 
 
 async def test_starting_and_stopping_twice_is_as_once(tmp_path: Path) -> None:
