@@ -16,7 +16,7 @@ say = @printf '\n== %s\n' "$(1)"
 GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak \
+.PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots \
 	test-local lock clean python gone
 
 help: ## say what there is
@@ -72,6 +72,10 @@ bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the f
 matrix: $(VENV)/.test ## try every model API in every case over sockets; writes docs/models-matrix.md
 	$(call say,the matrix of models)
 	PYTHONPATH=. $(PY) tests/llms/matrix/write.py $(ARGS)
+
+screenshots: $(VENV)/.test ## pictures of the page with real runs, into ./screenshots (needs chromium)
+	$(call say,screenshots)
+	PYTHONPATH=. $(PY) -m tests.workflow_core.server.page.screenshots screenshots $(ARGS)
 
 mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
 	$(call say,mutants)

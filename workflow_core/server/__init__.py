@@ -1,11 +1,19 @@
-"""Serves workflows over HTTP: ``WorkflowServer``. Needs ``pip install 'batonflow[server]'``."""
+"""Serves workflows over HTTP: ``WorkflowServer``. Needs the extra ``server``; files of single runs do not."""
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-for _package in ("starlette", "uvicorn"):
-    if find_spec(_package) is None:
-        raise ImportError(f"Serving workflows needs the package {_package}: pip install 'batonflow[server]'")
-
-from batonflow.workflow_core.server.app import WorkflowServer  # noqa: E402 - the message comes first
+if TYPE_CHECKING:
+    from batonflow.workflow_core.server.app import WorkflowServer as WorkflowServer
 
 __all__ = ["WorkflowServer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "WorkflowServer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise ImportError(f"Serving workflows needs the package {package}: pip install 'batonflow[server]'")
+    return import_module("batonflow.workflow_core.server.app").WorkflowServer
