@@ -36,7 +36,8 @@ def make_server() -> WorkflowServer:
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def main() -> None:
