@@ -49,6 +49,7 @@ __all__ = [
     "begin_recorded",
     "cancel_run",
     "folded",
+    "forget_sleepers",
     "fork_run",
     "give_up",
     "known_run",
@@ -131,6 +132,15 @@ def runs_of(store: RunStore, workflow: "Workflow") -> list[Run]:
     """The runs of a workflow that go on in this process, or are kept out of memory by it."""
     runs = list(_live.get(store, {}).values())
     return [run for run in runs if run.workflow is workflow and not run.ending.resolved and not run.loop.is_closed()]
+
+
+def forget_sleepers(store: RunStore, workflow: "Workflow") -> int:
+    """Let go of what is kept of runs that left memory, where nobody holds a handler; returns how many those were."""
+    asleep = [run for run in runs_of(store, workflow) if run.is_asleep and not run.ending.handlers]
+    for run in asleep:
+        desk_of(store).forget(run)
+        del _live[store][run.state.run_id]
+    return len(asleep)
 
 
 def _mismatch(run_id: str) -> RunInputMismatchError:

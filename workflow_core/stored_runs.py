@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredRuns", "check_run_id"]
 
 cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
+forget_sleepers = at_first_use("batonflow.workflow_core.durable", "forget_sleepers")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 awaited_events_of = at_first_use("batonflow.workflow_core.at_rest", "awaited_events_of")
@@ -88,6 +89,17 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
         """
         return [self.run_handler_class(run) for run in runs_of(self._store_for("live_handlers"), self)]
+
+    def forget_sleeping(self) -> int:
+        """Let go of runs that left memory and whose handlers nobody holds; returns how many those were.
+
+        This process keeps what such a run has streamed, and brings it back when something comes for it. From here on
+        it is in the store only, and somebody has to call ``recover`` or ``resume``.
+
+        Raises:
+            WorkflowRuntimeError: The workflow has no store.
+        """
+        return forget_sleepers(self._store_for("forget_sleeping"), self)
 
     async def open_inputs(self, run_id: str) -> list[InputRequest]:
         """The questions to people that stand open in a run that the store has, whichever process drives it, or none.

@@ -1,7 +1,9 @@
 """Runs looked at while nothing goes on in them, and what else a server needs of workflows and handlers."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from pathlib import Path
 
 import pytest
@@ -269,3 +271,25 @@ async def test_what_was_streamed_stands_in_the_store_at_the_place_that_readers_s
     ended = (await store.history("r"))[-1]
     assert ended["kind"] == "ended"
     assert replayed[-2].seq < ended["seq"] <= last
+
+
+async def test_runs_that_nobody_holds_are_let_go_of_when_they_have_left_memory() -> None:
+    flow = Ask(store="memory:", timeout=None, idle_release=0.01)
+    dropped, held = flow.run(run_id="dropped"), flow.run(run_id="held")  # a workflow remembers its last run
+    for handler in (held, dropped):
+        await until(lambda handler=handler: handler.is_out_of_memory)
+    kept = weakref.ref(dropped.ctx)
+    del dropped, handler
+    assert flow.forget_sleeping() == 1
+
+    def is_gone() -> bool:
+        gc.collect()
+        return kept() is None
+
+    await until(is_gone)
+    assert [handler.run_id for handler in flow.live_handlers()] == ["held"]
+    for run_id in ("held", "dropped"):
+        await flow.send_to_run(run_id, Answer(text="Ann", about="names"))
+    assert await held == "Ann"
+    [again] = await flow.recover()
+    assert await again == "Ann"

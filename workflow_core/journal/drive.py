@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary, ref
@@ -333,6 +334,8 @@ class Desk:
         self.loop = loop
         self.drives: dict[str, Drive] = {}
         self._thread = threading.get_ident()
+        # Not those of the step that is running when the task begins: they would keep its run in memory.
+        self._variables = copy_context()
         self._dirty: dict[Drive, None] = {}
         self._scheduled = False
         self._writing = False
@@ -389,7 +392,9 @@ class Desk:
         """Watch the inboxes as long as there are any to watch."""
         if self.drives or self._sleepers:
             if self._watching is None or self._watching.done():
-                self._watching = self.loop.create_task(self._watch(), name="batonflow-inbox")
+                self._watching = self.loop.create_task(
+                    self._watch(), name="batonflow-inbox", context=self._variables.copy()
+                )
         elif self._watching is not None:
             self._watching.cancel()
             self._watching = None

@@ -84,6 +84,7 @@ class Keeper:
                 await asyncio.wait(heard.values())
 
     async def _recover(self, served: Served) -> None:
+        served.workflow.forget_sleeping()  # whatever comes for them is heard of here
         now = asyncio.get_running_loop().time()
         left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
         for handler in await served.workflow.recover(skip=left_alone):

@@ -194,6 +194,24 @@ async def test_a_reader_stays_while_a_run_leaves_memory_and_comes_back(serving: 
         assert types(await reading) == ["Asked", "StopEvent"]
 
 
+async def test_a_run_out_of_memory_leaves_nothing_there_when_nobody_reads_it(serving: Serving) -> None:
+    async with serving(WorkflowServer(idle_timeout=0.02), ask=Ask(timeout=None)) as running:
+        ids = [await running.start("ask") for _ in range(3)]
+        reading = asyncio.create_task(running.events(ids[0]))
+        workflow = running.server.runs.served["ask"].workflow
+
+        async def only_one() -> bool:
+            return len(workflow.live_handlers()) == 1
+
+        await asyncio.wait_for(eventually(only_one), 10)
+        for run_id in ids:
+            await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": run_id}}})
+            assert (await running.over(run_id))["result"]["value"] == {"result": run_id}
+            events = await running.events(run_id)
+            assert [event["type"] for event in events] == ["Asked", "StopEvent"]
+        assert types(await reading) == ["Asked", "StopEvent"]
+
+
 async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving, tmp_path: Path) -> None:
     class Steps(Workflow):
         @step
