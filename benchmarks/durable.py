@@ -13,10 +13,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from durable_programs import ENGINES
-from run import HERE, ROOT, better, git, heading, sample, write
+from reporting import Table, report
+from run import HERE, ROOT, better, sample
 
 MARKS = ("<!-- durable begin -->", "<!-- durable end -->")
 RUNS = {"two raw commits": 300, "batonflow": 300, "LangGraph, async": 40, "LangGraph, sync": 40, "DBOS": 30}
@@ -92,26 +92,10 @@ def resume_table() -> list[str]:
     ]
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", help="an interpreter that has the peers")
-    parser.add_argument("--write", type=Path, help="put the figures into this page")
-    parser.add_argument("--allow-dirty", action="store_true")
-    options = parser.parse_args()
-    dirty = bool(git("status", "--porcelain"))
-    if dirty and not options.allow_dirty:
-        print("The tree has uncommitted changes: commit them first, or pass --allow-dirty.", file=sys.stderr)
-        return 2
-    peers = ["langgraph", "langgraph-checkpoint-sqlite", "dbos"] if options.peer_python else []
-    title = heading(options.peer_python, dirty, peers)
-    parts = [[title], runs_table(options.peer_python), hops_table(), resume_table()]
-    text = "\n\n".join("\n".join(part) for part in parts)
-    print(f"\n{text}\n")
-    if options.write:
-        write(options.write, text, MARKS)
-    return 0
+def tables(options: argparse.Namespace) -> list[Table]:
+    """Everything that is measured."""
+    return [runs_table(options.peer_python), hops_table(), resume_table()]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(__doc__, MARKS, tables, peers=["langgraph", "langgraph-checkpoint-sqlite", "dbos"]))

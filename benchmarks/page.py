@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Browser, async_playwright
-from run import git, heading, write
+from reporting import Table, report
 
 from batonflow.workflow_core import Context, Event, MemoryStore, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server.page import export_run, page_html
@@ -118,16 +118,8 @@ async def _load(browser: Browser, path: Path) -> dict[str, float]:
     return found
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="put the figures into this page")
-    parser.add_argument("--allow-dirty", action="store_true")
-    options = parser.parse_args()
-    dirty = bool(git("status", "--porcelain"))
-    if dirty and not options.allow_dirty:
-        print("The tree has uncommitted changes: commit them first, or pass --allow-dirty.", file=sys.stderr)
-        return 2
+def tables(_: argparse.Namespace) -> list[Table]:
+    """Everything that is measured."""
     found = asyncio.run(measured())
     lines = [
         "| the page, with a run of more than 10,000 events | |",
@@ -138,12 +130,8 @@ def main() -> int:
         f"| a frame while scrolling, median and p95 | {found['p50']:.0f} and {found['p95']:.0f} ms |",
         f"| rows in the document, at most | {found['rows']} |",
     ]
-    text = "\n\n".join(["\n".join([heading(None, dirty, [])]), "\n".join(lines)])
-    print(f"\n{text}\n")
-    if options.write:
-        write(options.write, text, MARKS)
-    return 0
+    return [lines]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(__doc__, MARKS, tables))

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from run import HERE, ROOT, git, heading, write
+from reporting import Table, report
+from run import HERE, ROOT
 
 MARKS = ("<!-- server begin -->", "<!-- server end -->")
 CALLS = 300
@@ -178,8 +179,9 @@ async def _read(server: Server, run: str) -> tuple[list[int], list[float]]:
     return numbers, delays
 
 
-def tables(peer: str | None, seconds: float) -> list[list[str]]:
-    """Everything that is measured, as Markdown."""
+def tables(options: argparse.Namespace) -> list[Table]:
+    """Everything that is measured."""
+    peer, seconds = options.peer_python, options.seconds
     engines = {"batonflow": sys.executable} | ({"llama-agents-server": peer} if peer else {})
     found: dict[str, dict[str, float]] = {}
     late: dict[str, dict[str, float]] = {}
@@ -222,26 +224,5 @@ def tables(peer: str | None, seconds: float) -> list[list[str]]:
     return [one, two, three]
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", help="an interpreter that has the peer")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the thousand readers read")
-    parser.add_argument("--write", type=Path, help="put the figures into this page")
-    parser.add_argument("--allow-dirty", action="store_true")
-    options = parser.parse_args()
-    dirty = bool(git("status", "--porcelain"))
-    if dirty and not options.allow_dirty:
-        print("The tree has uncommitted changes: commit them first, or pass --allow-dirty.", file=sys.stderr)
-        return 2
-    title = heading(options.peer_python, dirty, ["llama-agents-server"] if options.peer_python else [])
-    parts = [[title], *tables(options.peer_python, options.seconds)]
-    text = "\n\n".join("\n".join(part) for part in parts)
-    print(f"\n{text}\n")
-    if options.write:
-        write(options.write, text, MARKS)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(__doc__, MARKS, tables, peers=["llama-agents-server"], seconds=60.0))
