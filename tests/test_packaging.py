@@ -17,7 +17,9 @@ FOLDERS = ("agents", "llms", "tools", "workflow_core")
 def _source_files() -> set[str]:
     """The files the wheel must hold, as paths inside it."""
     tracked = tracked_files()
-    source = {f"batonflow/{name}" for name in tracked if name.split("/")[0] in FOLDERS and name.endswith((".py", "page.html"))}
+    source = {
+        f"batonflow/{name}" for name in tracked if name.split("/")[0] in FOLDERS and name.endswith((".py", "page.html"))
+    }
     return source | {name for name in tracked if name.startswith("batonflow/")}
 
 

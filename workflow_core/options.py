@@ -93,3 +93,14 @@ class Options:
         self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
+
+    def check_once(self, workflow: "Workflow") -> None:
+        """Check the steps of the workflow with these options, unless that was done or is left out.
+
+        Raises:
+            WorkflowValidationError: The workflow is not sound.
+        """
+        if self.validated is not workflow.step_table:
+            if not self.disable_validation:
+                workflow.validate()
+            self.validated = workflow.step_table

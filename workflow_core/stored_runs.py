@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -60,6 +60,9 @@ class StoredRuns:
             idle_release: For the other one, where this one has none.
             name: The workflow name of the other one; the same as here when left out.
 
+        Raises:
+            WorkflowValidationError: The workflow is not sound.
+
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
         """
@@ -71,6 +74,7 @@ class StoredRuns:
         options.active, options.pending, options.last_state = 0, OrderedDict(), None
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(other, "_options", options)
+        options.check_once(cast("Workflow", other))
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:

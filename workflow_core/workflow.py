@@ -440,10 +440,7 @@ class Workflow(StoredRuns):
             raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")
         resumes = ctx is not None and ctx.is_resumable
         event = None if resumes else self._start_event(start_event, kwargs)
-        if self._options.validated is not self.step_table:
-            if not self._options.disable_validation:
-                self.validate()
-            self._options.validated = self.step_table
+        self._options.check_once(self)
         try:
             asyncio.get_running_loop()
         except RuntimeError:

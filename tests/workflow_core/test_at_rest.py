@@ -10,6 +10,7 @@ import pytest
 
 from batonflow.workflow_core import (
     Context,
+    Event,
     HumanResponseEvent,
     InputRequiredEvent,
     StartEvent,
@@ -24,6 +25,7 @@ from batonflow.workflow_core.errors import (
     RunInterruptedError,
     StoreError,
     WorkflowRuntimeError,
+    WorkflowValidationError,
 )
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
@@ -161,6 +163,26 @@ async def test_a_workflow_with_a_store_leaves_the_one_it_was_made_of_as_it_was()
     assert [live.run_id for live in first.live_handlers()] == ["r"]
     assert second.live_handlers() == []
     await handler.cancel_run()
+
+
+class Needed(Event):
+    pass
+
+
+class Unsound(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent:
+        return StopEvent()
+
+    @step
+    async def never(self, ev: Needed) -> StopEvent:
+        return StopEvent()
+
+
+async def test_with_store_refuses_a_workflow_that_cannot_run() -> None:
+    with pytest.raises(WorkflowValidationError, match="Needed"):
+        Unsound().with_store(MemoryStore())
+    assert Unsound(disable_validation=True).with_store(MemoryStore()).run_store is not None
 
 
 async def test_with_store_counts_runs_for_itself() -> None:

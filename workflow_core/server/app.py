@@ -137,6 +137,7 @@ class WorkflowServer:
 
         Raises:
             ServerConfigurationError: The name is taken, or cannot be one.
+            WorkflowValidationError: The steps do not fit together.
         """
         if not name or "/" in name:
             raise ServerConfigurationError(f"{name!r} cannot be the name of a workflow: it is part of a path")
