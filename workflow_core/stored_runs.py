@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.store import RunStore
+    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["StoredRuns", "check_run_id"]
 
