@@ -258,7 +258,7 @@ class WorkflowTimedOutEvent(StopEvent):
 
 
 class WorkflowCancelledEvent(StopEvent):
-    """Last event of a run that was cancelled."""
+    """Last event of a run that was cancelled; has a ``reason`` when one was given."""
 
 
 class WorkflowFailedEvent(StopEvent):

@@ -240,6 +240,10 @@ class StoredRuns:
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.
 
+        Args:
+            run_id: The run.
+            reason: Why; its last event says so.
+
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, or it is over.

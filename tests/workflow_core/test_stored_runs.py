@@ -183,11 +183,12 @@ class TestFromOutside:
         store = MemoryStore()
         handler = Asks(store=store).run(run_id="r")
         await until(lambda: handler.open_inputs())
-        await Asks(store=MemoryStore(beside=store)).cancel_run("r", "not needed")
-        with pytest.raises(WorkflowCancelledByUser):
+        await Asks(store=MemoryStore(beside=store)).cancel_run("r", "not needed any more")
+        with pytest.raises(WorkflowCancelledByUser, match="^The run was cancelled: not needed any more$"):
             await handler
-        with pytest.raises(WorkflowCancelledByUser):
+        with pytest.raises(WorkflowCancelledByUser, match="not needed any more"):
             await Asks(store=store).run(run_id="r")
+        assert (await store.replay("r")).stop_event.reason == "not needed any more"
         info = await store.info("r")
         assert info is not None
         assert info.status == "cancelled"

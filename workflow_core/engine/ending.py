@@ -128,12 +128,17 @@ class Ending:
         else:
             self._run.start_all(tick)
 
-    def cancel(self) -> None:
-        """Cancel the run; its state stays as it is, to be resumed."""
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the run; its state stays as it is, to be resumed.
+
+        Args:
+            reason: Why, for its last event; empty for none.
+        """
         root = self._run.root
         if root.is_asleep:
             root.rouse()  # the store has to learn of it
-        self.end(RunEnded(WorkflowCancelledEvent(), WorkflowCancelledByUser("The run was cancelled"), resumable=True))
+        event = WorkflowCancelledEvent(reason=reason) if reason else WorkflowCancelledEvent()
+        self.end(RunEnded(event, _cancelled(event), resumable=True))
 
     def fail(self, step: str, error: BaseException) -> None:
         """End the run because of something that no step can catch."""
@@ -312,7 +317,7 @@ class Ending:
         elif isinstance(event, WorkflowTimedOutEvent):
             self.error = WorkflowTimeoutError(f"Operation timed out after {event.timeout} seconds")
         elif isinstance(event, WorkflowCancelledEvent):
-            self.error = WorkflowCancelledByUser("The run was cancelled")
+            self.error = _cancelled(event)
         self._run.stream.end()
         self._tell()
 
@@ -330,3 +335,8 @@ class Ending:
             self._futures = []
         self._futures.append(future)
         await future
+
+
+def _cancelled(event: WorkflowCancelledEvent) -> WorkflowCancelledByUser:
+    reason = event.get("reason")
+    return WorkflowCancelledByUser(f"The run was cancelled: {reason}" if reason else "The run was cancelled")

@@ -510,7 +510,7 @@ class Desk:
             return
         if item.kind == "cancel":
             drive.consumed(item)
-            run.ending.cancel()
+            run.ending.cancel(item.payload.decode(errors="replace"))
             return
         step: str | None = None
         try:
