@@ -272,7 +272,7 @@ async def send_to_run(
     return _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
 
 
-async def cancel_run(workflow: "Workflow", store: RunStore, run_id: str, reason: str) -> None:
+async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
     """Ask whoever drives a run, now or next, to cancel it.
 
     Raises:

@@ -248,7 +248,7 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, or it is over.
         """
-        await cancel_in_store(self, self._store_for("cancel_run"), run_id, reason)
+        await cancel_in_store(self._store_for("cancel_run"), run_id, reason)
 
     def _store_for(self, what: str) -> "RunStore":
         store = self._options.store

@@ -184,7 +184,7 @@ class TestFromOutside:
         handler = Asks(store=store).run(run_id="r")
         await until(lambda: handler.open_inputs())
         await Asks(store=MemoryStore(beside=store)).cancel_run("r", "not needed any more")
-        with pytest.raises(WorkflowCancelledByUser, match="^The run was cancelled: not needed any more$"):
+        with pytest.raises(WorkflowCancelledByUser, match="The run was cancelled: not needed any more"):
             await handler
         with pytest.raises(WorkflowCancelledByUser, match="not needed any more"):
             await Asks(store=store).run(run_id="r")

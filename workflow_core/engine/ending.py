@@ -137,7 +137,7 @@ class Ending:
         root = self._run.root
         if root.is_asleep:
             root.rouse()  # the store has to learn of it
-        event = WorkflowCancelledEvent(reason=reason) if reason else WorkflowCancelledEvent()
+        event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))
 
     def fail(self, step: str, error: BaseException) -> None:
