@@ -126,10 +126,7 @@ async def _show(given: Namespace) -> int:
 
 async def _page(store: SQLiteStore, info: RunInfo, file: str) -> None:
     """Write the page of a run into a file."""
-    try:
-        await export_run(store, info.run_id, path=file)
-    except ImportError as error:
-        raise CommandError(str(error)) from error
+    await export_run(store, info.run_id, path=file)
     complain(f"written: {file}")
 
 

@@ -1,7 +1,6 @@
 """`batonflow runs`, `show` and `replay`: what a store tells of its runs, without their code."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -100,16 +99,6 @@ def test_show_as_a_page(here: Cli, store: list[str]) -> None:
     page = Path("team.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "High water comes twice a day" in page
-
-
-def test_a_page_without_what_servers_need(here: Cli, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.startswith("batonflow.workflow_core.server")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette", None)
-    code, _, errors = here("show", "team", "--html", "team.html", *store)
-    assert code == 1
-    assert "pip install 'batonflow[server]'" in errors
-    assert not Path("team.html").exists()
 
 
 def test_replay_prints_what_was_streamed(here: Cli, store: list[str]) -> None:

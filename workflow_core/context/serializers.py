@@ -155,16 +155,24 @@ class JsonSerializer:
             if self._allowed is not None and name not in self._allowed:
                 raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
             cls = loaded_class(name)
-            for home in _EARLIER_HOMES if cls is None else ():
-                if name.startswith(home):
-                    cls = loaded_class("batonflow.workflow_core." + name.removeprefix(home)) or loaded_class(
-                        "batonflow.workflow_core." + name.rpartition(".")[2]
-                    )
+            ours = _moved(name)
+            # Where the other library is loaded too, the payload still means what stands in its place here.
+            if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
+                cls = ours
         if not isinstance(cls, type) or not issubclass(cls, base):
             raise ValueError(f"The payload names {name}, which is not a loaded class that a payload may name")
         if base is object and not (hasattr(cls, "class_name") and hasattr(cls, "from_dict")):
             raise ValueError(f"The payload names {name}, which is no component with class_name and from_dict")
         return cls
+
+
+def _moved(name: str) -> Any:
+    """The class that stands here in the place of one of the library for which a payload was written, or None."""
+    for home in _EARLIER_HOMES:
+        if name.startswith(home):
+            same_place = loaded_class("batonflow.workflow_core." + name.removeprefix(home))
+            return same_place or loaded_class("batonflow.workflow_core." + name.rpartition(".")[2])
+    return None
 
 
 def _qualified(cls: type) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from batonflow.workflow_core import Event, StopEvent
+from batonflow.workflow_core import Event, StartEvent, StopEvent
 from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from tests.contract import contract
@@ -234,3 +235,18 @@ async def test_serializing_is_safe_from_several_threads():
     values = [{"n": n, "p": Point(x=n)} for n in range(20)]
     serializer = JsonSerializer().knowing([Point])
     assert await asyncio.gather(*(asyncio.to_thread(through, value, serializer) for value in values)) == values
+
+
+def test_names_of_the_other_library_mean_what_stands_here_also_when_that_is_loaded(monkeypatch):
+    class Theirs(BaseModel):
+        """As the other library has it, when both are loaded."""
+
+    class Special(StartEvent):
+        """A user's own, in a module that happens to have that name."""
+
+    other = ModuleType("workflows.events")
+    vars(other).update(StartEvent=Theirs, Special=Special)
+    monkeypatch.setitem(sys.modules, "workflows.events", other)
+    text = '{"__is_pydantic": true, "value": {}, "qualified_name": "workflows.events.%s"}'
+    assert type(JsonSerializer().deserialize(text % "StartEvent")) is StartEvent
+    assert type(JsonSerializer().deserialize(text % "Special")) is Special
