@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from batonflow.cli.answering import how_to_answer, question_data
 from batonflow.cli.briefly import briefly, field, message_text
-from batonflow.cli.errors import DONE, CommandError
+from batonflow.cli.errors import DONE
 from batonflow.cli.output import complain, say, say_json, table
 from batonflow.cli.questions import Question, open_questions, unmarked
 from batonflow.cli.stores import opened, store_option, the_run
