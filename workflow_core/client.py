@@ -34,6 +34,12 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 """Seconds between two tries to read on; they double in between."""
 
+SETTLED = 0.3
+"""Seconds after which a connection counts as one to a server that is there."""
+
+_AWAY = frozenset({502, 503, 504})
+"""What a server that stops, or a proxy before one that is not there, answers."""
+
 
 @dataclass(frozen=True)
 class RemoteRun:
@@ -171,7 +177,7 @@ class WorkflowClient:
         Args:
             workflow: The name under which the server has it.
             start_event: Fields of the start event.
-            run_id: Names the run; one that is under way is waited for.
+            run_id: Names the run; of one that is over with the same input the result is given again.
 
         Raises:
             RemoteRunError: The run failed.
@@ -219,25 +225,34 @@ class WorkflowClient:
 
         Raises:
             httpx2.TransportError: The server could not be reached for longer than the client's patience.
+            ServerRefusedError: There is no such run; or something before the server said for so long that it is away.
         """
         query = {"sse": "true", "include_internal": "true" if internal else "false"}
-        pause, since = FIRST_PAUSE, time.monotonic()
+        pause, alive = FIRST_PAUSE, time.monotonic()
         while True:
-            cut: httpx2.TransportError | None = None
+            cut: Exception | None = None
+            opened: float | None = None
             try:
                 async with self._events(run_id, {**query, "after_sequence": str(after)}) as source:
                     if source is None:
                         return
+                    opened = time.monotonic()
                     async for sent in source:
                         event = _event(cast("dict[str, Any]", sent.json()), sent.id)
-                        pause, since = FIRST_PAUSE, time.monotonic()
                         yield event
                         if event.is_last:
                             return
-                        after = event.seq
+                        after, pause, alive = event.seq, FIRST_PAUSE, time.monotonic()
             except httpx2.TransportError as error:
                 cut = error
-            if time.monotonic() - since > self._patience:
+            except ServerRefusedError as error:
+                if error.status_code not in _AWAY:
+                    raise
+                cut = error
+            now = time.monotonic()
+            if opened is not None and now - opened > SETTLED:  # it was there, whether or not anything came
+                pause, alive = FIRST_PAUSE, now
+            if now - alive > self._patience:
                 raise cut or httpx2.RemoteProtocolError(f"The server keeps ending the stream of run {run_id!r}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -173,6 +173,7 @@ class CuttingProxy:
 
     def __init__(self, port: int, after: int) -> None:
         self._port, self._after = port, after
+        self._open: list[asyncio.StreamWriter] = []
         self.cuts = 0
 
     async def __aenter__(self) -> str:
@@ -183,8 +184,14 @@ class CuttingProxy:
         self._server.close()
         await self._server.wait_closed()
 
+    def cut_all(self) -> None:
+        """Cut every connection that is open now."""
+        for writer in self._open:
+            writer.transport.abort()
+
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner, outer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._open += [writer, outer]
 
         async def requests() -> None:
             while data := await reader.read(65536):
@@ -211,6 +218,46 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(url: str):
         events = [event async for event in client.stream("long")]
     assert [event.value.get("number") for event in events] == [*range(40), None]
     assert proxy.cuts > 3
+
+
+async def test_a_stream_on_which_nothing_came_for_long_goes_on_after_a_cut(url: str):
+    async with WorkflowClient(url) as direct:
+        run = await direct.start("painter")
+        [request] = await asked(direct, run.run_id)
+        quiet = CuttingProxy(int(url.rpartition(":")[2]), after=10**9)
+        async with quiet as through, WorkflowClient(through, patience=0.2) as client:
+            result = asyncio.create_task(client.result(run.run_id))
+            await asyncio.sleep(0.5)  # longer than its patience
+            quiet.cut_all()
+            await direct.answer(run.run_id, request.id, colour="red")
+            assert await result == "red for 5"
+
+
+async def test_a_server_that_is_away_for_a_moment_is_waited_for(url: str):
+    turned_away: list[str] = []
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET /events") and len(turned_away) < 3:
+            turned_away.append(head.decode())
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
+        else:
+            inner, outer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            outer.write(head.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+            writer.write(await inner.read())
+            outer.close()
+            await outer.wait_closed()
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    before = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    async with WorkflowClient(url) as direct, before:
+        await direct.run("ticking", {"ticks": 2}, run_id="t1")
+        through = f"http://127.0.0.1:{before.sockets[0].getsockname()[1]}"
+        async with WorkflowClient(through) as client:
+            assert [event.value.get("number") async for event in client.stream("t1")] == [0, 1, None]
+    assert len(turned_away) == 3
 
 
 async def test_a_server_that_stays_away_is_given_up_on(url: str):
