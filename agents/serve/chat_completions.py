@@ -4,6 +4,7 @@ The agent's tools, handoffs and thoughts stay inside: the caller sees a model th
 OpenAI's API reference, "Chat completions".
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def chat_completions_app(agents: Mapping[str, Servable] | Iterable[Servable] | S
                 raise _Refused(
                     404, f"no agent is called {asked.model!r}; there are {known}", "model_not_found", "model"
                 )
-            return await _answer(agent, asked)
+            return await _answer(agent, asked, request)
         except _Refused as refused:
             return _error(refused)
 
@@ -168,7 +169,7 @@ def _read(body: bytes) -> _Request:
     return asked
 
 
-async def _answer(agent: Servable, asked: _Request) -> Response:
+async def _answer(agent: Servable, asked: _Request, request: Request) -> Response:
     *before, last = [_message(message) for message in asked.messages]
     source = current_source()
     answer = _Answer(f"chatcmpl-{source.token(24)}", int(source.now()), asked.model)
@@ -176,6 +177,18 @@ async def _answer(agent: Servable, asked: _Request) -> Response:
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return StreamingResponse(_streamed(handler, answer, usage=usage), media_type="text/event-stream")
+    answering = asyncio.create_task(_whole(handler, answer))
+    leaving = asyncio.create_task(_hung_up(request))
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return answering.result() if answering.done() else Response(status_code=499)  # nobody reads it
+    finally:
+        for task in (answering, leaving):
+            task.cancel()
+        await _leave(handler)
+
+
+async def _whole(handler: AgentHandler, answer: _Answer) -> Response:
     try:
         question = await _question(handler)
         if question is not None:
@@ -184,8 +197,11 @@ async def _answer(agent: Servable, asked: _Request) -> Response:
         return JSONResponse(answer.whole(output.response.content or "", output.usage))
     except Exception as error:  # noqa: BLE001 - a handler boundary: whatever ended the run
         return _error(_failure(handler, error))
-    finally:
-        await _leave(handler)
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> AsyncGenerator[bytes, None]:
@@ -259,10 +275,23 @@ def _message(message: _Message) -> ChatMessage:
     if isinstance(message.content, str):
         return ChatMessage(message.content, role=_ROLES[message.role])
     blocks: list[ContentBlock] = [
-        TextBlock(text=part.text) if part.type == "text" else ImageBlock(url=str(part.image_url.get("url", "")))
-        for part in message.content
+        TextBlock(text=part.text) if part.type == "text" else _picture(part.image_url) for part in message.content
     ]
     return ChatMessage(role=_ROLES[message.role], blocks=blocks)
+
+
+def _picture(image_url: Mapping[str, Any]) -> ImageBlock:
+    """A picture that is in the request. Addresses are not followed: the caller would choose what this machine asks for.
+
+    Raises:
+        _Refused: It is anywhere else.
+    """
+    head, _, data = str(image_url.get("url", "")).partition(",")
+    if not (head.startswith("data:image/") and head.endswith(";base64")):
+        raise _Refused(
+            400, "image_url has to be a data: address with the picture in base64", "invalid_image", "messages"
+        )
+    return ImageBlock(image=data.encode(), image_mimetype=head.removeprefix("data:").removesuffix(";base64"))
 
 
 def _usage(usage: Usage | None) -> dict[str, Any]:

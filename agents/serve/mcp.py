@@ -6,7 +6,8 @@ protocol sends in the middle of the call, and the one of 2026-07-28 hands back t
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
@@ -46,7 +47,13 @@ _MESSAGE = {
 }
 
 
-def mcp_app(workflows: Mapping[str, Workflow], *, name: str = "batonflow", path: str = "/") -> "Starlette":
+def mcp_app(
+    workflows: Mapping[str, Workflow],
+    *,
+    name: str = "batonflow",
+    path: str = "/",
+    allowed_hosts: Sequence[str] | None = (),
+) -> "Starlette":
     """An ASGI app that serves workflows and agents as tools over streamable HTTP.
 
     A tool's arguments are the fields of the workflow's start event, an agent's is ``message``; its result is the
@@ -56,22 +63,37 @@ def mcp_app(workflows: Mapping[str, Workflow], *, name: str = "batonflow", path:
         workflows: By the names of the tools, each 1 to 64 letters, digits, ``_`` or ``-``.
         name: Of the server.
         path: Where in the app the endpoint is.
+        allowed_hosts: Names besides those of this machine under which the app may be asked; None leaves that check, and
+            the one of origins, to the server on which it is mounted, as a ``WorkflowServer`` makes both.
 
     Raises:
         ValueError: A name cannot be that of a tool.
         MissingDependencyError: The extra ``mcp`` is not installed.
 
     Example:
-        >>> server.mount("/mcp", mcp_app({"ask_about_tides": agent}))
+        >>> server.mount("/mcp", mcp_app({"ask_about_tides": agent}, allowed_hosts=None))
     """
     security = load("mcp.server.transport_security", "mcp").TransportSecuritySettings
-    # Hosts and origins are checked by the server on which this is mounted; alone it answers loopback only.
-    hosts = [f"{host}:*" for host in ("127.0.0.1", "localhost", "[::1]")]
+    hosts = ["127.0.0.1", "localhost", "[::1]", *(allowed_hosts or ())]
     checks = security(
-        enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+        enable_dns_rebinding_protection=allowed_hosts is not None,
+        allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)],
+        allowed_origins=[
+            f"{scheme}://{host}{port}" for scheme in ("http", "https") for host in hosts for port in ("", ":*")
+        ],
     )
-    server = _Tools(workflows).server(name)
-    return server.streamable_http_app(streamable_http_path=path, transport_security=checks)
+    tools = _Tools(workflows)
+    app: Starlette = tools.server(name).streamable_http_app(streamable_http_path=path, transport_security=checks)
+    begin = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: "Starlette") -> AsyncGenerator[Any]:
+        async with begin(app) as state:
+            yield state
+        await tools.leave_all()
+
+    app.router.lifespan_context = lifespan
+    return app
 
 
 async def serve_mcp_stdio(workflows: Mapping[str, Workflow], *, name: str = "batonflow") -> None:
@@ -89,9 +111,13 @@ async def serve_mcp_stdio(workflows: Mapping[str, Workflow], *, name: str = "bat
         >>> asyncio.run(serve_mcp_stdio({"ask_about_tides": agent}))
     """
     stdio = load("mcp.server.stdio", "mcp")
-    server = _Tools(workflows).server(name)
-    async with stdio.stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    tools = _Tools(workflows)
+    server = tools.server(name)
+    try:
+        async with stdio.stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    finally:
+        await tools.leave_all()
 
 
 class _Tools:
@@ -122,7 +148,7 @@ class _Tools:
             known = ", ".join(self._workflows)
             return self._failed(f"no tool is called {params.name!r}; there are {known}")
         if params.request_state is not None:
-            handler = await self._waited_for(workflow, params.request_state, params.input_responses or {})
+            handler = await self._waited_for(params.name, params.request_state, params.input_responses or {})
         else:
             handler = _started(workflow, params.name, params.arguments or {})
         if isinstance(handler, str):
@@ -201,36 +227,63 @@ class _Tools:
         handler, _ = self._waiting.pop(run_id)
         self._leave(handler)
 
+    async def leave_all(self) -> None:
+        """Leave every run that waits for a call, as none will come here any more."""
+        for run_id, (_, timer) in list(self._waiting.items()):
+            timer.cancel()
+            self._give_up(run_id)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
     def _leave(self, handler: WorkflowHandler) -> None:
         """Leave a run, in a task of its own: the call may be cancelled, and nothing can be awaited in it."""
         leaving = asyncio.create_task(_leave(handler))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
-    async def _waited_for(self, workflow: Workflow, run_id: str, answers: Mapping[str, Any]) -> WorkflowHandler | str:
-        """The run that a further call goes on with, answered; or why there is none."""
+    async def _waited_for(self, tool: str, run_id: str, answers: Mapping[str, Any]) -> WorkflowHandler | str:
+        """The run that a further call of a tool goes on with, answered; or why there is none."""
+        handler = await self._found(tool, run_id)
+        if handler is None:
+            return "the run that was to go on is not there any more: call the tool again"
+        refused = ""
+        try:
+            if not handler.is_done() and not handler.open_inputs():
+                async for _ in handler.inputs():  # one that was resumed has to be read first
+                    break
+            asked = {request.id: request for request in handler.open_inputs()}
+            for request_id in answers.keys() & asked.keys():
+                refused = refused or _respond(asked[request_id], answers[request_id])
+        except BaseException:
+            self._leave(handler)
+            raise
+        if refused:
+            self._leave(handler)
+            return refused
+        return handler
+
+    async def _found(self, tool: str, run_id: str) -> WorkflowHandler | None:
+        """A run that a call of this tool began and that waits, in memory or in the store of its workflow."""
+        if not run_id.startswith(_prefix(tool)) or not run_id.removeprefix(_prefix(tool)).isalnum():
+            return None
         if run_id in self._waiting:
             handler, timer = self._waiting.pop(run_id)
             timer.cancel()
-        elif workflow.run_store is not None and await workflow.run_store.info(run_id) is not None:
-            handler = workflow.resume(run_id)
-        else:
-            return "the run that was to go on is not there any more: call the tool again"
-        asked = {request.id: request for request in handler.open_inputs()}
-        if not asked and not handler.is_done():
-            async for request in handler.inputs():  # one that was resumed has to be read first
-                asked = {one.id: one for one in handler.open_inputs()} or {request.id: request}
-                break
-        for request_id, answer in answers.items():
-            refused = _respond(asked[request_id], answer) if request_id in asked else ""
-            if refused:
-                self._leave(handler)
-                return refused
-        return handler
+            return handler
+        workflow = self._workflows[tool]
+        info = None if workflow.run_store is None else await workflow.run_store.info(run_id)
+        if info is None or info.workflow != workflow.workflow_name:
+            return None
+        return workflow.resume(run_id)
+
+
+def _prefix(tool: str) -> str:
+    """What the ids of a tool's runs begin with; names the tool, as a caller says which run a call goes on with."""
+    return f"mcp-{tool}-"
 
 
 def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> WorkflowHandler | str:
-    run_id = f"mcp-{tool}-{current_source().token(24)}"
+    run_id = _prefix(tool) + current_source().token(24)
     if isinstance(workflow, AgentLoop):
         message = arguments.get("message")
         if not isinstance(message, str):

@@ -1,6 +1,7 @@
 """Agents behind OpenAI's chat completions, driven by OpenAI's own client over a socket."""
 
 import asyncio
+import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError
 
 from batonflow import AgentWorkflow, FunctionAgent, tool
 from batonflow.agents.serve import chat_completions_app
-from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms import ImageBlock, ScriptedLLM, tool_call
 from batonflow.workflow_core import MemoryStore
 from tests.serving import serving
 
@@ -128,6 +129,32 @@ async def test_what_cannot_be_done_is_refused_in_words(change, error, says):
                 await client.chat.completions.create(**{**asked(), **change})
 
 
+async def test_pictures_come_with_the_request_and_no_address_is_followed():
+    seen = []
+
+    def answer(request):
+        seen.extend(block for message in request.messages for block in message.blocks if isinstance(block, ImageBlock))
+        return "A lighthouse."
+
+    agent = FunctionAgent(name="adder", tools=[], llm=ScriptedLLM([answer]))
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    with client_of(agent) as client:
+        async with client:
+
+            async def show(url: str) -> str:
+                content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+                answer = await client.chat.completions.create(
+                    model="adder", messages=[{"role": "user", "content": content}]
+                )
+                return answer.choices[0].message.content
+
+            assert await show(f"data:image/png;base64,{picture}") == "A lighthouse."
+            for url in ("http://127.0.0.1:9/x.png", "file:///etc/passwd", "data:text/html,<b>", ""):
+                with pytest.raises(BadRequestError, match="image_url has to be a data: address"):
+                    await show(url)
+    assert [(block.image_mimetype, block.url) for block in seen] == [("image/png", None)]
+
+
 async def test_a_body_that_is_no_json_is_refused():
     with client_of(adder()) as client:
         async with client:
@@ -186,7 +213,8 @@ async def test_without_a_store_a_run_that_needs_a_person_is_cancelled():
     assert done == []
 
 
-async def test_a_caller_who_hangs_up_cancels_the_run():
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_caller_who_hangs_up_cancels_the_run(stream):
     store = MemoryStore()
     begun = threading.Event()
 
@@ -199,9 +227,10 @@ async def test_a_caller_who_hangs_up_cancels_the_run():
     agent = FunctionAgent(name="adder", tools=[slow], llm=ScriptedLLM([["Wait.", tool_call("slow")]]), store=store)
     with client_of(agent) as client:
         async with client:
-            stream = await client.chat.completions.create(**asked(), stream=True)
+            reading = asyncio.create_task(read(client, stream=stream))
             assert await asyncio.to_thread(begun.wait, 10)
-            await stream.close()
+            reading.cancel()
+            await asyncio.wait([reading])
             while (await store.list_runs())[0].status != "cancelled":  # noqa: ASYNC110 - of another thread
                 await asyncio.sleep(0.01)
 

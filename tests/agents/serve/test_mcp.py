@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
@@ -252,10 +253,42 @@ async def test_a_call_that_is_given_up_cancels_its_run(connected):
             await asyncio.sleep(0.01)
 
 
-async def test_a_run_of_another_name_cannot_be_gone_on_with(connected):
-    async with connected({"paint": Painter(store=MemoryStore())}, "2026-07-28") as client:
-        result = await client.session.call_tool("paint", {}, request_state="mcp-paint-other")
-    assert text_of(result) == "the run that was to go on is not there any more: call the tool again"
+async def test_only_runs_that_a_call_of_the_tool_began_can_be_gone_on_with(connected):
+    store = MemoryStore()
+    painter, echo = Painter(store=store), Echo(store=store)
+    async with connected({"paint": painter, "echo": echo}, "2026-07-28") as client:
+        asked = await client.session.call_tool("echo", {}, allow_input_required=True)
+        own = asked.request_state
+        assert own.startswith("mcp-echo-")
+        await Shop(store=store).run(sku="secret", run_id="mcp-paint-1234")  # of another workflow, in the same store
+        waits = painter.run(run_id="from-elsewhere")
+        for state in (own, "mcp-paint-1234", "from-elsewhere", "mcp-paint-nobody", "mcp-paint-../x", "mcp-paint- ", ""):
+            result = await client.session.call_tool("paint", {}, request_state=state, allow_input_required=True)
+            assert text_of(result) == "the run that was to go on is not there any more: call the tool again"
+        assert not waits.is_done()
+        await waits.cancel_run()
+        again = await client.session.call_tool("echo", {}, request_state=own, allow_input_required=True)
+        assert again.input_requests.keys() == asked.input_requests.keys()
+
+
+async def test_a_run_that_waits_in_a_store_is_gone_on_with_by_another_server(connected):
+    store = MemoryStore()
+    async with connected({"paint": Painter(store=store)}, "2026-07-28") as client:
+        asked = await client.session.call_tool("paint", {}, allow_input_required=True)
+    async with connected({"paint": Painter(store=MemoryStore(beside=store))}, "2026-07-28") as client:
+        answers = {name: ElicitResult(action="accept", content={"colour": "red"}) for name in asked.input_requests}
+        result = await client.session.call_tool("paint", {}, request_state=asked.request_state, input_responses=answers)
+    assert text_of(result) == "painted red, matt"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "served"),
+    [((), "evil.test", False), (("flows.example",), "flows.example", True), (None, "any.test", True)],
+)
+def test_hosts_are_checked_here_or_by_the_server_around(hosts, host, served):
+    with serving(mcp_app({"shop": Shop()}, allowed_hosts=hosts)) as url:
+        answer = httpx2.post(f"{url}/", headers={"host": host}, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert (answer.status_code != 421) is served
 
 
 def test_a_name_that_no_tool_can_have_is_refused():
