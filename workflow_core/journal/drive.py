@@ -21,6 +21,7 @@ from batonflow.workflow_core.errors import RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.gaps import with_gap
 from batonflow.workflow_core.journal.segments import Segment, as_json
 from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
 from batonflow.workflow_core.journal.traces import with_trace
@@ -114,6 +115,8 @@ class Drive:
         else:
             records = b",".join([segment.body() for segment in group])
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
+        if run.recorder is not None and any(segment.place is not None for segment in group):
+            body = with_gap(body, run.recorder.lowest_place())
         if self.trace:
             body, self.trace = with_trace(body, self.trace), None
         self._bodies.append(body)

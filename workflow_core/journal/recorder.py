@@ -27,7 +27,7 @@ from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreErro
 from batonflow.workflow_core.events import DictLikeModel, Event, WorkflowFailedEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, origins_of
+from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, lowest_place, origins_of
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
 from batonflow.workflow_core.types import dump_exception
 
@@ -525,6 +525,10 @@ class Recorder:
             and not any(self._changed_in_place(segment))
             for segment in self._shared.open
         )
+
+    def lowest_place(self) -> int | None:
+        """The first place in the stream of what is not committed yet."""
+        return lowest_place(self._shared.open)
 
     def _settle(self, segment: Segment) -> None:
         if not (segment.after or segment.held_up):  # by far the most common case

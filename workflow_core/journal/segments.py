@@ -13,7 +13,9 @@ from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 
-__all__ = ["CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "origins_of"]
+__all__ = [
+    "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "lowest_place", "origins_of",
+]  # fmt: skip
 
 CAME_IN = 0
 """The number of the event that a segment stands for, when it came from outside or from another workflow."""
@@ -103,6 +105,14 @@ class Segment:
         """Whether nothing was done in it so far that is not to be seen elsewhere."""
         return not (self.writes or self.sends or self.streamed or self.collects or self.gave_up)
 
+    @property
+    def place(self) -> int | None:
+        """The place in the stream of the first event in it."""
+        if self.streamed:
+            return self.streamed[0][2]
+        published: list[list[Any]] = (self.data or {}).get("published", [])
+        return published[0][0] if published else None
+
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
         """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not."""
         if self.collects is None:
@@ -163,6 +173,12 @@ def _within(segment: Segment, left: dict[int, Segment]) -> list[Segment]:
                 found[id(other)] = other
                 stack.append(other)
     return list(found.values())
+
+
+def lowest_place(still_open: "Iterable[Segment]") -> int | None:
+    """The first place in the stream of what is not committed: of open segments, and of those that wait for them."""
+    uncommitted = (one for each in still_open for one in (each, *each.held_up) if not one.committed)
+    return min((place for one in uncommitted if (place := one.place) is not None), default=None)
 
 
 def as_json(data: Any) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.journal.gaps import NO_GAP, gap_after
 from batonflow.workflow_core.journal.store import StoredCommit
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.server.envelopes import (
@@ -71,8 +72,11 @@ class Following:
         self._internal = internal
         self._pause = pause
         self._is_closing = is_closing
-        # Up to which commit the store was read.
+        # Up to where pieces were had that the store has put together.
+        self._pieces = -1 if after is None else after
+        # Up to which commit the store was read, and where in the stream something may be missing there.
         self._commit: int = 0
+        self._gap = NO_GAP
 
     async def has_more(self) -> bool:
         """Whether the store has anything behind the place to begin at, of a run that is over."""
@@ -109,7 +113,7 @@ class Following:
         reader = cast("StreamReader", live.subscribe(-1 if self._after is None else self._after, self._internal))
         log = reader.log
         if self._after is None:
-            self._after = log.seq - 1
+            self._after = self._pieces = log.seq - 1
         if log.events and isinstance(log.events[0], StreamResetEvent):
             for batch in await self._stored(self._after, log.seqs[0]):
                 yield batch
@@ -133,7 +137,7 @@ class Following:
         batch: list[Told] = []
         while len(batch) < BATCH and (entry := reader.take()) is not None:
             if entry[0] > self._after:
-                self._after = entry[0]
+                self._after = self._pieces = entry[0]
                 seq, ts, step, path, cause, event = entry
                 batch.append(self._told(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None))
         return batch
@@ -156,22 +160,32 @@ class Following:
 
     async def _stored(self, after: int, before: int = END + 1) -> Iterator[list[Told]]:
         """What the store has of the stream between two places, in order; groups are made when they are taken."""
+        return self._between(await self._load(), after, before)
+
+    async def _load(self) -> StoredStream:
         place = self._place
         stream = await self._runs.stored_stream(place, self._read) if place.is_over else await self._read()
         self._commit = stream.last_commit
-        first, end = (bisect_left(stream.events, seq, key=_seq_of) for seq in (after + 1, before))
-        return (
-            [self._recorded(one, after) for one in stream.events[begin : min(begin + BATCH, end)]]
-            for begin in range(first, end, BATCH)
-        )
+        if place.is_over:
+            self._gap = NO_GAP
+        return stream
 
     async def _read(self) -> StoredStream:
         stream = StoredStream([], 0)
+        self._gap = NO_GAP
         while commits := await self._place.store.read(self._run_id, stream.last_commit, PAGE):
             stream.last_commit = commits[-1].seq
+            self._gap = gap_after(commits, self._gap)
             stream.events += self._streamed(commits)
         stream.events.sort(key=_seq_of)
         return stream
+
+    def _between(self, stream: StoredStream, after: int, before: int) -> Iterator[list[Told]]:
+        first, end = (bisect_left(stream.events, seq, key=_seq_of) for seq in (after + 1, before))
+        return (
+            [self._recorded(one, self._pieces) for one in stream.events[begin : min(begin + BATCH, end)]]
+            for begin in range(first, end, BATCH)
+        )
 
     def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
         return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
@@ -190,15 +204,22 @@ class Following:
         return envelope(event, cause=one.cause or None, **place)
 
     async def _from_store(self) -> AsyncGenerator[list[Told]]:
-        """What the store has, then what comes there, until the run is over or goes on in this process."""
+        """What the store has, then what comes there, until the run is over or goes on in this process.
+
+        Steps that go on at once are stored as they end. What lies behind an event that is not stored yet waits for it,
+        so that a place in the stream says what was read, whoever reads and wherever.
+        """
         if self._after is None:
-            self._after = await self._now()
-        for batch in await self._stored(self._after):
+            self._after = self._pieces = await self._now()
+        known = self._after
+        stream = await self._load()
+        for batch in self._between(stream, known, self._gap):
             self._after = batch[-1].seq
             yield batch
         if self._place.is_over:
             return
-        known = highest = self._after
+        held = stream.events[bisect_left(stream.events, max(self._gap, known + 1), key=_seq_of) :]
+        del stream
         with self._runs.arrival(self._run_id) as arrived:
             commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
             coming: asyncio.Future[StoredCommit | None] | None = None
@@ -213,10 +234,13 @@ class Following:
                     if commit is None:
                         return
                     self._commit = commit.seq
-                    # Steps that went on at once may have streamed in between one another: none is left out.
-                    told = [self._recorded(one, known) for one in self._streamed([commit]) if one.seq > known]
+                    self._gap = gap_after([commit], self._gap)
+                    held += [one for one in self._streamed([commit]) if one.seq > known]
+                    held.sort(key=_seq_of)
+                    end = bisect_left(held, self._gap, key=_seq_of)
+                    told, held = [self._recorded(one, self._pieces) for one in held[:end]], held[end:]
                     if told:
-                        self._after = highest = max(highest, *(one.seq for one in told))
+                        self._after = told[-1].seq
                         yield told
             finally:
                 if coming is not None:

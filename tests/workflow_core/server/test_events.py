@@ -239,6 +239,103 @@ async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving,
     await elsewhere.aclose()
 
 
+class Left(Event):
+    pass
+
+
+class Right(Event):
+    pass
+
+
+class Both(Workflow):
+    """Two steps at once: the left one streams first and lasts longer; the right one streams something in between."""
+
+    def __init__(self, gates: dict[str, asyncio.Event], **options: object) -> None:
+        super().__init__(**options)
+        self._gates = gates
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Left | Right | None:
+        ctx.send_event(Left())
+        ctx.send_event(Right())
+
+    @step
+    async def left(self, ctx: Context, ev: Left) -> Progress:
+        ctx.write_event_to_stream(Unseen(text="left"))
+        await self._gates["left"].wait()
+        ctx.write_event_to_stream(Unseen(text="left again"))
+        return Progress(number=1)
+
+    @step
+    async def right(self, ctx: Context, ev: Right) -> Progress:
+        ctx.write_event_to_stream(Unseen(text="right"))
+        await self._gates["right"].wait()
+        return Progress(number=2)
+
+    @step
+    async def end(self, ctx: Context, ev: Progress) -> StopEvent | None:
+        if ctx.collect_events(ev, [Progress, Progress]):
+            await self._gates["end"].wait()
+            return StopEvent()
+        return None
+
+
+def texts(events: list[dict]) -> list[str]:
+    return [event["value"].get("text", event["type"]) for event in events]
+
+
+async def test_events_of_steps_at_once_come_in_order_from_another_process_whenever_reading_begins(
+    serving: Serving, tmp_path: Path
+) -> None:
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    gates = {name: asyncio.Event() for name in ("left", "right", "end")}
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), both=Both(gates)) as running:
+        handler = Both(gates, store=elsewhere, timeout=None).run(run_id="far")
+        await handler.started()
+
+        async def has(text: str) -> bool:
+            return text in (await running.http.get("/handlers/far/trace")).text
+
+        reading = [asyncio.create_task(running.events("far"))]
+        gates["right"].set()  # its event stands behind the first of the left one, and is stored before it
+        await eventually(lambda: has('"text":"right"'))
+        reading.append(asyncio.create_task(running.events("far")))
+        gates["left"].set()
+        await eventually(lambda: has("left again"))
+        reading.append(asyncio.create_task(running.events("far")))
+        first = await anext(running.reading("far"))
+        cut = asyncio.create_task(running.events("far", after_sequence=first["id"]))
+        gates["end"].set()
+        await handler
+        reading.append(asyncio.create_task(running.events("far")))
+        read = [[event["id"] for event in events] for events in await asyncio.gather(*reading)]
+        whole = await running.events("far")
+        assert texts(whole) == ["left", "right", "left again", "StopEvent"]
+        assert read == 4 * [[event["id"] for event in whole]]
+        assert texts(await cut) == texts(whole)[1:]
+    await elsewhere.aclose()
+
+
+async def test_an_event_of_another_process_waits_for_no_step_that_has_streamed_nothing(
+    serving: Serving, tmp_path: Path
+) -> None:
+    class Quiet(Both):
+        @step
+        async def left(self, ctx: Context, ev: Left) -> Progress:
+            await self._gates["left"].wait()
+            return Progress(number=1)
+
+    elsewhere = SQLiteStore(tmp_path / "runs.db")
+    gates = {name: asyncio.Event() for name in ("left", "right", "end")}
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), quiet=Quiet(gates)) as running:
+        handler = Quiet(gates, store=elsewhere, timeout=None).run(run_id="far")
+        await handler.started()
+        gates["right"].set()
+        assert (await anext(running.reading("far")))["value"] == {"text": "right"}
+        await handler.cancel_run()
+    await elsewhere.aclose()
+
+
 async def test_a_run_that_another_process_waits_in_is_answered_and_cancelled_from_here(
     serving: Serving, tmp_path: Path
 ) -> None:
