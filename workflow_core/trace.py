@@ -5,6 +5,7 @@ of a run that goes on asks for those behind the last commit it has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json, to_json
@@ -12,9 +13,9 @@ from pydantic_core import from_json, to_json
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.journal.store import StoredCommit
+    from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
 
-__all__ = ["PREVIEW", "plain_event", "plain_value", "trace_of"]
+__all__ = ["PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
 
 PREVIEW = 300
 """Characters of a value that is too large to be shown whole."""
@@ -50,6 +51,59 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
         for body in [from_json(commit.body)]
         for record in body["r"]
     ]
+
+
+def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run stands, as the wire and files of runs say it. Times are ISO 8601.
+
+    Args:
+        info: What its store says.
+        kind: Name of the class of the event with which it ended; empty for one that goes on.
+        value: The fields of that event as data.
+    """
+    error, error_type = _error_in(kind, value) if info.status == "failed" else (None, None)
+    return {
+        "handler_id": info.run_id,
+        "workflow_name": info.workflow,
+        "run_id": info.run_id,
+        "status": info.status if info.is_over else "running",
+        "started_at": _iso(info.created_at),
+        "updated_at": _iso(info.updated_at),
+        "completed_at": _iso(info.updated_at) if info.is_over else None,
+        "commits": info.seq,
+        "forked_from": info.forked_from,
+        "error": error,
+        "error_type": error_type,
+        **_usage_in(value),
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Text and class of the error that an event with which a run ended tells of."""
+    if kind == "WorkflowTimedOutEvent":
+        return f"Operation timed out after {value.get('timeout')} seconds", "WorkflowTimeoutError"
+    error: Any = value.get("exception")
+    if kind != "WorkflowFailedEvent" or not isinstance(error, Mapping):
+        return None, None
+    told = cast("Mapping[str, Any]", error)
+    name = str(told.get("exception_type") or "").rpartition(".")[2]
+    return str(told.get("exception_message") or ""), name or None
+
+
+def _usage_in(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What such an event says of the models that the run took; None where it says nothing."""
+    for place in (value, value.get("result")):
+        usage: Any = cast("Mapping[str, Any]", place).get("usage") if isinstance(place, Mapping) else None
+        if isinstance(usage, Mapping) and "input_tokens" in usage:
+            known = cast("Mapping[str, Any]", usage)
+            read, written = (known.get(name) or 0 for name in ("input_tokens", "output_tokens"))
+            if isinstance(read, int) and isinstance(written, int):
+                return {"cost": known.get("cost"), "tokens": {"input": read, "output": written}}
+    return {"cost": None, "tokens": None}
 
 
 class _Teller:

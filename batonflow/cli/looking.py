@@ -29,7 +29,6 @@ export_run = at_first_use("batonflow.workflow_core.server.page", "export_run")
 
 _PAGE = 500
 _LARGEST = 4096
-_OVER = ("completed", "failed", "cancelled")
 
 Entry = Mapping[str, Any]
 
@@ -71,7 +70,7 @@ async def _runs(given: Namespace) -> int:
 
 async def _asked(store: SQLiteStore, info: RunInfo) -> int:
     """How many questions of a run stand open."""
-    return 0 if info.status in _OVER else len(await open_questions(store, info.run_id))
+    return 0 if info.is_over else len(await open_questions(store, info.run_id))
 
 
 async def _standing(store: SQLiteStore, info: RunInfo) -> str:
@@ -108,7 +107,7 @@ async def _show(given: Namespace) -> int:
             return DONE
         if given.json and not given.follow:
             entries = [entry async for commit in _commits(store, given.run) for entry in trace_of([commit])]
-            asked = await open_questions(store, given.run) if info.status not in _OVER else []
+            asked = await open_questions(store, given.run) if not info.is_over else []
             say_json({**_info_data(info), "entries": entries, "waiting": [question_data(one) for one in asked]})
             return DONE
         if not given.json:
@@ -151,7 +150,7 @@ def _head(info: RunInfo) -> None:
 
 
 async def _tell_open(store: SQLiteStore, info: RunInfo) -> None:
-    if info.status in _OVER:
+    if info.is_over:
         return
     questions: list[Question] = await open_questions(store, info.run_id)
     if questions:

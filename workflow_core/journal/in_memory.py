@@ -19,6 +19,7 @@ from batonflow.workflow_core.journal.bounds import (
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.store import (
+    ENDS,
     LEASE_SECONDS,
     Appended,
     Busy,
@@ -40,7 +41,6 @@ from batonflow.workflow_core.journal.store import (
 
 __all__ = ["MemoryStore"]
 
-ENDS = frozenset({"completed", "failed", "cancelled"})
 LOST_HINT_SECONDS = 1.0
 """After so long a subscriber looks for itself, as a hint may have been lost."""
 

@@ -10,11 +10,10 @@ from typing import NamedTuple
 from batonflow.workflow_core.clock import Source
 from batonflow.workflow_core.errors import StoreCorruptedError
 from batonflow.workflow_core.journal.owners import Owners, boot_number
-from batonflow.workflow_core.journal.store import RunInfo, RunStatus
+from batonflow.workflow_core.journal.store import ENDS, RunInfo, RunStatus
 
 __all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
 
-ENDS = frozenset({"completed", "failed", "cancelled"})
 PLACE_BITS = 32
 """A record's place is the number of its run, shifted by these, plus its own number."""
 

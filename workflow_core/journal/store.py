@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 __all__ = [
+    "ENDS",
     "LEASE_SECONDS",
     "Appended",
     "Busy",
@@ -44,6 +45,9 @@ LEASE_SECONDS = 15.0
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
 """``ready``: somebody should drive it; ``running``: somebody does; ``waiting``: nothing to do until its inbox or a
 timer says so; the others are ends."""
+
+ENDS: frozenset[RunStatus] = frozenset({"completed", "failed", "cancelled"})
+"""Those of runs that are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,11 @@ class RunInfo:
     updated_at: float
     result: bytes | None
     forked_from: tuple[str, int] | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.status in ENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -20,10 +19,10 @@ from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
 from batonflow.workflow_core.server.envelopes import Streamed, recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
+from batonflow.workflow_core.trace import run_told
 
-__all__ = ["ENDED", "Place", "Runs", "StoredStream", "status_of"]
+__all__ = ["Place", "Runs", "StoredStream", "status_of"]
 
-ENDED: tuple[RunStatus, ...] = ("completed", "failed", "cancelled")
 PAGE = 200
 
 
@@ -57,7 +56,7 @@ class Place(NamedTuple):
     @property
     def is_over(self) -> bool:
         """Whether the store has its end."""
-        return self.info.status in ENDED
+        return self.info.is_over
 
     @property
     def codec(self) -> Codec:
@@ -234,31 +233,20 @@ class Runs:
 
     def told(self, place: Place) -> dict[str, Any]:
         """A run as ``HandlerData``."""
-        info, live = place.info, place.live()
-        result, error, kind = _end_of(place)
-        usage = _usage_in(result)
-        over = place.is_over
+        info, live, over = place.info, place.live(), place.is_over
+        result = _end_of(place)
+        kind: str = "" if result is None else result["type"]
+        value: dict[str, Any] = {} if result is None else result["value"]
         waiting = info.status == "waiting" if live is None else live.is_waiting
         here = live is not None or info.owner == place.store.owner
         return {
-            "handler_id": info.run_id,
+            **run_told(info, kind, value),
             "workflow_name": _name(place),
-            "run_id": info.run_id,
-            "error": error,
             "result": result,
             "result_unreadable": False,
-            "status": status_of(info),
-            "started_at": _iso(info.created_at),
-            "updated_at": _iso(info.updated_at),
-            "completed_at": _iso(info.updated_at) if over else None,
             "waiting": waiting and not over,
             "live": live is not None and not live.is_out_of_memory and not over,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,
-            "commits": info.seq,
-            "forked_from": info.forked_from,
-            "cost": usage.get("cost"),
-            "tokens": _tokens(usage),
-            "error_type": kind,
         }
 
 
@@ -279,41 +267,11 @@ def _name(place: Place) -> str:
     return place.info.workflow if place.served is None else place.served.name
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
-def _end_of(place: Place) -> tuple[dict[str, Any] | None, str | None, str | None]:
-    """The envelope of the event that ended a run, and of a failure its text and class."""
+def _end_of(place: Place) -> dict[str, Any] | None:
+    """The envelope of the event that ended a run."""
     if place.info.result is None:
-        return None, None, None
+        return None
     record = from_json(place.info.result)
-    told = recorded_envelope(
+    return recorded_envelope(
         record["event"], place.codec, seq=record.get("seq"), ts=place.info.updated_at, commit=place.info.seq
     )
-    if place.info.status != "failed":
-        return told, None, None
-    if told["type"] == "WorkflowTimedOutEvent":
-        return told, f"Operation timed out after {told['value'].get('timeout')} seconds", "WorkflowTimeoutError"
-    problem = told["value"].get("exception")
-    problem = cast("dict[str, Any]", problem) if isinstance(problem, dict) else {}
-    kind = str(problem.get("exception_type") or "").rpartition(".")[2]
-    return told, str(problem.get("exception_message") or ""), kind or None
-
-
-def _usage_in(result: dict[str, Any] | None) -> dict[str, Any]:
-    """What a result says of the models that it took."""
-    value: Any = {} if result is None else result["value"]
-    for place in (value, value.get("result")):
-        usage = cast("dict[str, Any]", place).get("usage") if isinstance(place, dict) else None
-        if isinstance(usage, dict) and "input_tokens" in usage:
-            known = cast("dict[str, Any]", usage)
-            counts = [known.get(key) for key in ("input_tokens", "output_tokens")]
-            return known if all(isinstance(count, int | None) for count in counts) else {}
-    return {}
-
-
-def _tokens(usage: dict[str, Any]) -> dict[str, int] | None:
-    if not usage:
-        return None
-    return {"input": usage.get("input_tokens") or 0, "output": usage.get("output_tokens") or 0}

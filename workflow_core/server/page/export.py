@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -16,7 +15,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.store import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.representation.build import get_workflow_representation
 from batonflow.workflow_core.server.page.derived import graph_of
-from batonflow.workflow_core.trace import trace_of
+from batonflow.workflow_core.trace import run_told, trace_of
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["RunView", "export_run", "page_html", "run_page", "view_run"]
@@ -28,7 +27,6 @@ AT_ONCE = 500
 
 _PLACE = '<script type="application/json" id="run"></script>'
 _POLICY = '<meta name="policy"'
-_OVER = ("completed", "failed", "cancelled")
 
 
 @cache
@@ -52,7 +50,7 @@ def run_page(data: Mapping[str, Any]) -> str:
         >>> Path("run.html").write_text(run_page({"handler": ..., "representation": ..., "entries": ...}))
     """
     # No tag can begin in it, so none can end the element that holds it.
-    text = to_json(data, inf_nan_mode="constants").decode().replace("<", "\\u003c")
+    text = to_json(data, inf_nan_mode="null").decode().replace("<", "\\u003c")
     before, place, after = page_html().partition(_PLACE)
     filled = place.replace("></", f">{text}</")
     return before.replace(_POLICY, '<meta http-equiv="Content-Security-Policy"') + filled + after
@@ -134,29 +132,11 @@ async def _commits(store: RunStore, run_id: str) -> list[StoredCommit]:
 
 def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A run as the server tells it, from what its records say."""
-    over = info.status in _OVER
     last = next((entry for entry in reversed(entries) if entry["kind"] == "ended" and not entry["path"]), None)
     event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
-    fields = _mapping(event.get("value"))
-    exception = _mapping(fields.get("exception"))
-    usage = _usage(fields.get("result"))
-    tokens = {"input": usage.get("input_tokens", 0), "output": usage.get("output_tokens", 0)} if usage else None
-    return {
-        "handler_id": info.run_id,
-        "run_id": info.run_id,
-        "workflow_name": info.workflow,
-        "status": info.status if over else "running",
-        "waiting": not over and (info.status == "waiting" or _waits(entries)),
-        "started_at": _iso(info.created_at),
-        "updated_at": _iso(info.updated_at),
-        "completed_at": _iso(info.updated_at) if over else None,
-        "commits": info.seq,
-        "forked_from": info.forked_from,
-        "cost": usage.get("cost"),
-        "tokens": tokens,
-        "error": exception.get("exception_message") if info.status == "failed" else None,
-        "error_type": exception.get("exception_type") if info.status == "failed" else None,
-    }
+    value: Any = event.get("value")
+    told = run_told(info, event.get("type", ""), cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {})
+    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _waits(entries))}
 
 
 def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
@@ -167,16 +147,3 @@ def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
             delivery = (entry["path"], entry["step"], entry.get("item"))
             open_waits[delivery] = entry.get("outcome", {}).get("kind") == "waiting"
     return any(open_waits.values())
-
-
-def _usage(result: Any) -> Mapping[str, Any]:
-    usage = _mapping(_mapping(result).get("usage"))
-    return usage if "input_tokens" in usage else {}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()

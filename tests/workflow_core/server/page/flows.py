@@ -28,6 +28,7 @@ HOSTILE = (
     "${window.hit=1}",
     "<svg onload=window.hit=1>",
     "\N{RIGHT-TO-LEFT OVERRIDE}turned\x00",
+    "$& $' $$ $` \N{LINE SEPARATOR}",
 )
 
 

@@ -1,5 +1,6 @@
 """One run as one file: all of its data, none of it as markup."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -7,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from batonflow.workflow_core import MemoryStore
+from batonflow.workflow_core import (
+    Context,
+    MemoryStore,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    WorkflowTimeoutError,
+    step,
+)
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.server.page import RunView, export_run, page_html, run_page, view_run
 from batonflow.workflow_core.server.page.derived import graph_of
@@ -51,7 +60,7 @@ async def test_long_runs_are_whole() -> None:
 async def test_a_failed_run_says_with_what() -> None:
     store, run_id, workflow = await run_of(Failing)
     handler = data_of(await export_run(store, run_id, workflow=workflow))["handler"]
-    assert (handler["status"], handler["error_type"]) == ("failed", "builtins.ValueError")
+    assert (handler["status"], handler["error_type"]) == ("failed", "ValueError")
     assert handler["error"] == "there is no such book: 'Tides & Times'"
 
 
@@ -80,6 +89,42 @@ async def test_no_payload_can_end_the_element_that_holds_it() -> None:
         if event["type"] == "Note"
     ]
     assert notes == list(HOSTILE)
+
+
+class Measuring(Workflow):
+    @step
+    async def measure(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.store.set("depth", float("nan"))
+        return StopEvent(result=[float("inf"), 1.5])
+
+
+async def test_numbers_that_json_does_not_know_are_nothing() -> None:
+    store, run_id, workflow = await run_of(Measuring)
+
+    def unknown(constant: str) -> None:
+        raise AssertionError(f"browsers cannot read {constant}")
+
+    (text,) = _DATA.findall(await export_run(store, run_id, workflow=workflow))
+    data = json.loads(text, parse_constant=unknown)
+    assert data["entries"][-1]["events"][0]["value"] == {"result": [None, 1.5]}
+
+
+class Slow(Workflow):
+    @step
+    async def wait(self, ev: StartEvent) -> StopEvent:
+        await asyncio.sleep(60)
+        return StopEvent()
+
+
+async def test_a_run_whose_time_was_up_says_so() -> None:
+    store = MemoryStore()
+    with pytest.raises(WorkflowTimeoutError):
+        await Slow(store=store, timeout=0.05).run(run_id="slow")
+    handler = data_of(await export_run(store, "slow"))["handler"]
+    assert (handler["error"], handler["error_type"]) == (
+        "Operation timed out after 0.05 seconds",
+        "WorkflowTimeoutError",
+    )
 
 
 def test_a_file_may_connect_to_nothing() -> None:

@@ -88,9 +88,10 @@ export async function exportRun(session) {
   const page = await session.source.page();
   const { handler, representation, model } = session;
   const data = JSON.stringify({ handler, representation, entries: model.entries }).replaceAll("<", "\\u003c");
+  const [opening, closing] = PLACE.split("></");
   // A function, as the text may contain what means something in a replacement.
   const file = page
-    .replace(PLACE, () => PLACE.replace("></", `>${data}</`))
+    .replace(PLACE, () => `${opening}>${data}</${closing}`)
     .replace(POLICY, '<meta http-equiv="Content-Security-Policy"');
   const link = h("a", {
     href: URL.createObjectURL(new Blob([file], { type: "text/html" })),
