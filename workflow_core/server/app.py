@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
@@ -32,6 +33,7 @@ from batonflow.workflow_core.server.routes_runs import RunRoutes
 from batonflow.workflow_core.server.routes_workflows import WorkflowRoutes
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
+from batonflow.workflow_core.server.stopping import uvicorn_here
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
@@ -118,6 +120,8 @@ class WorkflowServer:
         self._keeper: Keeper | None = None
         self._app: Starlette | None = None
         self._lock = asyncio.Lock()
+        # Requests that may begin runs.
+        self._changing: set[asyncio.Task[Any]] = set()
         self.is_closing = False
 
     # --- what is served -----------------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ class WorkflowServer:
             Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
             Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
             Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
-            Middleware(_Started, is_started=lambda: self._keeper is not None),
+            Middleware(_Started, is_started=lambda: self._runs_here, changing=self._changing),
         ]
         handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
         return Starlette(
@@ -199,8 +203,7 @@ class WorkflowServer:
         )
 
     async def _health(self, _: Request) -> Response:
-        healthy = self._keeper is not None and not self.is_closing
-        return JSON({"status": "healthy" if healthy else "unhealthy"}, 200 if healthy else 503)
+        return JSON({"status": "healthy"}) if self._runs_here else JSON({"status": "unhealthy"}, 503)
 
     async def _openapi(self, _: Request) -> Response:
         return JSON(self.openapi_schema())
@@ -212,30 +215,53 @@ class WorkflowServer:
 
         Raises:
             StoreError: A store fails.
+            RuntimeError: A mounted application cannot begin; the server does not run then.
         """
         async with self._lock:
-            if self._keeper is None:
-                self.is_closing = False
-                keeper = Keeper(self.runs)
-                await keeper.start()
-                self._keeper = keeper
-                self._lifespans = [Lifespan(mount.app) for mount in self._mounts]
-                for lifespan in self._lifespans:
-                    await lifespan.begin()
+            if self._keeper is not None:
+                return
+            self.is_closing = False
+            self._keeper = Keeper(self.runs)
+            try:
+                await self._keeper.start()
+                for mount in self._mounts:
+                    self._lifespans.append(Lifespan(mount.app))
+                    await self._lifespans[-1].begin()
+            except BaseException:
+                await self._end(self._keeper)
+                raise
 
     async def stop(self) -> None:
         """Stop in this process; runs are interrupted and can be gone on with. Again: nothing."""
         async with self._lock:
-            if self._keeper is None:
-                return
-            self.is_closing = True
-            for lifespan in reversed(self._lifespans):
-                await lifespan.end()
-            await self._keeper.stop()
-            live = [handler for served in self.runs.served.values() for handler in served.workflow.live_handlers()]
-            await asyncio.gather(*(handler.interrupt(timeout=SECONDS_TO_STOP) for handler in live))
-            self.runs.all_left()
-            self._keeper = None
+            if self._keeper is not None:
+                await self._end(self._keeper)
+
+    async def _end(self, keeper: Keeper) -> None:
+        self.is_closing = True
+        await keeper.stop()
+        await self._interrupt()
+        while self._lifespans:
+            await self._lifespans.pop().end(SECONDS_TO_STOP)
+        # Requests that were let in before may begin further runs; those that wait for the end of one have it now.
+        if changing := self._changing - {asyncio.current_task()}:
+            await asyncio.wait(changing, timeout=SECONDS_TO_STOP)
+            await self._interrupt()
+        self.runs.all_left()
+        self._keeper = None
+
+    async def _interrupt(self) -> None:
+        interrupted: set[str] = set()
+        while live := [one for one in self._live() if one.run_id not in interrupted]:
+            interrupted.update(one.run_id for one in live)
+            await asyncio.gather(*(one.interrupt(timeout=SECONDS_TO_STOP) for one in live))
+
+    def _live(self) -> list[WorkflowHandler]:
+        return [handler for served in self.runs.served.values() for handler in served.workflow.live_handlers()]
+
+    @property
+    def _runs_here(self) -> bool:
+        return self._keeper is not None and not self.is_closing
 
     @asynccontextmanager
     async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:
@@ -249,7 +275,22 @@ class WorkflowServer:
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         async with self.contextmanager():
-            yield
+            server = uvicorn_here()
+            if server is None:
+                yield
+                return
+            stopping = asyncio.create_task(self._stop_with(server))
+            try:
+                yield
+            finally:
+                if not self.is_closing:
+                    stopping.cancel()
+                await asyncio.wait([stopping])
+
+    async def _stop_with(self, server: uvicorn.Server) -> None:
+        while not (server.should_exit or self.is_closing):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.1)
+        await self.stop()
 
     async def serve(
         self, host: str = "127.0.0.1", port: int = 8080, uvicorn_config: Mapping[str, Any] | None = None
@@ -316,11 +357,18 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Started:
-    """Says what is missing when the application is asked before it was started."""
+    """Says what is missing when the application is asked before it was started, or when it stops.
 
-    def __init__(self, app: ASGIApp, is_started: Callable[[], bool]) -> None:
+    Args:
+        app: The application.
+        is_started: Whether it runs.
+        changing: Where the tasks are kept in which requests are answered that change something.
+    """
+
+    def __init__(self, app: ASGIApp, is_started: Callable[[], bool], changing: set[asyncio.Task[Any]]) -> None:
         self._app = app
         self._is_started = is_started
+        self._changing = changing
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer that the server does not run."""
@@ -330,7 +378,15 @@ class _Started:
             )
             await answer(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._changing.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._changing.discard(task)
 
 
 _ALWAYS_THERE = ("/", "/health", "/openapi.json")

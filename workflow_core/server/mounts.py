@@ -12,6 +12,9 @@ __all__ = ["Door", "Lifespan"]
 
 logger = logging.getLogger("batonflow.workflow_core.server")
 
+SECONDS_TO_CUT = 1.0
+"""How long an application is waited for that was cancelled."""
+
 
 class Door(Mount):
     """A mounted application, whose own first page is the path itself too: a client of MCP asks for ``/mcp``."""
@@ -47,13 +50,28 @@ class Lifespan:
         self._task = asyncio.create_task(self._run())
         answer = await self._ask("startup")
         if answer is not None and answer["type"] == "lifespan.startup.failed":
+            await self._cut(self._task)
             raise RuntimeError(f"A mounted application cannot begin: {answer.get('message', '')}")
 
-    async def end(self) -> None:
-        """Let the application end."""
-        if self._task is not None:
-            await self._ask("shutdown")
-            await asyncio.wait([self._task])
+    async def end(self, timeout: float) -> None:
+        """Let the application end; one that takes longer is cancelled.
+
+        Args:
+            timeout: Seconds that it has.
+        """
+        if self._task is None:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ask("shutdown")
+                await asyncio.wait([self._task])
+        except TimeoutError:
+            logger.warning("a mounted application did not end within %g seconds", timeout)
+            await self._cut(self._task)
+
+    async def _cut(self, task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        await asyncio.wait([task], timeout=SECONDS_TO_CUT)
 
     async def _ask(self, what: str) -> Mapping[str, Any] | None:
         if self._task is None or self._task.done():

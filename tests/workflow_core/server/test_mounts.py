@@ -10,7 +10,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from batonflow.workflow_core.server import WorkflowServer
+from batonflow.workflow_core.server import app as app_module
 from tests.serving import serving
+from tests.workflow_core.server.flows import Slow
 
 
 async def hello(request):
@@ -75,15 +77,51 @@ async def test_it_begins_and_ends_with_the_server_once_each_time():
         assert told == ["begun", "ended", "begun"]
 
 
-async def test_one_that_cannot_begin_stops_the_server():
+async def test_one_that_cannot_begin_stops_the_server_and_those_before_it():
+    told = []
+
     def fails(app):
         raise OSError("no disk")
 
     server = WorkflowServer()
+    server.mount("/before", application(told))
     server.mount("/door", Starlette(lifespan=fails))
+    server.add_workflow("slow", Slow(timeout=None))
+    workflow = server.runs.served["slow"].workflow
+    left = workflow.run(run_id="left")
+    await left.started()
+    await left.interrupt()
     with pytest.raises(RuntimeError, match="A mounted application cannot begin"):
         await server.start()
-    await server.stop()
+    assert told == ["begun", "ended"]
+    assert workflow.live_handlers() == []
+    transport = httpx2.ASGITransport(server.app, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        assert (await client.get("/health")).status_code == 503
+        assert (await client.get("/handlers")).status_code == 503
+
+
+async def test_one_that_does_not_end_holds_up_neither_runs_nor_the_end(monkeypatch, caplog):
+    monkeypatch.setattr(app_module, "SECONDS_TO_STOP", 0.05)
+    ending = asyncio.Event()
+
+    async def stays(scope, receive, send):
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        assert workflow.live_handlers() == []
+        ending.set()
+        await asyncio.Event().wait()
+
+    server = WorkflowServer()
+    server.mount("/door", stays)
+    server.add_workflow("slow", Slow(timeout=None))
+    workflow = server.runs.served["slow"].workflow
+    await server.start()
+    await workflow.run(run_id="r").started()
+    await asyncio.wait_for(server.stop(), 10)
+    assert ending.is_set()
+    assert "did not end within" in caplog.text
 
 
 async def test_a_server_whose_task_is_cancelled_leaves_no_socket():

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from batonflow.workflow_core import Context, SQLiteStore, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server import WorkflowServer
@@ -248,6 +250,46 @@ async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(serv
             assert told["result"]["value"] == {"result": run_id}
         assert len((await running.get("/handlers", status="running"))["handlers"]) == 3
     await elsewhere.aclose()
+
+
+async def test_a_server_that_stops_begins_no_runs(serving: Serving) -> None:
+    let_in, go_on, held, gave_way = (asyncio.Event() for _ in range(4))
+
+    class Holds:
+        """Holds one request up that was let in before the server stops."""
+
+        def __init__(self, app: ASGIApp) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if scope.get("query_string") == b"late":
+                let_in.set()
+                await go_on.wait()
+            await self._app(scope, receive, send)
+
+    class Stubborn(Workflow):
+        @step
+        async def stay(self, ev: StartEvent) -> StopEvent:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                held.set()
+                await gave_way.wait()
+            return StopEvent()
+
+    server = WorkflowServer(middleware=[Middleware(Holds)])
+    async with serving(server, stubborn=Stubborn(timeout=None), ask=Ask(timeout=None)) as running:
+        await running.start("stubborn")
+        late = asyncio.create_task(running.http.post("/workflows/ask/run-nowait?late", json={}))
+        await let_in.wait()
+        stopping = asyncio.create_task(server.stop())
+        await held.wait()
+        assert (await running.http.post("/workflows/ask/run-nowait", json={})).status_code == 503
+        go_on.set()
+        assert (await late).status_code == 200
+        gave_way.set()
+        await stopping
+        assert [one.workflow.live_handlers() for one in server.runs.served.values()] == [[], []]
 
 
 async def test_starting_and_stopping_twice_is_as_once(tmp_path: Path) -> None:
