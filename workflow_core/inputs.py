@@ -1,6 +1,7 @@
 """What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
 
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -14,7 +15,25 @@ from batonflow.workflow_core.questions import News, runs_inside
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["InputReader", "InputRequest", "open_requests"]
+__all__ = ["InputReader", "InputRequest", "answer_key", "open_requests"]
+
+
+def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, place: tuple[int, int] = (1, 1)) -> str:
+    """The key of an answer in the inbox of a run: the same for all who answer, so that only the first one counts.
+
+    Args:
+        path: Which workflow of the tree asks, empty for the run itself.
+        delivery: Number of the delivery whose step asks.
+        wait: Key of the wait; empty for a question that a step streamed or returned without one.
+        attempt: How often the delivery failed before; of a question with a wait.
+        place: Which one it is of how many that the delivery has open; of a question without a wait.
+
+    Example:
+        >>> await flow.send_to_run("tides-1", event, key=answer_key("", 3, wait="approval"))
+    """
+    named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else place}"
+    # The names of waits are the user's own, and may be longer than keys are.
+    return f"answer to {hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 class InputRequest:
@@ -83,6 +102,26 @@ class InputRequest:
         """JSON Schema of the answer, without what is filled in."""
         _, cls, filled = self._awaited()
         return _schema(cls or HumanResponseEvent, filled)
+
+    def answer_key(self, among: "Sequence[InputRequest]") -> str:
+        """The key of its answer in the inbox of the run.
+
+        Args:
+            among: All that is open in the run, this one too.
+        """
+        question = self._question
+        if question.waiter is not None:
+            item = question.waiter.item
+            attempt = item.failures.count if item.failures is not None else 0
+            return answer_key(self._run.path, item.id, wait=question.waiter.key, attempt=attempt)
+        # Events do not say which of these they answer, so that the oldest is closed first: only how many are left tells
+        # an answer from the one before.
+        beside = [one for one in among if one._is_asked_with(question)]
+        return answer_key(question.path, question.cause, place=(beside.index(self) + 1, len(beside)))
+
+    def _is_asked_with(self, other: Question) -> bool:
+        own = self._question
+        return own.waiter is None and (own.path, own.cause) == (other.path, other.cause)
 
     def respond(self, response: Any = None, **fields: Any) -> None:
         """Answer; what the waiting step requires is filled in.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from batonflow.workflow_core.engine.state import Question, StepState, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 if TYPE_CHECKING:
@@ -277,6 +277,7 @@ def _without_run(question: Question, waiter: Waiter) -> Question:
     """The same question, with what answering it needs and nothing that keeps the state of the run in memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
+    light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
     asks = Waiter(waiter.explicit_id, waiter.key, waiter.event_type, waiter.requirements, light, waiter.due)
     return Question(question.event, question.path, question.cause, asks)
 

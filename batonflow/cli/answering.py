@@ -38,9 +38,7 @@ async def _approve(given: Namespace) -> int:
         sent = [] if loaded is None else [from_json(item.payload) for item in loaded.inbox if item.kind == "event"]
         if any(_fits(one, cls, question) for one in sent):
             raise CommandError(_answered_before(question), FAILED)
-        # The record that asks names the question over restarts: two who answer at once send one answer.
-        key = f"answer to {f'record {question.record}' if question.record else question.id}"
-        outcome = await store.append(given.run, key, to_json([cls, fields, 1]))
+        outcome = await store.append(given.run, question.answer_key, to_json([cls, fields, 1]))
         _check(outcome, given.run)
         if isinstance(outcome, Appended) and not outcome.new:
             raise CommandError(_answered_before(question), FAILED)

@@ -10,6 +10,7 @@ from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.telling import name_of, wanted
 from batonflow.cli.text import summary
 from batonflow.workflow_core.events import HumanResponseEvent
+from batonflow.workflow_core.inputs import answer_key
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.replay import records_of
 
@@ -32,6 +33,7 @@ class Question:
         requirements: What the answer has to have; None when the records do not say.
         due: When it is too late, in wall-clock seconds.
         writable: Whether an answer can be written without the workflow's own serializer.
+        answer_key: Key of its answer in the inbox of the run; empty for questions that are answered in this process.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Question:
     requirements: Mapping[str, Any] | None
     due: float | None = None
     writable: bool = True
+    answer_key: str = ""
 
     @property
     def is_approval(self) -> bool:
@@ -61,11 +64,13 @@ class Question:
 class _Open:
     """What the records leave open."""
 
-    waits: dict[tuple[str, int], dict[str, tuple[int, Any]]] = field(
-        default_factory=dict[tuple[str, int], dict[str, tuple[int, Any]]]
+    # Path and delivery -> key of the wait -> record, earlier attempts, the wait as data.
+    waits: dict[tuple[str, int], dict[str, tuple[int, int, Any]]] = field(
+        default_factory=dict[tuple[str, int], dict[str, tuple[int, int, Any]]]
     )
-    # Questions that steps returned and that no wait belongs to: record, number of the question, event as data.
-    loose: list[tuple[int, int, str, Any]] = field(default_factory=list[tuple[int, int, str, Any]])
+    # Questions that steps returned and that no wait belongs to: record, number of the question, path, delivery, event
+    # as data.
+    loose: list[tuple[int, int, str, int, Any]] = field(default_factory=list[tuple[int, int, str, int, Any]])
     # Runs inside this one that a step called: path -> the delivery that did.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     asked: int = 0
@@ -94,24 +99,28 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
     for record in records_of(loaded.commits):
         _add(left, record)
     found = [
-        _of_wait(path, item, number, waiter)
+        _of_wait(path, item, number, attempt, waiter)
         for (path, item), waits in left.waits.items()
-        for number, waiter in waits.values()
+        for number, attempt, waiter in waits.values()
     ]
-    found += [_loose(*one) for one in left.loose]
+    for one in left.loose:
+        beside = [other for other in left.loose if other[2:4] == one[2:4]]
+        found.append(_loose(*one, place=(beside.index(one) + 1, len(beside))))
     return sorted(found, key=lambda question: question.record)
 
 
 def _take_up(left: _Open, payload: Mapping[str, Any], path: str) -> None:
     """What a snapshot leaves open."""
     for worker in payload.get("workers", {}).values():
+        attempts = {one.get("work_item_id"): one.get("attempts", 0) for one in worker.get("in_progress", ())}
         for waiter in worker.get("collected_waiters", ()):
-            item = int(str(waiter["work_item_id"]).rpartition("_")[2])
-            left.waits.setdefault((path, item), {})[waiter["key"]] = 0, waiter
+            name = waiter["work_item_id"]
+            item = int(str(name).rpartition("_")[2])
+            left.waits.setdefault((path, item), {})[waiter["key"]] = 0, attempts.get(name, 0), waiter
     for question in payload.get("questions", ()):
         left.asked = max(left.asked, question["number"])
         if not any(place == (question["path"], question["cause"]) for place in left.waits):
-            left.loose.append((0, question["number"], question["path"], question["event"]))
+            left.loose.append((0, question["number"], question["path"], question["cause"], question["event"]))
     for child in payload.get("children", {}).get("runs", ()):
         if child.get("call") is not None:
             left.calls[child["path"]] = path, child["call"][0]
@@ -146,16 +155,16 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
         if outcome == "waiting":
             # A run that is taken up waits again; the question is the same one.
             first = waits.get(details[0]["key"], (record["id"],))[0]
-            waits[details[0]["key"]] = first, details[0]
+            waits[details[0]["key"]] = first, record.get("attempt", 0), details[0]
         elif outcome in {"returned", "failed"}:
             left.attempt_over(path, item)
         if outcome == "returned" and details and len(record.get("published", ())) == len(details[0]):
             for event in details[0]:
                 left.asked += 1
-                left.loose.append((record["id"], left.asked, path, event))
+                left.loose.append((record["id"], left.asked, path, item, event))
 
 
-def _of_wait(path: str, item: int, record: int, waiter: Mapping[str, Any]) -> Question:
+def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[str, Any]) -> Question:
     key, asked = str(waiter["key"]), waiter.get("question")
     number, _, cls = key.partition(":")
     own = waiter.get("waiter_id") or f"waiter_{cls}_{item}_{number}"
@@ -171,13 +180,15 @@ def _of_wait(path: str, item: int, record: int, waiter: Mapping[str, Any]) -> Qu
         requirements=fields if known else None,
         due=waiter.get("due"),
         writable=_is_plain(asked),
+        answer_key=answer_key(path, item, wait=key, attempt=attempt),
     )
 
 
-def _loose(record: int, number: int, path: str, event: Any) -> Question:
+def _loose(record: int, number: int, path: str, item: int, event: Any, place: tuple[int, int]) -> Question:
     own = f"question_{number}"
     name = f"{path}:{own}" if path else own
-    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event))
+    key = answer_key(path, item, place=place)
+    return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event), answer_key=key)
 
 
 def _is_plain(data: Any) -> bool:

@@ -3,15 +3,70 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from batonflow.cli.questions import open_questions
+from batonflow.workflow_core import (
+    Context,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
 from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli
 
 STORE = ["--store", "runs.db"]
+
+
+class Where(InputRequiredEvent):
+    text: str
+
+
+class Once(Workflow):
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.wait_for_event(HumanResponseEvent, waiter_event=Where(text="Where?"), requirements={"of": 1})
+        return StopEvent()
+
+
+class Around(Workflow):
+    """A workflow inside it asks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(workflows={"inner": Once(timeout=None)}, **options)
+
+    @step
+    async def call(self, ev: StartEvent, inner: Once) -> StopEvent:
+        return await inner.run()
+
+
+class Again(Workflow):
+    """Waits in its second attempt."""
+
+    @step(retry_policy=retry_policy(wait=wait_fixed(0), stop=stop_after_attempt(2)))
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        if ctx.retry_info().retry_number == 0:
+            raise OSError("not yet")
+        await ctx.wait_for_event(HumanResponseEvent, waiter_event=Where(text="Where?"), waiter_id="where")
+        return StopEvent()
+
+
+class Several(Workflow):
+    @step
+    async def ask(self, ev: StartEvent) -> list[Where]:
+        return [Where(text="Where?"), Where(text="Where?")]
+
+    @step
+    async def take(self, ev: HumanResponseEvent) -> StopEvent:
+        return StopEvent()
 
 
 @pytest.fixture
@@ -142,6 +197,30 @@ def test_a_run_of_which_a_snapshot_is_left(here: Cli, monkeypatch: pytest.Monkey
     assert here("resume", "team.py:team", "team", *STORE)[1] == "That is what came of it: published Tides\n"
     assert here("approve", "around", "--answer", "south", *STORE)[0] == 0
     assert here("resume", "flows:around", "around", *STORE)[1] == "south\n"
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_its_answers_have_the_keys_that_those_of_programs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, snapshot: bool
+) -> None:
+    if snapshot:
+        monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 1)
+    store = SQLiteStore(tmp_path / "runs.db")
+    for cls in (Once, Again, Several, Around):
+        flow = cls(timeout=None, store=store)
+        handler = flow.run()
+        await handler.started()
+        inputs = handler.inputs()
+        live = [await anext(inputs) for _ in range(2 if cls is Several else 1)]
+        keys = {request.answer_key(live) for request in live}
+        await handler.interrupt()
+        if snapshot:
+            await store.compact(handler.run_id)
+        rest = await flow.open_inputs(handler.run_id)
+        assert keys == {request.answer_key(rest) for request in rest}
+        assert keys == {question.answer_key for question in await open_questions(store, handler.run_id)}
+        assert len(keys) == len(live)
+    await store.aclose()
 
 
 def test_neither_needs_the_code_of_the_run(waiting: Cli, folder: Path) -> None:

@@ -6,17 +6,18 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 
-from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.errors import InputResponseError
+from batonflow.workflow_core.errors import InputResponseError, StoreError
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.server.envelopes import chain, envelope
 from batonflow.workflow_core.server.runs import Place, Runs
-from batonflow.workflow_core.server.served import Served, problems_of
+from batonflow.workflow_core.server.served import problems_of
 
-__all__ = ["UnfitAnswerError", "answer", "open_requests", "told"]
+__all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
 
 _ASKS_FOR_LEAVE = "ApprovalRequired"
+_NOT_OPEN = "This question is not open any more: it was answered, or its time was up"
 PAGE = 500
 
 
@@ -38,26 +39,20 @@ async def open_requests(place: Place) -> list[InputRequest]:
     Raises:
         StoreError: The records do not fit the workflow any more.
     """
+    return [request for request, _ in await _unanswered(place)]
+
+
+async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
+    """The questions with the keys of their answers, without those whose answers are in the inbox."""
     if place.is_over or place.served is None:
         return []
     requests = await place.served.workflow.open_inputs(place.info.run_id)
     if not requests:
         return []
-    on_their_way = await _on_their_way(place)
-    return [request for request in requests if request.id not in on_their_way]
-
-
-async def _on_their_way(place: Place) -> set[str]:
-    """The ids of requests whose answers are in the inbox."""
     items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
-    return {_request_of(item.key) for item in items if item.key.startswith(_KEY)}
-
-
-_KEY = "answer "
-
-
-def _request_of(key: str) -> str:
-    return key[len(_KEY) :].rpartition(" ")[0]
+    on_their_way = {item.key for item in items}
+    found = [(request, request.answer_key(requests)) for request in requests]
+    return [(request, key) for request, key in found if key not in on_their_way]
 
 
 def told(request: InputRequest) -> dict[str, Any]:
@@ -93,13 +88,13 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
         UnfitAnswerError: The fields do not fit.
         StoreError: The store fails.
     """
-    served: Served = place.workflow()
-    requests = await open_requests(place)
-    request = next((one for one in requests if one.id == request_id), None)
-    if request is None:
+    place.workflow()
+    found = next(((one, key) for one, key in await _unanswered(place) if one.id == request_id), None)
+    if found is None:
         if await _was_asked(place, request_id):
-            raise HTTPException(409, "This question is not open any more: it was answered, or its time was up")
+            raise HTTPException(409, _NOT_OPEN)
         raise HTTPException(404, "The run has not asked this")
+    request, key = found
     try:
         event = request.answer(**fields)
     except InputResponseError as error:
@@ -108,15 +103,34 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
         if isinstance(cause, ValidationError):
             problems = problems_of(cause)
         raise UnfitAnswerError(problems) from None
-    key = f"{_KEY}{request_id} {current_source().token(16)}"
-    await served.workflow.send_to_run(place.info.run_id, event, key=key)
+    if not await put(place, event, key=key):
+        raise HTTPException(409, _NOT_OPEN)
     await runs.wake(place)
+
+
+async def put(place: Place, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
+    """Put an event into the inbox of a run; tells whether it was not there before.
+
+    Raises:
+        HTTPException: 409 when the run is over by now.
+        StoreError: The store fails.
+        WorkflowRuntimeError: There is no such step that takes the event.
+    """
+    run_id = place.info.run_id
+    try:
+        return await place.workflow().workflow.send_to_run(run_id, event, key=key, step=step)
+    except StoreError:
+        now = await place.store.info(run_id)
+        if now is None or now.is_over:
+            ended = "was deleted" if now is None else f"is over ({now.status})"
+            raise HTTPException(409, f"Run {run_id} {ended} and takes no more events") from None
+        raise
 
 
 async def _was_asked(place: Place, request_id: str) -> bool:
     """Whether a question of this name was asked before."""
-    if request_id in await _on_their_way(place):
-        return True
+    if any(one.id == request_id for one in await place.workflow().workflow.open_inputs(place.info.run_id)):
+        return True  # its answer is on its way
     path, _, own = request_id.rpartition(":")
     commit = 0
     while commits := await place.store.read(place.info.run_id, commit, PAGE):

@@ -13,7 +13,7 @@ from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, Workf
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, statuses, words
-from batonflow.workflow_core.server.pending import UnfitAnswerError, answer, open_requests, told
+from batonflow.workflow_core.server.pending import UnfitAnswerError, answer, open_requests, put, told
 from batonflow.workflow_core.server.responses import JSON, refusal
 from batonflow.workflow_core.server.routes_workflows import ID_LENGTH
 from batonflow.workflow_core.server.runs import Place, Runs, status_of
@@ -166,7 +166,7 @@ class RunRoutes:
         served = place.workflow()
         event = served.event(body.event, await _awaited(place))
         try:
-            await served.workflow.send_to_run(place.info.run_id, event, step=body.step)
+            await put(place, event, step=body.step)
         except WorkflowRuntimeError as error:
             raise HTTPException(400, str(error)) from None
         await self._runs.wake(place)

@@ -1,11 +1,14 @@
 """Questions to people over HTTP."""
 
 import asyncio
+import json
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from batonflow.cli import main
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,
@@ -17,7 +20,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.server import WorkflowServer
-from tests.workflow_core.server.conftest import Running, Serving
+from tests.workflow_core.server.conftest import Running, Serving, eventually
 from tests.workflow_core.server.flows import Answered, Ask, Asked
 
 
@@ -192,3 +195,126 @@ async def test_events_that_ask_for_leave_are_told_as_such(serving: Serving) -> N
     async with serving(WorkflowServer(), gate=Gate(timeout=None)) as running:
         [asked] = await pending(running, await waiting(running, "gate"))
     assert asked["kind"] == "approval"
+
+
+class Loose(Workflow):
+    """A step asks, and another takes every answer that comes."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout=None)
+        self.taken: list[str] = []
+
+    @step
+    async def ask(self, ev: StartEvent) -> Asked:
+        return Asked(text="Who?")
+
+    @step
+    async def take(self, ctx: Context, ev: HumanResponseEvent) -> StopEvent:
+        self.taken.append(ev.text)
+        await asyncio.sleep(0.1)
+        return StopEvent(result=ev.text)
+
+
+class Allowed(HumanResponseEvent):
+    approved: bool
+
+
+class Leave(Workflow):
+    def __init__(self) -> None:
+        super().__init__(timeout=None)
+
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        answer = await ctx.wait_for_event(
+            Allowed, waiter_event=Asked(text="May I?"), requirements={"id": "1/0"}, timeout=None
+        )
+        return StopEvent(result=answer.approved)
+
+
+async def asked_of(running: Running, run_id: str) -> dict:
+    [asked] = await eventually(lambda: pending(running, run_id))
+    return asked
+
+
+async def test_of_many_who_answer_a_question_at_once_one_is_heard_also_over_two_servers(
+    serving: Serving, tmp_path: Path
+) -> None:
+    store, loose = tmp_path / "runs.db", Loose()
+    async with (
+        serving(WorkflowServer(store=SQLiteStore(store)), loose=loose) as one,
+        serving(WorkflowServer(store=SQLiteStore(store)), loose=loose) as other,
+    ):
+        for _ in range(5):
+            loose.taken.clear()
+            run_id = await one.start("loose")
+            path = path_of(run_id, await asked_of(other, run_id))
+            answers = await asyncio.gather(
+                *(
+                    running.http.post(path, json={"response": {"text": f"{number}"}})
+                    for number in range(6)
+                    for running in (one, other)
+                )
+            )
+            assert sorted(answer.status_code for answer in answers) == [200] + [409] * 11
+            await one.over(run_id)
+            assert len(loose.taken) == 1
+
+
+async def test_of_a_yes_and_a_no_at_once_one_is_heard(serving: Serving, tmp_path: Path) -> None:
+    async with serving(WorkflowServer(store=tmp_path / "runs.db"), leave=Leave()) as running:
+        for _ in range(8):
+            run_id = await running.start("leave")
+            path = path_of(run_id, await asked_of(running, run_id))
+            yes, no = await asyncio.gather(
+                running.http.post(path, json={"response": {"approved": True}}),
+                running.http.post(path, json={"response": {"approved": False}}),
+            )
+            assert {yes.status_code, no.status_code} == {200, 409}
+            assert (await running.over(run_id))["result"]["value"] == {"result": yes.status_code == 200}
+
+
+async def test_several_questions_of_a_step_are_answered_in_any_order(serving: Serving) -> None:
+    class Two(Workflow):
+        @step
+        async def ask(self, ev: StartEvent) -> list[Asked]:
+            return [Asked(text="Who?"), Asked(text="Where?")]
+
+        @step
+        async def take(self, ctx: Context, ev: Answered) -> StopEvent | None:
+            heard = [*await ctx.store.get("heard", []), ev.text]
+            await ctx.store.set("heard", heard)
+            return StopEvent(result=heard) if len(heard) == 2 else None
+
+    async with serving(WorkflowServer(), two=Two(timeout=None)) as running:
+        run_id = await running.start("two")
+
+        async def open_are(number: int) -> list[dict] | None:
+            found = await pending(running, run_id)
+            return found if len(found) == number else None
+
+        _, last = await eventually(lambda: open_are(2))
+        await running.post(path_of(run_id, last), {"response": {"text": "first"}})
+        [left] = await eventually(lambda: open_are(1))
+        await running.post(path_of(run_id, left), {"response": {"text": "second"}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": ["first", "second"]}
+
+
+@pytest.mark.parametrize(
+    ("workflow", "fields"),
+    [(lambda: Ask(timeout=None), {"text": "Ann"}), (Loose, {"text": "Ann"}), (Leave, {"approved": True})],
+)
+async def test_of_an_answer_from_the_command_line_and_one_over_http_at_once_one_is_heard(
+    serving: Serving, tmp_path: Path, workflow: Callable[[], Workflow], fields: dict
+) -> None:
+    store = tmp_path / "runs.db"
+    typed = json.dumps(fields if "approved" in fields else {**fields, "loud": True})
+    async with serving(WorkflowServer(store=store), asks=workflow()) as running:
+        for _ in range(4):
+            run_id = await running.start("asks")
+            path = path_of(run_id, await asked_of(running, run_id))
+            words = ["approve", run_id, "--answer", typed, "--store", str(store)]
+            code, answer = await asyncio.gather(
+                asyncio.to_thread(main, words), running.http.post(path, json={"response": fields})
+            )
+            assert (code, answer.status_code) in ((0, 409), (1, 200))
+            await running.over(run_id)

@@ -3,10 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.store import Appended, Ended
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Begin, Fail, Greet, Plain, Slow
@@ -240,6 +243,32 @@ async def test_what_a_result_says_of_its_models_is_told(serving: Serving) -> Non
         assert (told["cost"], told["tokens"]) == (0.5, {"input": 7, "output": 2})
         told = await running.post("/workflows/plain/run")
         assert (told["cost"], told["tokens"]) == (None, None)
+
+
+class LateStore(MemoryStore):
+    """Its runs are over when something comes for them."""
+
+    async def append(
+        self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
+    ) -> Appended | Ended | None:
+        await super().append(run_id, "end", b"", "cancel")
+        async for _ in self.subscribe(run_id, 0):
+            pass
+        return await super().append(run_id, key, payload, kind)
+
+
+async def test_what_meets_the_end_of_its_run_is_told_that_it_is_over(serving: Serving) -> None:
+    async with serving(WorkflowServer(store=LateStore()), ask=Ask(timeout=None)) as running:
+        for path, body in (
+            ("/events/{}", {"event": {"type": "Answered", "value": {"text": "Ann"}}}),
+            ("/handlers/{}/pending/{}", {"response": {"text": "Ann"}}),
+        ):
+            run_id = await running.start("ask")
+            await running.until(run_id, lambda found: found["waiting"])
+            [asked] = (await running.get(f"/handlers/{run_id}/pending"))["pending"]
+            answer = await running.http.post(path.format(run_id, asked["id"]), json=body)
+            assert answer.status_code == 409
+            assert "is over (cancelled)" in answer.json()["detail"]
 
 
 async def test_a_run_is_cancelled_and_deleted(serving: Serving) -> None:
