@@ -6,7 +6,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
+from pydantic import (
+    BaseModel,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from batonflow.llms import ChatMessage, ChatResponse, Usage
@@ -54,6 +64,25 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
 
 class AgentWorkflowStartEvent(StartEvent):
     """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """What a form asks for: the message; the rest is for programs."""
+        schema = handler(core_schema)
+        if cls is AgentWorkflowStartEvent:
+            schema["description"] = "What the user says."
+            schema["properties"] = {
+                "user_msg": {"type": "string", "title": "Message", "description": "What the user says."},
+                "max_iterations": {
+                    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
+                    "title": "Max iterations",
+                    "description": "How many answers the models may give.",
+                    "default": None,
+                },
+            }
+            schema["required"] = ["user_msg"]
+        return schema
 
     def __init__(self, **data: Any) -> None:
         history = data.get("chat_history")

@@ -121,7 +121,9 @@ class _Teller:
         written = [*record.get("state", ()), *([path, value] for _, path, value in record.get("writes", ()))]
         if written:
             entry["writes"] = [
-                {"path": path, "deleted": True} if value is None else {"path": path, "value": self._value(value)}
+                {"path": path, "deleted": True}
+                if value is None
+                else {"path": path, "value": self._written(path, value)}
                 for path, value in written
             ]
         if "outcome" in record:
@@ -186,6 +188,19 @@ class _Teller:
 
     def _value(self, value: Any) -> Any:
         return self._small(plain_value(value))
+
+    def _written(self, path: str, value: Any) -> Any:
+        """A value of the state; where it stands may tell that it is a secret."""
+        names = path.split(".")
+        placed = plain_value(value)
+        for name in reversed(names):
+            placed = {name: placed}
+        shown = redacted(placed)
+        for name in names:
+            shown = cast("dict[str, Any]", shown)[name]
+            if not isinstance(shown, dict):
+                break
+        return self._cut(shown, DEPTH)
 
     def _small(self, value: Any) -> Any:
         """A value without secrets, and without what is too large in it."""

@@ -257,6 +257,8 @@ def _asks(handler: AgentHandler, question: InputRequiredEvent) -> str:
     what = (
         f"approval of {fields['tool_name']}({_told(fields['arguments'])})" if "tool_name" in fields else _told(fields)
     )
+    if handler.workflow.run_store is None:
+        return f"[stopped, as it needs a person: {what}]"
     return f"[waits for a person: {what}; run {handler.run_id}]"
 
 
@@ -314,7 +316,8 @@ def _failure(handler: AgentHandler, error: Exception) -> _Refused:
 def _error(refused: _Refused) -> JSONResponse:
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     error = {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code}
-    return JSONResponse({"error": error}, refused.status)
+    # Clients ask again at a status of 500, and a run that failed may have done half of its work.
+    return JSONResponse({"error": error}, refused.status, {"x-should-retry": "false"})
 
 
 def _frame(data: dict[str, Any]) -> bytes:

@@ -169,7 +169,9 @@ class _Tools:
         async for request in handler.inputs():
             asked = {one.id: self._question(one) for one in handler.open_inputs()} or {request.id: None}
             if not all(asked.values()):
-                return self._failed(f"the run asks a {type(request.event).__name__}, which no form of MCP can answer")
+                return self._failed(
+                    f"the run asks a {type(request.event).__name__}, and no form of MCP can answer it: {request.schema}"
+                )
             if context.protocol_version >= NO_BACK_CHANNEL:
                 self._keep(handler)
                 return self._types.InputRequiredResult(input_requests=asked, request_state=handler.run_id)
@@ -205,7 +207,8 @@ class _Tools:
     def _question(self, request: InputRequest) -> Any:
         """The question as an elicitation; None when its answer needs more than a form of plain fields."""
         schema = request.schema
-        fields = {name: _plain_field(field) for name, field in schema.get("properties", {}).items()}
+        named = schema.get("$defs", {})
+        fields = {name: _plain_field(field, named) for name, field in schema.get("properties", {}).items()}
         required = [name for name in schema.get("required", ()) if name in fields]
         if not all(fields[name] for name in required):
             return None
@@ -354,14 +357,18 @@ def _message(request: InputRequest) -> str:
     return ", ".join(f"{name}: {value}" for name, value in told.items()) or type(request.event).__name__
 
 
-def _plain_field(field: dict[str, Any]) -> dict[str, Any] | None:
-    """A field as forms of MCP have them; None when it is not plain."""
+def _plain_field(field: dict[str, Any], named: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A field as forms of MCP have them, an enumeration where it is named; None when it is not plain."""
     found = field
     if "anyOf" in field:
         others = [one for one in field["anyOf"] if one.get("type") != "null"]
         if len(others) != 1:
             return None
         found = others[0]
+    if "$ref" in found:
+        found = named.get(str(found["$ref"]).rpartition("/")[2], {})
+        if "enum" not in found:
+            return None
     if found.get("type") not in _PRIMITIVE:
         # A field of any type can be answered with a text.
         return {"type": "string"} if "type" not in found and "$ref" not in found else None

@@ -132,7 +132,7 @@ def _of_objects(commands: _Commands) -> None:
     serve = _added(commands, "serve", "serve a workflow or an agent over HTTP, with a page to watch its runs")
     _takes_object(serve, _OBJECT.replace("a workflow", "a WorkflowServer, a workflow"))
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    serve.add_argument("--port", type=int, default=8080, help="the port to listen on (default: %(default)s)")
+    serve.add_argument("--port", type=_port, default=8080, help="the port to listen on (default: %(default)s)")
     serve.add_argument("--token", help="what clients must send as a bearer token; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
 
@@ -183,6 +183,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{number} is no port: they go from 0 to 65535")
     return number
 
 

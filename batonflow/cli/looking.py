@@ -17,6 +17,7 @@ from batonflow.cli.questions import Question, open_questions, unmarked
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
+from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
 from batonflow.workflow_core.lazy import at_first_use
@@ -264,7 +265,7 @@ def _result(info: RunInfo) -> tuple[str, Any] | None:
         event = [*_marked(event)]
     if event is None:
         return None
-    return str(event[0]), unmarked(event[1])
+    return str(event[0]), redacted(unmarked(event[1]))
 
 
 def _marked(text: str) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from batonflow.cli.text import one_line, plain
 
@@ -37,7 +37,9 @@ def complain(text: str) -> None:
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
     """Print a JSON document, in a line of its own unless it is indented."""
-    sys.stdout.write(json.dumps(jsonable(value), indent=indent) + "\n")
+    # Numbers that JSON does not know, infinity for one, become null, as over HTTP.
+    text = to_json(jsonable(value), inf_nan_mode="null")
+    sys.stdout.write(json.dumps(from_json(text), indent=indent) + "\n")
     sys.stdout.flush()
 
 

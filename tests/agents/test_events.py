@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from batonflow.agents import AgentOutput, AgentStream, ToolCall, ToolCallResult
+from batonflow.agents import AgentOutput, AgentStream, AgentWorkflowStartEvent, ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage, ChatResponse, ToolCallBlock
 from batonflow.llms.answer import fold
 from batonflow.llms.stream import Finish, TextDelta, ToolCallDelta
@@ -112,3 +112,14 @@ def test_a_whole_without_its_first_pieces_is_the_rest() -> None:
     for had in range(len(pieces)):
         text, thinking = (sum(sizes) for sizes in zip((0, 0), *(piece.sizes() for piece in pieces[:had]), strict=True))
         assert AgentStream.joined(pieces).without(text, thinking) == AgentStream.joined(pieces[had:])
+
+
+def test_the_form_of_a_start_asks_for_the_message():
+    schema = AgentWorkflowStartEvent.model_json_schema()
+    assert schema["required"] == ["user_msg"]
+    assert set(schema["properties"]) == {"user_msg", "max_iterations"}
+
+    class Own(AgentWorkflowStartEvent):
+        topic: str
+
+    assert Own.model_json_schema()["required"] == ["topic"]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from batonflow.workflow_core import (
     Context,
@@ -17,6 +18,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.context.serializers import JsonPickleSerializer
+from batonflow.workflow_core.journal.store import StoredCommit
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from batonflow.workflow_core.trace import trace_of
 
@@ -130,16 +132,29 @@ async def test_a_question_that_a_step_returns_has_its_place_in_the_stream():
     assert question["seq"] >= 0
 
 
+def test_what_is_no_secret_keeps_its_form():
+    paths = ("draft", "draft.title", "draft.pages", "count")
+    values = ("x", ["a", {"b": 1}], {"first": {"text": "y"}}, 3)
+    written = [[0, path, [value]] for path, value in zip(paths, values, strict=True)]
+    body = to_json({"t": 0.0, "r": [{"kind": "edited", "id": 1, "path": "", "writes": written}]})
+    [entry] = trace_of([StoredCommit(1, 0.0, body)])
+    assert [(write["path"], write["value"]) for write in entry["writes"]] == list(zip(paths, values, strict=True))
+
+
 async def test_secrets_are_replaced_and_what_is_large_is_cut_where_it_is_large():
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
             await ctx.store.set("login", {"user": "ann", "password": "open sesame"})
+            await ctx.store.set("password", "open sesame")
+            await ctx.store.set("settings.api_key", "open sesame")
+            await ctx.store.set("api_keys", {"shop": ["open sesame"]})
             return StopEvent(result={"name": "long", "text": "x" * 5000})
 
     entries = await traced(Flow, largest=1000)
     assert "open sesame" not in json.dumps(entries)
     assert entries[1]["writes"][0]["value"]["user"] == "ann"
+    assert [write["value"] for write in entries[1]["writes"][1:]] == ["[redacted]"] * 3
     result = entries[1]["events"][0]["value"]["result"]
     assert result["name"] == "long"
     assert result["text"]["$large"] == 5002

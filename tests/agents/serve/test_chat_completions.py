@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 
 from batonflow import AgentWorkflow, FunctionAgent, tool
 from batonflow.agents.serve import chat_completions_app
@@ -155,6 +155,21 @@ async def test_pictures_come_with_the_request_and_no_address_is_followed():
     assert [(block.image_mimetype, block.url) for block in seen] == [("image/png", None)]
 
 
+async def test_a_run_that_failed_is_not_begun_again_by_the_client():
+    asked_of = []
+
+    def fail(request):
+        asked_of.append(request)
+        raise ConnectionError
+
+    agent = FunctionAgent(name="adder", tools=[], llm=ScriptedLLM([fail] * 3))
+    with serving(chat_completions_app(agent)) as url:
+        async with AsyncOpenAI(base_url=url, api_key="-", max_retries=2) as client:
+            with pytest.raises(InternalServerError):
+                await client.chat.completions.create(**asked())
+    assert len(asked_of) == 1
+
+
 async def test_a_body_that_is_no_json_is_refused():
     with client_of(adder()) as client:
         async with client:
@@ -209,7 +224,7 @@ async def test_without_a_store_a_run_that_needs_a_person_is_cancelled():
     with client_of(agent) as client:
         async with client:
             answer = await client.chat.completions.create(**asked())
-    assert "waits for a person" in answer.choices[0].message.content
+    assert answer.choices[0].message.content == ("[stopped, as it needs a person: approval of publish(title='Tides')]")
     assert done == []
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 
 import httpx2
@@ -57,9 +58,16 @@ class Shop(Workflow):
         return StopEvent(result={"sku": ev.sku, "pieces": ev.pieces})
 
 
+class Paint(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
 class Colour(HumanResponseEvent):
     colour: str
     gloss: bool = False
+    paint: Paint = Paint.RED
+    layers: int | None = None
 
 
 class Painter(Workflow):
@@ -184,6 +192,8 @@ async def test_a_question_becomes_a_form(connected, mode):
     assert message == "Which colour?"
     assert form["properties"]["colour"]["type"] == "string"
     assert form["properties"]["gloss"]["type"] == "boolean"
+    assert form["properties"]["paint"]["enum"] == ["red", "blue"]
+    assert form["properties"]["layers"]["type"] == "integer"
     assert form["required"] == ["colour"]
 
 

@@ -134,6 +134,19 @@ async def test_a_run_is_cancelled(browser: Chromium, serving: Serving) -> None:
         assert (await served.get(f"/handlers/{run_id}"))["status"] == "cancelled"
 
 
+async def test_a_run_that_is_over_is_forked_before_its_end(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        run_id = await served.start("making", item="tea", count=1)
+        commits = (await served.over(run_id))["commits"]
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.get_by_role("button", name="Fork").click()
+            form = watched.page.get_by_role("dialog")
+            assert await form.locator("strong").inner_text() == str(commits - 1)
+            await form.get_by_role("button", name="Fork", exact=True).click()
+            await form.get_by_role("link", name="Open the new run").click()
+            await until_status(watched, "completed")
+
+
 async def test_a_run_is_forked_with_another_state(browser: Chromium, serving: Serving) -> None:
     async with serving(WorkflowServer(), making=Making()) as served:
         run_id = await served.start("making", item="tea", count=1)
@@ -142,7 +155,7 @@ async def test_a_run_is_forked_with_another_state(browser: Chromium, serving: Se
             await watched.page.locator(".row.future").first.wait_for()
             await watched.page.get_by_role("button", name="Fork").click()
             form = watched.page.get_by_role("dialog")
-            assert await form.get_by_label("After commit").input_value() == "2"
+            assert await form.locator("strong").inner_text() == "2"
             await form.get_by_label("State after this commit").fill('{"item": "coffee", "left": 1}')
             await form.get_by_role("button", name="Fork", exact=True).click()
             await form.get_by_role("link", name="Open the new run").click()

@@ -2,6 +2,7 @@
 
 import { attempt, button, dialog, h, notice } from "./dom.js";
 import { stateAt } from "./instants.js";
+import { isOver } from "./model.js";
 import { address } from "./router.js";
 import { jsonField } from "./schema_form.js";
 
@@ -33,6 +34,8 @@ export function cancelDialog(session) {
 
 /** @param {import("./session.js").Session} session @param {number} commit */
 export async function forkDialog(session, commit) {
+  // A run cannot go on from its end.
+  if (isOver(session.handler)) commit = Math.min(commit, Math.max(1, session.handler.commits - 1));
   const kept = [...stateAt(session.model, "", commit).values()].filter((one) => !one.deleted);
   for (const one of kept) {
     if (!JSON.stringify(one.value ?? null).includes('"$large"')) continue;
@@ -41,7 +44,6 @@ export async function forkDialog(session, commit) {
   }
   const before = Object.fromEntries(kept.map((one) => [one.name, one.value]));
   const state = jsonField("State after this commit", before, { rows: 14 });
-  const at = h("input", { type: "text", inputmode: "numeric", id: "fork-at", value: String(commit), readOnly: true });
   const send = h("button", { class: "button primary", text: "Fork" });
   const form = h(
     "form",
@@ -50,7 +52,7 @@ export async function forkDialog(session, commit) {
       class: "hint",
       text: "A new run goes on from here; this one stays as it is. Only names that you change are written.",
     }),
-    h("div", { class: "field" }, h("label", { for: "fork-at", text: "After commit" }), at),
+    h("p", {}, "After commit ", h("strong", { text: String(commit) }), ". Move the scrubber to choose another one."),
     state.element,
     h("div", { class: "actions" }, send),
   );
