@@ -36,6 +36,37 @@ def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
+def test_the_application_ends_with_its_uvicorn_though_somebody_reads(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("""
+from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.server.flows import Slow
+
+server = WorkflowServer(store="runs.db")
+server.add_workflow("slow", Slow(timeout=None))
+""")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = [sys.executable, "-m", "uvicorn", "app:server.app", "--port", str(port), "--log-level", "warning"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(program, cwd=tmp_path, env=environment) as process:
+        try:
+            while True:
+                try:
+                    run_id = httpx2.post(f"{url}/workflows/slow/run-nowait", json={}).json()["handler_id"]
+                    break
+                except httpx2.TransportError:
+                    assert process.poll() is None
+                    time.sleep(0.05)
+            with httpx2.stream("GET", f"{url}/events/{run_id}", timeout=20) as answer:
+                lines = answer.iter_lines()
+                assert next(lines).startswith("id: ")
+                process.terminate()
+                assert not [line for line in lines if "StopEvent" in line]
+            process.wait(20)
+        finally:
+            process.kill()
+
+
 def test_the_server_of_a_file_is_served(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "beside.py").write_text('WORD = "hello"')
