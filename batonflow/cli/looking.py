@@ -54,9 +54,7 @@ def replay(given: Namespace) -> int:
 
 async def _runs(given: Namespace) -> int:
     async with opened(given) as store:
-        found = await store.list_runs(
-            status=given.status, workflow=given.workflow, limit=given.limit, newest_first=True
-        )
+        found = await _found(store, given)
         if given.json:
             say_json([{**_info_data(info), "asks": await _asked(store, info)} for info in found])
             return DONE
@@ -67,6 +65,24 @@ async def _runs(given: Namespace) -> int:
         ]
         table(("RUN", "WORKFLOW", "STATUS", "AGE", "COMMITS"), rows)
     return DONE
+
+
+async def _found(store: SQLiteStore, given: Namespace) -> list[RunInfo]:
+    """The runs that are asked for, the newest first. Those that ask something wait, whatever their process does."""
+    limit: int = given.limit
+    if given.status != ["waiting"]:
+        return await store.list_runs(status=given.status, workflow=given.workflow, limit=limit, newest_first=True)
+    found: list[RunInfo] = []
+    last: str | None = None
+    while len(found) < limit:
+        page = await store.list_runs(
+            status=["ready", "running", "waiting"], workflow=given.workflow, after=last, limit=_PAGE, newest_first=True
+        )
+        found += [info for info in page if info.status == "waiting" or await _asked(store, info)]
+        if len(page) < _PAGE:
+            break
+        last = page[-1].run_id
+    return found[:limit]
 
 
 async def _asked(store: SQLiteStore, info: RunInfo) -> int:

@@ -206,17 +206,24 @@ def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(data, str):  # as snapshots have it, or a serializer of the workflow's own has written it
         try:
             read: Any = from_json(data)
-            return str(read["qualified_name"]).rpartition(".")[2], cast("Mapping[str, Any]", unmarked(read["value"]))
+            return str(read["qualified_name"]).rpartition(".")[2], _fields(unmarked(read["value"]))
         except (ValueError, TypeError, KeyError):
             return "question", {}
     name, value = data[0], data[1]
-    return str(name).rpartition(".")[2], cast("Mapping[str, Any]", unmarked(value))
+    return str(name).rpartition(".")[2], _fields(unmarked(value))
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """The fields of an event, those that its class does not declare among the others."""
+    fields = dict(cast("Mapping[str, Any]", value))
+    others = cast("Mapping[str, Any]", fields.pop("_data", {}))
+    return {**fields, **others}
 
 
 def _values(data: Any) -> tuple[bool, Any]:
     """Whether requirements are known, and what they are."""
-    if data is None:
-        return False, None
+    if data is None:  # there are none
+        return True, {}
     if isinstance(data, str):
         try:
             return True, unmarked(from_json(data))

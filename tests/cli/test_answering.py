@@ -106,6 +106,21 @@ def test_a_text_is_an_answer_too(waiting: Cli) -> None:
     assert waiting("resume", "flows:around", "around", *STORE)[1] == "north\n"
 
 
+def test_a_question_that_requires_nothing_is_answered_too(here: Cli) -> None:
+    Path("paint.py").write_text(
+        "from batonflow import Context, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step\n"
+        "class Paint(Workflow):\n"
+        "    @step\n"
+        "    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:\n"
+        "        asked = InputRequiredEvent(prefix='Which colour?')\n"
+        "        answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=asked)\n"
+        "        return StopEvent(result=answer.response)\n"
+    )
+    assert here("run", "paint.py:Paint", "--run-id", "wall", *STORE)[0] == 3
+    assert here("approve", "wall", "--answer", "red", *STORE)[0] == 0
+    assert here("resume", "paint.py:Paint", "wall", *STORE)[1] == "red\n"
+
+
 def test_as_json(waiting: Cli) -> None:
     told = json.loads(waiting("approve", "team", "--json", *STORE)[1])
     assert told == {"run_id": "team", "request": "approval 3/0", "answer": "approved", "driven": False}

@@ -101,6 +101,11 @@ def test_show_as_a_page(here: Cli, store: list[str]) -> None:
     assert "High water comes twice a day" in page
 
 
+def test_runs_that_ask_something_wait(here: Cli, store: list[str]) -> None:
+    listed = json.loads(here("runs", "--status", "waiting", "--json", *store)[1])
+    assert {run["run_id"] for run in listed} == {"team", "asking"}
+
+
 def test_replay_prints_what_was_streamed(here: Cli, store: list[str]) -> None:
     assert here("replay", "done", *store)[1] == "Halfway(text='hello Ann')\ndone is completed: StopEvent 'hello Ann'\n"
     assert here("replay", "team", *store)[1] == (
