@@ -26,6 +26,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.instrumentation import BaseEvent, get_dispatcher, instrument_tags
+from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.exported import Exported
 from tests.workflow_core.flows import until
@@ -276,6 +277,40 @@ async def test_a_run_that_leaves_memory_leaves_no_span_open(exported: Exported) 
     _, back = exported.named("invoke_workflow waits")
     assert back.links[0].context.span_id == released.context.span_id
     await store.aclose()
+
+
+class Hop(Event):
+    left: int
+
+
+class Hops(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> Hop:
+        return Hop(left=ev.hops)
+
+    @step
+    async def hop(self, ctx: Context, ev: Hop) -> Hop | StopEvent:
+        if ev.left:
+            return Hop(left=ev.left - 1)
+        answer = await ctx.wait_for_event(HumanResponseEvent)
+        return StopEvent(result=answer.response)
+
+
+@pytest.mark.parametrize("hops", [2, 4])
+async def test_a_snapshot_does_not_hide_where_a_run_was_traced(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, hops: int
+) -> None:
+    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 2)
+    flow = Hops(workflow_name="hops", store=MemoryStore())
+    handler = flow.run(run_id="r1", hops=hops)
+    await waiting(handler)
+    await handler.interrupt()
+    handler = flow.resume("r1")
+    await waiting(handler)
+    handler.ctx.send_event(HumanResponseEvent(response="yes"))
+    await handler
+    first, second = exported.named("invoke_workflow hops")
+    assert [link.context.span_id for link in second.links] == [first.context.span_id]
 
 
 async def test_a_run_that_nobody_traced_has_no_link(exported: Exported) -> None:

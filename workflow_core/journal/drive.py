@@ -66,6 +66,7 @@ class Drive:
         # Where the run is traced, for the next commit to say; and where it was, before it was taken up.
         self.trace: dict[str, Any] | None = None
         self.earlier_trace: dict[str, Any] | None = None
+        self._said_trace: dict[str, Any] | None = None
         self.epoch = 0
         # The last commit that is made, and the last that is written.
         self.made = 0
@@ -118,7 +119,7 @@ class Drive:
         if run.recorder is not None and any(segment.place is not None for segment in group):
             body = with_gap(body, run.recorder.lowest_place())
         if self.trace:
-            body, self.trace = with_trace(body, self.trace), None
+            body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
         self._bodies.append(body)
         self.made += 1
         for segment in group:
@@ -154,6 +155,7 @@ class Drive:
             snapshot = snapshot_bytes(run)
             if snapshot is not None:
                 self._snapshot_at = self.made
+                self.trace = self.trace or self._said_trace  # once more: who loads the run begins behind the snapshot
         return RunCommit(
             run_id=self.run_id,
             owner=self.desk.store.owner,
