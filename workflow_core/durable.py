@@ -14,7 +14,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
-from batonflow.workflow_core.context.state_store import named_values, write_into
+from batonflow.workflow_core.context.state_edits import edited_state
+from batonflow.workflow_core.context.state_store import named_values
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
@@ -41,6 +42,7 @@ from batonflow.workflow_core.journal.store import (
     RunStore,
 )
 from batonflow.workflow_core.journal.traces import trace_in
+from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -62,6 +64,8 @@ __all__ = [
     "wake_sleeper",
 ]
 
+
+run_at_rest = at_first_use("batonflow.workflow_core.at_rest", "run_at_rest")
 
 _live: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
 """The runs of each store that go on in this process, by id."""
@@ -306,7 +310,9 @@ class _Opening:
         self._codec = Codec(workflow.serializer)
         self._desk: Desk = desk_of(store)
         self._event: Event | None = None
-        self._changes: list[tuple[str, Any]] = []
+        self._edits: Mapping[str, Any] = {}
+        self._claimed: Claimed | Created | None = None
+        self._is_new = False
         self._digest = ""
         self._causes: Any = ()
         self._first = b""
@@ -322,9 +328,24 @@ class _Opening:
             await work
         except Exception as error:  # noqa: BLE001 - nobody awaits the task, so whatever it is, the handler has to tell
             self._forget()
+            await self._let_go()
             self._run.ending.refuse(error)
         finally:
             self._run.opening = None
+
+    async def _let_go(self) -> None:
+        """What was claimed goes back to the store; a branch that could not begin must not go on as if it had."""
+        if self._run.drive is not None:
+            self._run.drive.lost = True
+            self._run.drive.close()
+        if self._claimed is None:
+            return
+        store, run_id = self._store, self._run.state.run_id
+        with suppress(StoreError):
+            if self._is_new:
+                await store.delete(run_id, force=True)
+            else:
+                await store.release(run_id, store.owner, self._claimed.epoch)
 
     def _forget(self) -> None:
         _live.get(self._store, {}).pop(self._run.state.run_id, None)
@@ -387,6 +408,7 @@ class _Opening:
             self._event = None  # it was taken when the run began
             await self.carry_on()
             return
+        self._claimed = found
         assert self._run.drive is not None
         self._run.drive.attach(found.epoch, 1, 0)
         self._begin(self._event, self._causes)
@@ -407,30 +429,32 @@ class _Opening:
     async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
         """Branch off from another run, with changes."""
         run_id = self._run.state.run_id
+        if state:  # what is refused must not be there
+            before = await run_at_rest(self._workflow, self._store, source, at)
+            if before is not None:
+                edited_state(before.cell.state, state)
         outcome = await self._store.fork(source, at, run_id)
         if outcome != "forked":
             raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
         claimed = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if not isinstance(claimed, Claimed):
             raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
-        self._changes = list(state.items())
+        self._is_new = True
+        self._edits = state
         self._event = event
         await self.take_up(claimed)
 
     async def take_up(self, claimed: Claimed) -> None:
         """Restore a run that was claimed, and let it go on."""
-        run, store = self._run, self._store
-        loaded = await store.load(claimed.run_id)
+        run = self._run
+        self._claimed = claimed
+        loaded = await self._store.load(claimed.run_id)
         if loaded is None:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
-        try:
-            fold = folded(self._workflow, loaded)
-            if fold.root.ended is not None:
-                raise StoreError(f"Run {claimed.run_id!r} is over at commit {claimed.seq}: fork at an earlier one")
-            restore(run, fold)
-        except StoreError:
-            await store.release(claimed.run_id, store.owner, claimed.epoch)
-            raise
+        fold = folded(self._workflow, loaded)
+        if fold.root.ended is not None:
+            raise StoreError(f"Run {claimed.run_id!r} is over at commit {claimed.seq}: fork at an earlier one")
+        restore(run, fold)
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
@@ -439,11 +463,10 @@ class _Opening:
         if not run.stream.events:  # else it only slept, and its readers are still here
             run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
         _digests[run] = loaded.info.digest
-        if self._changes:
-            for path, value in self._changes:
-                write_into(run.cell.state, path, value)
+        if self._edits:
+            run.cell.state, changes = edited_state(run.cell.state, self._edits)
             assert run.recorder is not None
-            run.recorder.edited(self._changes)
+            run.recorder.edited(changes)
         self._begin(None, ())
         if self._event is not None:
             run.send(self._event, None, None)

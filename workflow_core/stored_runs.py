@@ -176,7 +176,8 @@ class StoredRuns:
         Args:
             run_id: The run to branch off from; it is left as it is.
             at: The number of the last commit that both have, as in ``store.history(run_id)``.
-            state: Values to put into the state: dotted path -> value.
+            state: Values to put into the state: dotted path -> value. Its class checks them: when they do not fit,
+                there is no new run, and awaiting the handler raises ``WorkflowRuntimeError``.
             event: Sent to the new run when it goes on.
             new_id: Id of the new run.
 

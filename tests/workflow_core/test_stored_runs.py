@@ -2,10 +2,12 @@
 
 import asyncio
 import warnings
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from batonflow.workflow_core import (
     Context,
@@ -15,6 +17,7 @@ from batonflow.workflow_core import (
     StartEvent,
     StopEvent,
     Workflow,
+    durable,
     step,
 )
 from batonflow.workflow_core.errors import (
@@ -234,6 +237,116 @@ class TestBranchingOff:
             await flow.fork("r", last)
         with pytest.raises(StoreError, match="a run 'r' already"):
             await flow.fork("r", 1, new_id="r")
+
+
+class Person(BaseModel):
+    name: str = ""
+    born: date | None = None
+
+
+class Account(BaseModel):
+    count: int = 0
+    owner: Person | None = None
+    marks: dict[str, Any] = {}
+    _secret: int = 1
+
+
+class Keeps(Workflow):
+    """Says what is in its state."""
+
+    @step
+    async def begin(self, ctx: Context[Account], ev: StartEvent) -> Told:
+        await ctx.store.set("marks", {"a": [1, 2]})
+        return Told()
+
+    @step
+    async def tell(self, ctx: Context[Account], ev: Told) -> StopEvent:
+        return StopEvent(result=await ctx.store.get_state())
+
+
+class TestEditingABranch:
+    @pytest.mark.parametrize(
+        ("state", "count", "owner", "marks"),
+        [
+            ({"count": 7}, 7, None, {"a": [1, 2]}),
+            ({"count": "7"}, 7, None, {"a": [1, 2]}),
+            ({"owner": {"name": "Ann", "born": "1990-01-02"}}, 0, Person(name="Ann", born=date(1990, 1, 2)), ...),
+            ({"owner.name": "Ann", "owner.born": "1990-01-02"}, 0, Person(name="Ann", born=date(1990, 1, 2)), ...),
+            ({"marks.a.1": 9, "marks.b.c": 1}, 0, None, {"a": [1, 9], "b": {"c": 1}}),
+        ],
+    )
+    async def test_values_become_what_the_class_of_the_state_makes_of_them(
+        self, kept: Any, state: dict, count: int, owner: Person | None, marks: Any
+    ) -> None:
+        await Keeps(store=kept).run(run_id="r")
+        wanted = Account(count=count, owner=owner, marks={"a": [1, 2]} if marks is ... else marks)
+        handler = Keeps(store=kept).fork("r", 2, state=state, new_id="f")
+        assert await handler == wanted
+        # So the records say, too.
+        last = (await kept.read("f"))[-1].seq
+        assert await Keeps(store=kept).fork("f", last - 1, new_id="g") == wanted
+        await kept.aclose()
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            {"": 1}, {".": 1}, {"count.": 1}, {"marks..b": 1}, {"nope": 1}, {"count": "x"}, {"count.x": 1},
+            {"owner.born": "soon"}, {"owner": {}, "owner.nope": 1}, {"marks": [1]}, {"marks.a.5": 1}, {"marks.a.x": 1},
+            {"__class__": 1}, {"__dict__": {"count": 7}}, {"__pydantic_fields_set__": 1}, {"_secret": 2},
+            {"model_config": {}}, {"owner": {}, "owner.__dict__": {}}, {"count": 1, "nope": 1},
+            {".".join("a" * 1001): 1},
+        ],
+    )  # fmt: skip
+    async def test_a_branch_that_is_refused_is_not_there(self, kept: Any, state: dict) -> None:
+        flow = Keeps(store=kept)
+        await flow.run(run_id="r")
+        with pytest.raises(WorkflowRuntimeError, match="state cannot be changed at"):
+            await flow.fork("r", 2, state=state, new_id="f")
+        assert await kept.info("f") is None
+        assert await flow.recover() == []
+        await kept.aclose()
+
+    async def test_names_of_the_class_cannot_be_reached_in_a_state_without_fields(self) -> None:
+        flow = Asks(store="memory:")
+        handler = flow.run(run_id="r")
+        handler.ctx.send_event(Told())
+        await handler
+        for name in ("__class__", "_data", ""):
+            with pytest.raises(WorkflowRuntimeError, match="state cannot be changed at"):
+                await flow.fork("r", 2, state={name: {}}, new_id="f")
+
+    async def test_a_branch_that_cannot_begin_is_not_there(self, kept: Any) -> None:
+        flow = Keeps(store=kept)
+        await flow.run(run_id="r")
+        with pytest.raises(StoreError, match="cannot be recorded"):
+            await flow.fork("r", 2, state={"marks": {"a": object()}}, new_id="f")
+        with pytest.raises(StoreError, match="is over at commit"):
+            await flow.fork("r", (await kept.read("r"))[-1].seq, new_id="f")
+        assert await kept.info("f") is None
+        await kept.aclose()
+
+
+class TestTakingUp:
+    async def test_what_cannot_be_taken_up_is_let_go_whatever_the_reason(
+        self, kept: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flow = Asks(store=kept)
+        handler = flow.run(run_id="r")
+        await handler.started()
+        await handler.interrupt()
+        with monkeypatch.context() as patched:
+            patched.setattr(durable, "restore", _fails)
+            with pytest.raises(RuntimeError, match="no way"):
+                await flow.resume("r")
+        assert (await kept.info("r")).owner is None
+        handler = flow.resume("r")
+        handler.ctx.send_event(Told(text="high"))
+        assert await handler == "tides: high"
+        await kept.aclose()
+
+
+def _fails(*_: Any) -> None:
+    raise RuntimeError("no way")
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -207,6 +207,8 @@ class RunRoutes:
             await handler.started()
         except StoreError as error:
             raise HTTPException(409, str(error)) from None
+        except WorkflowRuntimeError as error:
+            raise HTTPException(400, str(error)) from None
         self._runs.arrived(new_id)
         return JSON(self._runs.told(await self._runs.find(new_id)))
 

@@ -432,6 +432,11 @@ async def test_a_fork_begins_where_it_is_told_with_what_it_is_told(serving: Serv
 
         asked = await running.start("ask")
         await running.until(asked, lambda found: found["waiting"])
+        for name in ("", ".", "a..b", "__class__", "user.name.x"):
+            refused = await running.http.post(f"/handlers/{asked}/fork", json={"at": 2, "state": {name: 1}})
+            assert refused.status_code == 400
+            assert repr(name) in refused.json()["detail"]
+        assert len((await running.get("/handlers", workflow_name="ask"))["handlers"]) == 1
         answer = {"type": "Answered", "value": {"text": "Bob"}}
         told = await running.post(f"/handlers/{asked}/fork", {"at": 2, "event": answer})
         assert (await running.over(told["handler_id"]))["result"]["value"] == {"result": "Bob"}
