@@ -96,18 +96,34 @@ class Keeper:
         try:
             await handler.started()
         except StoreError as error:
-            self._say(handler.run_id, f"run {handler.run_id} of {served.name} cannot be taken up: {error}")
-            _, pause = self._failed.get(handler.run_id, (0.0, LOOKS_EVERY))
-            self._failed[handler.run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
+            self._leave(served, handler.run_id, error)
+        except Exception as error:  # noqa: BLE001 - whatever the code of the workflow raises
+            self._leave(served, handler.run_id, error)
+            with suppress(StoreError):
+                await _release(served, handler.run_id)
         else:
             self._failed.pop(handler.run_id, None)
             self._runs.arrived(handler.run_id)
+
+    def _leave(self, served: Served, run_id: str, error: Exception) -> None:
+        """Try a run again after a while."""
+        self._say(run_id, f"run {run_id} of {served.name} cannot be taken up: {str(error) or repr(error)}")
+        _, pause = self._failed.get(run_id, (0.0, LOOKS_EVERY))
+        self._failed[run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
 
     def _say(self, about: str, text: str) -> None:
         """Warn, once about each thing."""
         if self._told.get(about) != text:
             self._told[about] = text
             logger.warning("%s", text)
+
+
+async def _release(served: Served, run_id: str) -> None:
+    """Let go of a run that was claimed and does not go on here."""
+    store = served.store
+    info = await store.info(run_id)
+    if info is not None and info.owner == store.owner and served.workflow.live_handler(run_id) is None:
+        await store.release(run_id, store.owner, info.epoch)
 
 
 async def _changed(store: RunStore, seen: int) -> int:

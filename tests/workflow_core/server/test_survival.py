@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -219,6 +220,48 @@ async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
             assert "Step ask" in answer.json()["detail"]
         assert (await running.get("/handlers/old/trace"))["entries"]
     assert len([record for record in caplog.records if "cannot be taken up" in record.message]) == 1
+
+
+async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    works = True
+
+    class Counts(BaseModel):
+        number: int = 1
+
+        def model_post_init(self, context: object, /) -> None:
+            if not works:
+                raise ZeroDivisionError("no number")
+
+    class Counting(Workflow):
+        @step
+        async def ask(self, ctx: Context[Counts], ev: StartEvent) -> StopEvent:
+            await ctx.store.set("number", 2)
+            return StopEvent(result=(await ctx.wait_for_event(Answered, timeout=None)).text)
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    left = Counting(store=store, timeout=None).run(run_id="left")
+
+    async def waits() -> bool:
+        return left.is_waiting
+
+    await eventually(waits)
+    await left.interrupt()
+    await store.aclose()
+    works = False
+    async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), counting=Counting(timeout=None)) as one:
+
+        async def given_up() -> bool:
+            return "no number" in caplog.text and (await one.get("/handlers/left"))["owner"] is None
+
+        await asyncio.wait_for(eventually(given_up), 10)
+        works = True
+        other = SQLiteStore(tmp_path / "runs.db")
+        handler = Counting(store=other, timeout=None).resume("left")
+        await handler.started()
+        await handler.cancel_run()
+        await other.aclose()
 
 
 async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(serving: Serving, tmp_path: Path) -> None:
