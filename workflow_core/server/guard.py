@@ -17,6 +17,7 @@ OPEN_TO_ALL = frozenset({"/", "/health"})
 """Without the token: whether the server is there, and the page, which holds no data and asks for the token itself."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_PORTS = {"http": 80, "https": 443}
 _LOCAL_NAMES = frozenset({"localhost"})
 
 
@@ -78,7 +79,7 @@ class Guard:
         if not self._knows(host):
             return 421, "This server is not known under the name in the Host header: add it to allowed_hosts"
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and _is_foreign(headers, host):
+        if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"
         if self._token is not None and scope["path"] not in OPEN_TO_ALL and not self._has_token(headers):
             return 401, "The header Authorization: Bearer with the server's token is missing or wrong"
@@ -120,10 +121,28 @@ def _name_of(host: str) -> str | None:
     return None if not name or "@" in host or "/" in host else name.rstrip(".")
 
 
-def _is_foreign(headers: Headers, host: str) -> bool:
+def _own_scheme(scope: Scope, headers: Headers, host: str) -> str | None:
+    """What the client has before the name of this server; None when a proxy may stand in between and does not tell."""
+    told = headers.get("x-forwarded-proto")
+    if told is not None:
+        return told.rpartition(",")[2].strip().lower()
+    scheme = scope.get("scheme", "http").replace("ws", "http", 1)
+    server = scope.get("server")
+    try:
+        port = urlsplit(f"//{host}").port or _PORTS.get(scheme)
+    except ValueError:
+        return None
+    return scheme if server is not None and server[1] == port else None
+
+
+def _is_foreign(headers: Headers, host: str, own_scheme: str | None) -> bool:
     """Whether a browser says that a page of another origin asks."""
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin", "none"):
         return True
     origins = headers.getlist("origin")
-    return any(origin.partition("://")[2].lower() != host.lower() for origin in origins)
+    for origin in origins:
+        scheme, _, name = origin.lower().partition("://")
+        if name != host.lower() or own_scheme not in (None, scheme):
+            return True
+    return False

@@ -207,6 +207,28 @@ async def test_pages_of_other_sites_cannot_change_anything(headers: dict[str, st
         assert (await http.get("/handlers", headers=headers)).json()["handlers"] == []
 
 
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        ({"Host": "localhost:PORT", "Origin": "http://localhost:PORT"}, True),
+        ({"Host": "localhost:PORT", "Origin": "https://localhost:PORT"}, False),
+        ({"Host": "localhost", "Origin": "https://localhost"}, True),  # of a proxy that does not tell
+        ({"Host": "localhost", "Origin": "http://localhost"}, True),
+        ({"Host": "localhost", "Origin": "https://localhost", "X-Forwarded-Proto": "https"}, True),
+        ({"Host": "localhost", "Origin": "http://localhost", "X-Forwarded-Proto": "https"}, False),
+        ({"Host": "localhost", "Origin": "https://localhost", "X-Forwarded-Proto": "http"}, False),
+        ({"Host": "localhost:x", "Origin": "http://localhost:x"}, True),
+    ],
+)
+async def test_a_page_under_the_same_name_with_another_scheme_is_another_site(
+    serving: Serving, headers: dict[str, str], own: bool
+) -> None:
+    async with serving(server_with()) as running:
+        sent = {name: value.replace("PORT", str(running.port)) for name, value in headers.items()}
+        answer = await running.http.post("/workflows/plain/run", json={}, headers=sent)
+        assert answer.status_code == (200 if own else 403)
+
+
 async def test_the_own_page_can_change_things() -> None:
     server = server_with()
     headers = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
