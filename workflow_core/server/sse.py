@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -38,8 +38,13 @@ class EventStream(Response):
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of all
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the run is over or the client is gone."""
+        if scope["method"] == "HEAD":
+            await self._batches.aclose()
+            await self._begin(send)
+            await self._end(send)
+            return
         sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(_disconnected(receive))
         try:
@@ -53,10 +58,16 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._batches) as batches:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._begin(send)
             async for batch in batches:
                 for body in self._bodies(batch):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._end(send)
+
+    async def _begin(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+
+    async def _end(self, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _bodies(self, batch: list[Told]) -> Iterator[bytes]:
@@ -79,7 +90,11 @@ class EventStream(Response):
         data = told.envelope()
         if not self._names:
             data["qualified_name"] = None
-        text = to_json(data, inf_nan_mode="null")
+        try:
+            text = to_json(data, inf_nan_mode="null")
+        except PydanticSerializationError as error:
+            # The other events are to come through, and the reader is to know that there was one.
+            text = to_json({**data, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")
         return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
 
 

@@ -421,6 +421,40 @@ async def test_pieces_that_are_stored_as_one_are_told_from_where_a_reader_left_o
         assert whole["seq"] == live[-1]["seq"]
 
 
+async def test_an_event_that_cannot_be_written_hides_no_other(serving: Serving) -> None:
+    class Garbled(Workflow):
+        @step
+        async def stream(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for text in ("before", "\ud800", "behind"):
+                ctx.write_event_to_stream(Unseen(text=text))
+            await asyncio.sleep(3600)
+            return StopEvent()
+
+    async with serving(WorkflowServer(), garbled=Garbled(store_streamed=False, timeout=None)) as running:
+        run_id = await running.start("garbled")
+        reading = running.reading(run_id)
+        before, garbled, behind = [await anext(reading) for _ in range(3)]
+    assert (before["value"], behind["value"]) == ({"text": "before"}, {"text": "behind"})
+    assert garbled["type"] == "Unseen"
+    assert garbled["seq"] == before["seq"] + 1
+    assert "surrogates not allowed" in garbled["value"]["$unreadable"]
+
+
+async def test_asking_for_the_head_of_a_stream_reads_nothing(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
+        run_id = await running.start("ask")
+        answer = await asyncio.wait_for(running.http.head(f"/events/{run_id}"), 10)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        # The connection is free again at once: nobody reads on it.
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        for path in (f"/events/{run_id}", "/health"):
+            writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) for _ in range(2)]
+        writer.close()
+    assert [head.split()[1] for head in heads] == [b"200", b"200"]
+
+
 @pytest.mark.parametrize("value", [float("nan"), b"\xff\xfe", object(), {1, 2}])
 async def test_values_that_json_has_no_word_for_do_not_break_a_stream(serving: Serving, value: object) -> None:
     class Odd(Workflow):
