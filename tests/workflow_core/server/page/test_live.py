@@ -65,6 +65,9 @@ async def test_a_run_may_be_started_from_json(browser: Chromium, serving: Servin
     async with serving(WorkflowServer(), making=Making()) as served, browser.page(served.url, wait=LIST) as watched:
         await watched.page.get_by_role("button", name="Start a run").click()
         form = watched.page.get_by_role("dialog")
+        # What is written goes along, whether or not it is all that is needed.
+        await form.get_by_role("button", name="As JSON").click()
+        await form.get_by_role("button", name="As a form").click()
         await form.get_by_label("item").fill("salt")
         await form.get_by_role("button", name="As JSON").click()
         field = form.get_by_label("Fields as JSON")
@@ -131,6 +134,7 @@ async def test_a_run_is_cancelled(browser: Chromium, serving: Serving) -> None:
             await watched.page.get_by_role("button", name="Cancel the run").click()
             await until_status(watched, "cancelled")
             assert await watched.page.get_by_role("button", name="Cancel", exact=True).count() == 0
+            await watched.lit(ask="cancelled")
         assert (await served.get(f"/handlers/{run_id}"))["status"] == "cancelled"
 
 

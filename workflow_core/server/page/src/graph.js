@@ -28,7 +28,14 @@ const ATTRIBUTES = new Set([
   "data-edge",
   "data-child",
 ]);
-const WORDS = { idle: "not reached", done: "done", running: "running", waiting: "waiting", failed: "failed" };
+const WORDS = {
+  idle: "not reached",
+  done: "done",
+  running: "running",
+  waiting: "waiting",
+  failed: "failed",
+  cancelled: "cancelled",
+};
 
 /** Builds the known parts of a drawing anew; everything else in it stays behind. @param {Element} source @returns {Element | null} */
 function rebuilt(source) {

@@ -5,7 +5,7 @@ import { graphPath } from "./model.js";
 /**
  * @typedef {import("./model.js").RunModel} RunModel
  * @typedef {{commit: number, time: number, newest: boolean}} Instant
- * @typedef {"idle" | "done" | "running" | "waiting" | "failed"} NodeState
+ * @typedef {"idle" | "done" | "running" | "waiting" | "failed" | "cancelled"} NodeState
  * @typedef {{nodes: Map<string, {count: number, state: NodeState}>, edges: Map<string, number>}} GraphState
  */
 
@@ -22,11 +22,10 @@ export function attemptAt(attempt, time) {
   if (attempt.began > time) return "idle";
   const stretch = attempt.stretches.find((one) => one.from <= time && time < one.to);
   if (stretch) return stretch.wait ? "waiting" : "running";
-  if (attempt.state === "failed") return "failed";
-  return attempt.state === "waiting" || attempt.state === "running" ? attempt.state : "done";
+  return attempt.state === "returned" ? "done" : attempt.state;
 }
 
-const STRENGTH = { idle: 0, done: 1, failed: 2, waiting: 3, running: 4 };
+const STRENGTH = { idle: 0, done: 1, cancelled: 2, failed: 3, waiting: 4, running: 5 };
 
 /**
  * How often each node and edge took part up to an instant, and how the nodes stood.

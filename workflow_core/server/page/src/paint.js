@@ -104,7 +104,7 @@ export function bar(context, view, attempt, y, tint, { selected = false, text = 
   const from = view.x(attempt.began);
   const to = Math.max(from + 2, view.x(until));
   if (to < 0 || from > view.width) return false;
-  const tone = attempt.state === "failed" ? colour("failed") : tint;
+  const tone = attempt.state === "failed" || attempt.state === "cancelled" ? colour(attempt.state) : tint;
   const height = ROW - 4;
   for (const stretch of attempt.stretches) {
     const [left, right] = [view.x(stretch.from), view.x(Math.min(stretch.to, until))];

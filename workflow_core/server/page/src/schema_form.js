@@ -44,8 +44,8 @@ function kindOf(schema) {
  * A form's fields for an object's schema.
  * @param {Schema} schema @param {{values?: Record<string, any>, skip?: string[]}} [options] values that stand there
  *   already; names that are not asked for
- * @returns {{element: HTMLElement, read: () => Record<string, any> | null, names: string[]}}
- *   `read` gives null, and shows why, when something does not fit
+ * @returns {{element: HTMLElement, read: () => Record<string, any> | null, draft: () => Record<string, any>,
+ *   names: string[]}} `read` gives null, and shows why, when something does not fit
  */
 export function schemaForm(schema, { values = {}, skip = [] } = {}) {
   const root = resolved(schema, schema);
@@ -61,7 +61,13 @@ export function schemaForm(schema, { values = {}, skip = [] } = {}) {
     element.append(line);
   }
   const read = () => collected(parts);
-  return { element, read, names: [...parts.keys()] };
+  return { element, read, draft: () => drafted(parts), names: [...parts.keys()] };
+}
+
+/** What is written so far, whether or not it fits. @param {Map<string, {field: Field}>} parts */
+function drafted(parts) {
+  const written = [...parts].map(([name, { field }]) => [name, field.read().value]);
+  return Object.fromEntries(written.filter(([, value]) => value !== undefined));
 }
 
 /** @param {Map<string, {field: Field, show: (problem: string) => void, needed: boolean}>} parts */
@@ -241,7 +247,7 @@ export function eitherForm(schema, options = {}) {
   let raw = null;
   const toggle = h("button", { type: "button", class: "button quiet", text: "As JSON" });
   toggle.addEventListener("click", () => {
-    const held = (raw ?? form).read();
+    const held = raw ? raw.read() : form.draft();
     if (!held) return;
     raw = raw ? null : jsonField("Fields as JSON", held);
     if (!raw) form = schemaForm(schema, { ...options, values: held });
