@@ -306,7 +306,10 @@ class Ending:
         quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.workflow_name, self._run.state.run_id
-            logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
+            if self._run.workflow.run_store is None:
+                logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
+            else:  # that nobody waits here says nothing: whoever wants to know looks into the store
+                logger.error("run %s of %s failed", run_id, name, exc_info=self.error)
 
     def restore(self, event: StopEvent) -> None:
         """The run was over when the snapshot was taken; its result is all that is left of it."""

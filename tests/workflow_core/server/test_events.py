@@ -10,8 +10,8 @@ import pytest
 
 from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.server import WorkflowServer
-from tests.workflow_core.server.conftest import Running, Serving, eventually
-from tests.workflow_core.server.flows import Ask, Greet, Progress, Slow, Steered, Unseen
+from tests.workflow_core.server.conftest import Serving, eventually
+from tests.workflow_core.server.flows import Ask, Fail, Greet, Progress, Slow, Steered, Unseen
 
 
 def types(events: list[dict]) -> list[str]:
@@ -80,20 +80,26 @@ async def test_now_leaves_out_what_was_before(serving: Serving) -> None:
         assert types(await running.events(run_id, after_sequence="now")) == ["StopEvent"]
 
 
-async def test_an_event_reaches_its_readers_when_it_is_written_and_not_later(serving: Serving) -> None:
+async def test_an_event_reaches_its_readers_before_the_next_one_is_written(serving: Serving) -> None:
+    taken = asyncio.Event()
+
     class Ticks(Workflow):
         @step
         async def tick(self, ctx: Context, ev: StartEvent) -> StopEvent:
             for _ in range(20):
-                await asyncio.sleep(0.02)
                 ctx.write_event_to_stream(Unseen(text="tick"))
+                await taken.wait()
+                taken.clear()
             return StopEvent()
 
-    async with serving(WorkflowServer(), ticks=Ticks()) as running:
+    async with serving(WorkflowServer(), ticks=Ticks(timeout=None)) as running:
         run_id = await running.start("ticks")
-        late = [time.time() - event["ts"] async for event in running.reading(run_id)]
-    # The middle one, as a busy machine may hold up any.
-    assert sorted(late)[len(late) // 2] < 0.02
+        seen: list[str] = []
+        async with asyncio.timeout(20):
+            async for event in running.reading(run_id):
+                seen.append(event["type"])
+                taken.set()
+    assert seen == [*20 * ["Unseen"], "StopEvent"]
 
 
 async def test_a_sign_of_life_comes_while_nothing_happens(serving: Serving) -> None:
@@ -213,6 +219,8 @@ async def test_a_run_out_of_memory_leaves_nothing_there_when_nobody_reads_it(ser
 
 
 async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving, tmp_path: Path) -> None:
+    read = asyncio.Event()
+
     class Steps(Workflow):
         @step
         async def one(self, ctx: Context, ev: StartEvent) -> Progress:
@@ -222,7 +230,7 @@ async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving,
         @step
         async def two(self, ctx: Context, ev: Progress) -> StopEvent:
             ctx.write_event_to_stream(Unseen(text="two"))
-            await asyncio.sleep(0.3)
+            await read.wait()
             return StopEvent(result="far")
 
     # A second store object is as another process: an owner of its own.
@@ -232,7 +240,10 @@ async def test_a_run_of_another_process_is_read_from_the_store(serving: Serving,
         await handler.started()
         told = await running.get("/handlers/far")
         assert (told["owner"], told["live"], told["workflow_name"]) == ("other", False, "steps")
-        events = await running.events("far")
+        events = []
+        async for event in running.reading("far"):
+            events.append(event)
+            read.set()
         assert types(events) == ["Unseen", "Unseen", "StopEvent"]
         assert [event["commit"] for event in events] == sorted(event["commit"] for event in events)
         assert await handler == "far"
@@ -360,27 +371,33 @@ async def test_a_run_that_another_process_waits_in_is_answered_and_cancelled_fro
 async def test_streams_end_when_the_server_stops_and_nothing_says_that_the_run_is_over(
     serving: Serving, tmp_path: Path
 ) -> None:
-    async def read(running: Running, run_id: str) -> list[dict]:
-        return await running.events(run_id)
-
     store = tmp_path / "runs.db"
     async with serving(WorkflowServer(store=store), ask=Ask(timeout=None)) as running:
         run_id = await running.start("ask")
         await running.until(run_id, lambda found: found["waiting"])
-        reading = asyncio.create_task(read(running, run_id))
-        await asyncio.sleep(0.1)
+        reading = running.reading(run_id)
+        told = [(await anext(reading))["type"]]
         await running.server.stop()
-        assert types(await reading) == ["Asked"]
+        assert told + [event["type"] async for event in reading] == ["Asked"]
         assert (await running.http.get("/handlers")).status_code == 503
         assert (await running.http.get("/health")).status_code == 503
     async with serving(WorkflowServer(store=store), ask=Ask(timeout=None)) as running:
         assert (await running.get(f"/handlers/{run_id}"))["status"] == "running"
-        reading = asyncio.create_task(read(running, run_id))
-        await asyncio.sleep(0.05)
+        reading = running.reading(run_id)
+        told = [(await anext(reading))["type"]]
         await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
-        told = types(await reading)
+        told += [event["type"] async for event in reading]
         assert (told[0], told[-1]) == ("Asked", "StopEvent")
         assert told.count("Asked") == 1
+
+
+async def test_a_run_that_fails_is_logged_once(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(WorkflowServer(), fail=Fail()) as running:
+        run_id = await running.start("fail")
+        await asyncio.gather(*(running.http.get(f"/events/{run_id}") for _ in range(3)))
+        assert (await running.over(run_id))["status"] == "failed"
+    told = [record.getMessage() for record in caplog.records if run_id in record.getMessage()]
+    assert told == [f"run {run_id} of {Fail.__module__}.Fail failed"]
 
 
 class Piece(Event):
@@ -397,19 +414,23 @@ class Piece(Event):
         return Piece(text=self.text[text:])
 
 
-class Tells(Workflow):
-    @step
-    async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
-        for number in range(6):
-            ctx.write_event_to_stream(Piece(text=f"<{number}>"))
-            await asyncio.sleep(0.01)
-        return StopEvent()
-
-
 async def test_pieces_that_are_stored_as_one_are_told_from_where_a_reader_left_off(serving: Serving) -> None:
-    async with serving(WorkflowServer(), tells=Tells()) as running:
+    read = asyncio.Event()
+
+    class Tells(Workflow):
+        @step
+        async def tell(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            for number in range(6):
+                ctx.write_event_to_stream(Piece(text=f"<{number}>"))
+                await read.wait()
+            return StopEvent()
+
+    async with serving(WorkflowServer(), tells=Tells(timeout=None)) as running:
         run_id = await running.start("tells")
-        live = [event for event in await running.events(run_id) if event["type"] == "Piece"]
+        live = []
+        async for event in running.reading(run_id):
+            live += [event] if event["type"] == "Piece" else []
+            read.set()
         await running.over(run_id)
         assert [event["value"]["text"] for event in live] == ["<0>", "<1>", "<2>", "<3>", "<4>", "<5>"]
         for had in range(6):
@@ -461,7 +482,7 @@ async def test_values_that_json_has_no_word_for_do_not_break_a_stream(serving: S
         @step
         async def stream(self, ctx: Context, ev: StartEvent) -> StopEvent:
             ctx.write_event_to_stream(Unseen(text="first", odd=value))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(3600)
             return StopEvent()
 
     server = WorkflowServer()
