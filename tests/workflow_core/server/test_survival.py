@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -197,6 +198,10 @@ async def test_what_another_process_sends_brings_a_run_back_while_the_server_run
     await elsewhere.aclose()
 
 
+async def said(caplog: pytest.LogCaptureFixture, times: int) -> bool:
+    return len([record for record in caplog.records if "cannot be taken up" in record.getMessage()]) == times
+
+
 async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
     serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,7 +215,7 @@ async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
     await anext(before.inputs())
     await before.interrupt()
     async with serving(WorkflowServer(store=store), flow=Later(workflow_name="flow")) as running:
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(eventually(partial(said, caplog, 1)), 10)
         assert (await running.post("/workflows/flow/run"))["result"]["value"] == {"result": "later"}
         told = await running.get("/handlers/old")
         assert (told["status"], told["live"]) == ("running", False)
@@ -219,7 +224,7 @@ async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
             assert answer.status_code == 409
             assert "Step ask" in answer.json()["detail"]
         assert (await running.get("/handlers/old/trace"))["entries"]
-    assert len([record for record in caplog.records if "cannot be taken up" in record.message]) == 1
+    assert await said(caplog, 1)
 
 
 async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
@@ -264,7 +269,9 @@ async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
         await other.aclose()
 
 
-async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(serving: Serving, tmp_path: Path) -> None:
+async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Renamed(Workflow):
         @step
         async def asks_now(self, ctx: Context, ev: StartEvent) -> StopEvent:
@@ -285,8 +292,9 @@ async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(serv
         for run_id in new:
             await running.until(run_id, lambda found: found["waiting"] and not found["live"])
     elsewhere = SQLiteStore(tmp_path / "runs.db")
+    caplog.clear()
     async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), flow=renamed()) as running:
-        await asyncio.sleep(0.3)
+        await asyncio.wait_for(eventually(partial(said, caplog, 3)), 10)
         for run_id in new:
             await Ask(store=elsewhere).send_to_run(run_id, Answered(text=run_id))
             told = await asyncio.wait_for(running.over(run_id), 5)
