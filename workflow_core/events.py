@@ -5,10 +5,10 @@ attributes (settable by name) and everything else, the *dynamic* data. Dynamic d
 dict, so that building an event never runs Python code for the usual case.
 """
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -18,9 +18,11 @@ from pydantic import (
     PlainSerializer,
     PrivateAttr,
     SerializerFunctionWrapHandler,
+    ValidationError,
     WithJsonSchema,
     model_serializer,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
 
@@ -48,6 +50,7 @@ __all__ = [
     "WorkflowIdleEvent",
     "WorkflowStalledEvent",
     "WorkflowTimedOutEvent",
+    "check_public",
 ]
 
 
@@ -84,8 +87,10 @@ class DictLikeModel(BaseModel):
         if not extra:
             return
         if "_data" in extra:
-            data = extra.pop("_data")
-            for name, value in data.items():
+            data: Any = extra.pop("_data")
+            if not isinstance(data, Mapping):
+                raise ValueError(f"_data is a dict of dynamic data, not {type(data).__name__}")
+            for name, value in cast("Mapping[str, Any]", data).items():
                 extra.setdefault(name, value)
         private = self.__private_attributes__
         if private:
@@ -199,6 +204,24 @@ EventType = type[Event]
 """The class of an event."""
 
 
+def check_public(cls: type[Event], fields: Mapping[str, Any]) -> None:
+    """Refuse fields that others than the program give for an event, when they name private attributes of its class.
+
+    Raises:
+        ValidationError: They do; nobody would check the values.
+    """
+    data = fields.get("_data")
+    named = {*fields, *(cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else ())}
+    problems = [
+        InitErrorDetails(
+            type=PydanticCustomError("private", "Private attributes cannot be given"), loc=(name,), input=None
+        )
+        for name in sorted(named & cls.__private_attributes__.keys())
+    ]
+    if problems:
+        raise ValidationError.from_exception_data(cls.__name__, problems)
+
+
 class StartEvent(Event):
     """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
 
@@ -217,7 +240,7 @@ class StopEvent(Event):
 
     _result: Any = PrivateAttr(default=None)
 
-    def __init__(self, result: Any = None, **kwargs: Any) -> None:
+    def __init__(self, /, result: Any = None, **kwargs: Any) -> None:
         if result is not None:
             kwargs["_result"] = result
         super().__init__(**kwargs)

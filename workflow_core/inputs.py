@@ -9,7 +9,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.workflow_core.engine.state import Question
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
-from batonflow.workflow_core.events import Event, HumanResponseEvent
+from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.questions import News, runs_inside
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class InputRequest:
         own = self._question
         return own.waiter is None and (own.path, own.cause) == (other.path, other.cause)
 
-    def respond(self, response: Any = None, **fields: Any) -> None:
+    def respond(self, /, response: Any = None, **fields: Any) -> None:
         """Answer; what the waiting step requires is filled in.
 
         Args:
@@ -137,7 +137,7 @@ class InputRequest:
         given = fields if response is None else {**fields, "response": response}
         self._run.on_loop(lambda: self._respond(given))
 
-    def answer(self, **fields: Any) -> Event:
+    def answer(self, /, **fields: Any) -> Event:
         """The event that answers, to be sent by other ways, ``workflow.send_to_run`` for example.
 
         Args:
@@ -234,6 +234,7 @@ def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> E
                 f"{cls.__name__}: {name} must be {filled[name]!r}, as the waiting step requires; leave it out"
             )
     try:
+        check_public(cls, given)
         return cls(**{**filled, **given})
     except ValidationError as error:
         problems = "; ".join(

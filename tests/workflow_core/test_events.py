@@ -542,3 +542,13 @@ def test_events_are_freed_with_their_last_user():
     del event
     gc.collect()
     assert Heavy.alive == 0
+
+
+def test_dynamic_data_that_is_no_dict_is_refused_as_other_wrong_values_are():
+    with pytest.raises(ValidationError, match="_data is a dict of dynamic data, not int"):
+        Event(_data=1)
+
+
+def test_a_result_may_come_with_dynamic_data_of_any_name():
+    event = StopEvent(result=1, self=2)
+    assert (event.result, event["self"]) == (1, 2)

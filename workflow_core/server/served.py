@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent
+from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.server.envelopes import qualified_name
 from batonflow.workflow_core.server.limits import DEPTH, is_deeper
@@ -184,6 +184,7 @@ def _built(cls: type[Event], fields: Any) -> Event:
     if not isinstance(fields, dict):
         raise HTTPException(400, f"The fields of {cls.__name__} are a JSON object")
     try:
+        check_public(cls, cast("dict[str, Any]", fields))
         return cls.model_validate(fields)
     except ValidationError as error:
         raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {in_words(error)}") from None

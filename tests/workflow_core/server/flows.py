@@ -2,6 +2,8 @@
 
 import asyncio
 
+from pydantic import BaseModel
+
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -78,6 +80,21 @@ class Ask(Workflow):
         answer = await ctx.wait_for_event(Answered, waiter_event=Asked(text="Who?"), timeout=None)
         await ctx.store.set("user.name", answer.text)
         return StopEvent(result=answer.text)
+
+
+class Tally(BaseModel):
+    count: int = 0
+    of: dict[str, int] = {}
+
+
+class Count(Workflow):
+    """Asks, and has a state with a class of its own."""
+
+    @step
+    async def count(self, ctx: Context[Tally], ev: StartEvent) -> StopEvent:
+        await ctx.store.set("count", 1)
+        await ctx.wait_for_event(Answered, waiter_event=Asked(text="More?"), timeout=None)
+        return StopEvent(result=(await ctx.store.get_state()).count)
 
 
 class Steered(Workflow):

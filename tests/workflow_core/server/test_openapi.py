@@ -20,12 +20,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from batonflow.workflow_core.server import WorkflowServer
-from tests.workflow_core.server.flows import Ask, Fail, Greet, Plain
+from tests.workflow_core.server.flows import Ask, Count, Fail, Greet, Plain
 
 
 def server() -> WorkflowServer:
     made = WorkflowServer(idle_timeout=0.05, body_timeout=2)
-    for name, workflow in (("greet", Greet()), ("ask", Ask(timeout=2)), ("fail", Fail()), ("plain", Plain())):
+    for name, workflow in (
+        ("greet", Greet()),
+        ("ask", Ask(timeout=2)),
+        ("fail", Fail()),
+        ("plain", Plain()),
+        ("count", Count(timeout=2)),
+    ):
         made.add_workflow(name, workflow)
     return made
 
@@ -75,6 +81,46 @@ def test_the_switch_for_older_status_codes_is_in_the_document() -> None:
     assert not {"202", "500"} & set(run["responses"])
 
 
+_FIELDS = [
+    {"_data": 1}, {"_data": []}, {"_data": {"_result": 1}}, {"_result": 1}, {"self": 1}, {"cls": 1, "result": 1},
+    {"__class__": 1, "__dict__": {}, "model_fields": 3, "_private": 1}, {"": 1}, {"text": "x", "_data": 5},
+    {"text": "x", "self": 1}, {"text": "x", "_data": {"text": 1, "self": 1}},
+]  # fmt: skip
+_EDITS = [
+    {"": 1}, {".": 1}, {"a..b": 1}, {"count.x": 1}, {"count": "x"}, {"nope": 1}, {"of": [1]}, {"of.a.b": 1},
+    {"__class__": 1}, {"__dict__": {"count": 7}}, {"__pydantic_fields_set__": 1}, {"model_config": {}}, {"_data": 1},
+]  # fmt: skip
+_HARD = {
+    "POST /workflows/{name}/run-nowait": [{"start_event": fields} for fields in _FIELDS],
+    "POST /events/{handler_id}": [
+        {"event": {"type": kind, "value": fields}}
+        for fields in _FIELDS
+        for kind in ("Answered", "HumanResponseEvent", "StartEvent")
+    ],
+    "POST /handlers/{handler_id}/pending/{request_id}": [{"response": fields} for fields in _FIELDS],
+    "POST /handlers/{handler_id}/fork": [{"at": 1, "state": state} for state in _EDITS],
+}
+"""Bodies that the document allows and that are made to break something."""
+
+
+def test_names_with_a_meaning_in_python_are_names() -> None:
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    with in_a_thread(server()) as url:
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        asked: set[str] = set()
+        for operation in (result.ok() for result in schema.get_all_operations()):
+            for body in _HARD.get(operation.label, ()):
+                run_id = httpx2.post(f"{url}/workflows/count/run-nowait", json={}).json()["handler_id"]
+                while not (pending := httpx2.get(f"{url}/handlers/{run_id}/pending").json()["pending"]):
+                    pass
+                places = {"name": "count", "handler_id": run_id, "request_id": pending[0]["id"]}
+                wanted = {name: value for name, value in places.items() if f"{{{name}}}" in operation.path}
+                case = operation.Case(path_parameters=wanted, body=body, media_type="application/json")
+                case.call_and_validate(checks=checks, timeout=10)
+                asked.add(operation.label)
+        assert asked == set(_HARD)
+
+
 @pytest.mark.timeout(120)
 def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -92,9 +138,13 @@ def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
             httpx2.post(f"{url}/workflows/{name}/run-nowait", json={"start_event": {"name": "Ann"}}).json()[
                 "handler_id"
             ]
-            for name in ("greet", "ask", "fail", "ask")
+            for name in ("greet", "ask", "fail", "count")
         ]
-        known = {"name": ["greet", "ask", "fail", "plain"], "handler_id": runs, "request_id": ["no/such question"]}
+        known = {
+            "name": ["greet", "ask", "fail", "plain", "count"],
+            "handler_id": runs,
+            "request_id": ["no/such question"],
+        }
         answered: Counter[int] = Counter()
         for result in schema.get_all_operations():
             operation = result.ok()

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from pydantic import PrivateAttr
 
 from batonflow.cli import main
 from batonflow.workflow_core import (
@@ -318,3 +319,34 @@ async def test_of_an_answer_from_the_command_line_and_one_over_http_at_once_one_
             )
             assert (code, answer.status_code) in ((0, 409), (1, 200))
             await running.over(run_id)
+
+
+class Begun(StartEvent):
+    _trusted: bool = PrivateAttr(default=False)
+
+
+class Vouched(HumanResponseEvent):
+    _trusted: bool = PrivateAttr(default=False)
+
+
+class Trusting(Workflow):
+    @step
+    async def ask(self, ctx: Context, ev: Begun) -> StopEvent:
+        answer = await ctx.wait_for_event(Vouched, waiter_event=Asked(text="Well?"), timeout=None)
+        return StopEvent(result=[ev._trusted, answer._trusted])
+
+
+async def test_private_attributes_are_not_for_clients(serving: Serving) -> None:
+    async with serving(WorkflowServer(), ask=Trusting(timeout=None)) as running:
+        run_id = await waiting(running)
+        [asked] = await pending(running, run_id)
+        for fields in ({"_trusted": True}, {"_data": {"_trusted": True}}):
+            refused = await running.http.post("/workflows/ask/run-nowait", json={"start_event": fields})
+            assert refused.status_code == 400
+            event = {"event": {"type": "Vouched", "value": fields}}
+            assert (await running.http.post(f"/events/{run_id}", json=event)).status_code == 400
+            refused = await running.http.post(path_of(run_id, asked), json={"response": fields})
+            assert refused.status_code == 422
+            assert [one["loc"] for one in refused.json()["detail"]] == [["_trusted"]]
+        await running.post(path_of(run_id, asked), {"response": {"self": 1}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": [False, False]}
