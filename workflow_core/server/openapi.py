@@ -175,6 +175,8 @@ def _answers(path: _Path, *, compat: bool) -> Iterable[tuple[int, dict[str, Any]
         content["application/x-ndjson"] = {}
         yield 204, {"description": "The run is over, and there is nothing left"}
     yield 200, {"description": path.about, "content": content}
+    if path.answer is shapes.CancelAnswer:
+        yield 202, {"description": "It is told to end, and has not yet", "content": content}
     if compat and path.answer is shapes.HandlerData and path.path in (_RUN, "/workflows/{name}/run"):
         yield 202, {"description": "The run goes on", "content": content}
         yield 500, {"description": "The run failed or was cancelled", "content": content}

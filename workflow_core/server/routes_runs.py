@@ -223,7 +223,7 @@ class RunRoutes:
         if not place.is_over:
             await self._cancel(place)
         if not purge:
-            return JSON({"status": "cancelled"})
+            return await self._what_became_of(place)
         try:
             await place.store.delete(place.info.run_id)
         except StoreError:
@@ -233,14 +233,16 @@ class RunRoutes:
     async def _cancel(self, place: Place) -> None:
         if place.served is None and not place.info.owner_alive:
             place.workflow()  # nobody is there who could
+        run_id = place.info.run_id
         live = place.live()
         if live is not None:
             await live.cancel_run()
-            return
-        run_id = place.info.run_id
-        key = f"cancel {current_source().token(20)}"
-        await place.store.append(run_id, key, b"", "cancel")
-        await self._runs.wake(place)
+        else:
+            if not place.info.owner_alive:
+                await _awaited(place)  # what does not fit the code cannot be taken up, and so not end either
+            key = f"cancel {current_source().token(20)}"
+            await place.store.append(run_id, key, b"", "cancel")
+            await self._runs.wake(place)
         # Whoever drives it may be another process.
         try:
             async with asyncio.timeout(SECONDS_TO_CANCEL):
@@ -248,6 +250,15 @@ class RunRoutes:
                     pass
         except TimeoutError:
             return
+
+    async def _what_became_of(self, place: Place) -> Response:
+        """Tell how a run stands that was to be cancelled."""
+        now = (await self._runs.find(place.info.run_id)).info.status
+        if now == "cancelled":
+            return JSON({"status": "cancelled"})
+        if now in ("completed", "failed"):
+            raise HTTPException(409, f"Run {place.info.run_id} is over ({now}): it ended before it was cancelled")
+        return JSON({"status": "cancelling"}, 202)
 
 
 async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:

@@ -180,9 +180,9 @@ class SentAnswer(BaseModel):
 
 
 class CancelAnswer(BaseModel):
-    """What became of the run."""
+    """What became of the run; one that is ``cancelling`` goes on until whoever drives it hears of it."""
 
-    status: Literal["cancelled", "deleted"]
+    status: Literal["cancelled", "cancelling", "deleted"]
 
 
 class TraceAnswer(BaseModel):

@@ -9,8 +9,8 @@ import pytest
 
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.journal.store import Appended, Ended
-from batonflow.workflow_core.server import WorkflowServer
+from batonflow.workflow_core.journal.store import Appended, Ended, NewRun
+from batonflow.workflow_core.server import WorkflowServer, routes_runs
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Begin, Fail, Greet, Plain, Slow
 
@@ -282,6 +282,32 @@ async def test_a_run_is_cancelled_and_deleted(serving: Serving) -> None:
         run_id = await running.start("slow")
         assert await running.post(f"/handlers/{run_id}/cancel?purge=true") == {"status": "deleted"}
         assert (await running.get("/handlers"))["handlers"] == []
+
+
+async def test_a_run_that_nobody_ends_is_not_told_to_be_cancelled(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_runs, "SECONDS_TO_CANCEL", 0.05)
+    store = MemoryStore()
+    elsewhere = MemoryStore(beside=store)
+    run = NewRun(run_id="r", workflow=Slow().workflow_name, version="", digest="")
+    await elsewhere.create(run, elsewhere.owner, 60)
+    async with serving(WorkflowServer(store=store), slow=Slow(timeout=None)) as running:
+        answer = await running.http.post("/handlers/r/cancel")
+        assert (answer.status_code, answer.json()) == (202, {"status": "cancelling"})
+        assert (await running.get("/handlers/r"))["status"] == "running"
+
+
+async def test_a_run_that_does_not_fit_the_code_cannot_be_cancelled(serving: Serving) -> None:
+    store = MemoryStore()
+    handler = Ask(timeout=None, store=store, workflow_name="ask").run(run_id="r")
+    await anext(handler.inputs())
+    await handler.interrupt()
+    async with serving(WorkflowServer(store=store), slow=Slow(timeout=None, workflow_name="ask")) as running:
+        answer = await running.http.post("/handlers/r/cancel")
+        assert answer.status_code == 409
+        assert "Step ask of Slow" in answer.json()["detail"]
+        assert (await running.get("/handlers/r"))["status"] == "running"
 
 
 async def test_the_error_of_a_server_does_not_tell_what_happened_inside(
