@@ -6,15 +6,18 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.server.limits import json_body
 from batonflow.workflow_core.server.served import in_words
 from batonflow.workflow_core.server.shapes import Status
 
-__all__ = ["body_of", "choice", "flag", "number", "statuses", "words"]
+__all__ = ["body_of", "choice", "flag", "number", "run_id_of", "statuses", "words"]
 
 T = TypeVar("T", bound=BaseModel)
 
 _LARGEST = 2**53
+_AFTER_AN_ID = ("/cancel", "/fork", "/pending", "/state", "/trace")
 
 
 async def body_of(request: Request, cls: type[T]) -> T:
@@ -28,6 +31,26 @@ async def body_of(request: Request, cls: type[T]) -> T:
         return cls.model_validate(data)
     except ValidationError as error:
         raise HTTPException(400, f"The body of the request does not fit: {in_words(error)}") from None
+
+
+def run_id_of(given: str, field: str) -> str:
+    """The id that a client gives to a new run.
+
+    Args:
+        given: The id.
+        field: Where it stands in the body.
+
+    Raises:
+        HTTPException: 400 when it is none, or when the paths of such a run mean something else.
+    """
+    try:
+        check_run_id(given)
+    except StoreError as error:
+        raise HTTPException(400, f"{field}: {error}") from None
+    if "/pending/" in given or given.endswith(_AFTER_AN_ID):
+        endings = ", ".join(_AFTER_AN_ID)
+        raise HTTPException(400, f"{field}: an id has no /pending/ in it and does not end with {endings}, as paths do")
+    return given
 
 
 def flag(request: Request, name: str, default: bool) -> bool:

@@ -11,8 +11,7 @@ from starlette.routing import Route
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.journal.bounds import check_run_id
-from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, statuses, words
+from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, run_id_of, statuses, words
 from batonflow.workflow_core.server.pending import UnfitAnswerError, answer, open_requests, put, told
 from batonflow.workflow_core.server.responses import JSON, refusal
 from batonflow.workflow_core.server.routes_workflows import ID_LENGTH
@@ -191,11 +190,7 @@ class RunRoutes:
         place = await self._place(request)
         body = await body_of(request, ForkBody)
         served = place.workflow()
-        new_id = body.new_id or current_source().token(ID_LENGTH)
-        try:
-            check_run_id(new_id)
-        except StoreError as error:
-            raise HTTPException(400, f"new_id: {error}") from None
+        new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
         last = place.info.seq - 1 if place.is_over else place.info.seq
         if body.at > last:
             raise HTTPException(400, f"at is the number of a commit before the end of the run, from 1 to {last}")

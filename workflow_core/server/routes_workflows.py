@@ -17,13 +17,11 @@ from batonflow.workflow_core.errors import (
     RunInterruptedError,
     RunInUseError,
     RunLostError,
-    StoreError,
     WorkflowRuntimeError,
 )
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.representation.build import get_workflow_representation
-from batonflow.workflow_core.server.bodies import body_of
+from batonflow.workflow_core.server.bodies import body_of, run_id_of
 from batonflow.workflow_core.server.responses import JSON
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served, schema_of
@@ -133,10 +131,7 @@ class WorkflowRoutes:
         """The id of a new run, or of one that is over and whose result is asked for again."""
         if not given:
             return current_source().token(ID_LENGTH)
-        try:
-            check_run_id(given)
-        except StoreError as error:
-            raise HTTPException(400, f"handler_id: {error}") from None
+        run_id_of(given, "handler_id")
         known = await self._runs.look_for(given)
         if known is not None and not known.is_over:
             raise HTTPException(409, f"Run {given} goes on already: use another handler_id, or none")

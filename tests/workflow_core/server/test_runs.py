@@ -151,6 +151,20 @@ async def test_an_id_is_used_once_and_gives_its_result_again(serving: Serving) -
         assert await running.get("/handlers/greeting%2F1") == first
 
 
+@pytest.mark.parametrize(
+    "run_id", ["x/trace", "x/state", "x/pending", "x/fork", "x/cancel", "a/pending/b", "x/y/trace", "/cancel"]
+)
+async def test_ids_whose_paths_mean_something_else_are_refused(serving: Serving, run_id: str) -> None:
+    async with serving(WorkflowServer(), greet=Greet()) as running:
+        body = {"start_event": {"name": "Ann"}, "handler_id": run_id}
+        for path in ("run", "run-nowait"):
+            assert (await running.http.post(f"/workflows/greet/{path}", json=body)).status_code == 400
+        source = (await running.post("/workflows/greet/run", {"kwargs": {"name": "Ann"}}))["handler_id"]
+        refused = await running.http.post(f"/handlers/{source}/fork", json={"at": 1, "new_id": run_id})
+        assert refused.status_code == 400
+        assert refused.json()["detail"].startswith("new_id: ")
+
+
 async def test_ids_that_the_server_makes_cannot_be_guessed(serving: Serving) -> None:
     async with serving(WorkflowServer(), plain=Plain()) as running:
         ids = {(await running.post("/workflows/plain/run"))["handler_id"] for _ in range(20)}
