@@ -13,7 +13,7 @@ from batonflow.cli.answering import how_to_answer, question_data
 from batonflow.cli.briefly import briefly, field, message_text
 from batonflow.cli.errors import DONE
 from batonflow.cli.output import complain, say, say_json, table
-from batonflow.cli.questions import Question, open_questions, unmarked
+from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
@@ -21,7 +21,7 @@ from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
 from batonflow.workflow_core.lazy import at_first_use
-from batonflow.workflow_core.trace import trace_of
+from batonflow.workflow_core.trace import plain_event, trace_of
 
 __all__ = ["replay", "runs", "show"]
 
@@ -277,16 +277,7 @@ def _result(info: RunInfo) -> tuple[str, Any] | None:
     if info.result is None:
         return None
     event: Any = from_json(info.result).get("event")
-    if isinstance(event, str):
-        event = [*_marked(event)]
     if event is None:
         return None
-    return str(event[0]), redacted(unmarked(event[1]))
-
-
-def _marked(text: str) -> tuple[str, Any]:
-    try:
-        read = from_json(text)
-        return read["qualified_name"], read["value"]
-    except (ValueError, TypeError, KeyError):
-        return "event", {}
+    name, value = plain_event(event)
+    return (name, redacted(value)) if name else ("event", {})

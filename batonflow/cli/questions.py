@@ -13,8 +13,9 @@ from batonflow.workflow_core.events import HumanResponseEvent
 from batonflow.workflow_core.inputs import answer_key
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.replay import records_of
+from batonflow.workflow_core.trace import plain_event, plain_value
 
-__all__ = ["APPROVAL", "Question", "open_questions", "unmarked"]
+__all__ = ["APPROVAL", "Question", "open_questions"]
 
 APPROVAL = name_of(ApprovalResponse)
 ANY_ANSWER = name_of(HumanResponseEvent)
@@ -203,14 +204,9 @@ def _is_plain(data: Any) -> bool:
 
 def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
     """Class name and fields of an event in a record."""
-    if isinstance(data, str):  # as snapshots have it, or a serializer of the workflow's own has written it
-        try:
-            read: Any = from_json(data)
-            return str(read["qualified_name"]).rpartition(".")[2], _fields(unmarked(read["value"]))
-        except (ValueError, TypeError, KeyError):
-            return "question", {}
-    name, value = data[0], data[1]
-    return str(name).rpartition(".")[2], _fields(unmarked(value))
+    name, value = plain_event(data)
+    # A serializer of the workflow's own may have written it, or a snapshot have nothing that can be read.
+    return (name.rpartition(".")[2], _fields(value)) if name else ("question", {})
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
@@ -225,20 +221,6 @@ def _values(data: Any) -> tuple[bool, Any]:
     if data is None:  # there are none
         return True, {}
     if isinstance(data, str):
-        try:
-            return True, unmarked(from_json(data))
-        except ValueError:
-            return False, None
+        value = plain_value(data)
+        return isinstance(value, dict), value
     return True, data[-1]
-
-
-def unmarked(value: Any) -> Any:
-    """A value without the marks that say of what class its parts are."""
-    if isinstance(value, Mapping):
-        parts = cast("Mapping[str, Any]", value)
-        if "qualified_name" in parts and "value" in parts and len(parts) == 3:
-            return unmarked(parts["value"])
-        return {name: unmarked(part) for name, part in parts.items()}
-    if isinstance(value, list):
-        return [unmarked(part) for part in cast("list[Any]", value)]
-    return value
