@@ -35,6 +35,7 @@ class Keeper:
         self._runs = runs
         self._task: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[list[WorkflowHandler]]] = set()
         self._told: dict[str, str] = {}
         # Runs that could not be taken up: when to try again, and the pause after that.
         self._failed: dict[str, tuple[float, float]] = {}
@@ -57,6 +58,8 @@ class Keeper:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if self._looking:  # what it has claimed by now it takes up, to be interrupted with the others
+            await asyncio.wait(self._looking)
 
     async def _keep(self) -> None:
         heard: dict[RunStore, asyncio.Task[int]] = {}
@@ -87,7 +90,11 @@ class Keeper:
         served.workflow.forget_sleeping()  # whatever comes for them is heard of here
         now = asyncio.get_running_loop().time()
         left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
-        for handler in await served.workflow.recover(skip=left_alone):
+        looking = asyncio.create_task(served.workflow.recover(skip=left_alone))
+        self._looking.add(looking)
+        looking.add_done_callback(self._looking.discard)
+        # Not to be cut off between a claim and its use: the run would belong to this process, which does not run it.
+        for handler in await asyncio.shield(looking):
             task = asyncio.create_task(self._take_up(served, handler))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)

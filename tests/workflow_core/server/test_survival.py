@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,7 +19,18 @@ from pydantic import BaseModel
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from batonflow.workflow_core import Context, SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import (
+    Context,
+    MemoryStore,
+    RunInUseError,
+    SQLiteStore,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    WorkflowHandler,
+    step,
+)
+from batonflow.workflow_core.journal.store import Claimed
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Answered, Ask
@@ -263,10 +275,47 @@ async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
         await asyncio.wait_for(eventually(given_up), 10)
         works = True
         other = SQLiteStore(tmp_path / "runs.db")
-        handler = Counting(store=other, timeout=None).resume("left")
-        await handler.started()
-        await handler.cancel_run()
+
+        async def taken_up() -> WorkflowHandler | None:
+            handler = Counting(store=other, timeout=None).resume("left")
+            try:
+                await handler.started()
+            except RunInUseError:  # the server is just trying again
+                return None
+            return handler
+
+        await (await asyncio.wait_for(eventually(taken_up), 10)).cancel_run()
         await other.aclose()
+
+
+class SlowToAnswer(MemoryStore):
+    """Claims at once, and takes its time to say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed = asyncio.Event()
+
+    async def claim_due(self, *args: Any, **options: Any) -> list[Claimed]:
+        found = await super().claim_due(*args, **options)
+        if found:
+            self.claimed.set()
+            await asyncio.sleep(0.2)
+        return found
+
+
+async def test_what_is_claimed_when_the_server_stops_is_left_to_others(serving: Serving) -> None:
+    store = SlowToAnswer()
+    server = WorkflowServer(store=store)
+    server.add_workflow("flow", Ask(timeout=None, workflow_name="flow"))
+    await server.start()
+    left = Ask(store=MemoryStore(beside=store), timeout=None, workflow_name="flow").run(run_id="left")
+    await anext(left.inputs())
+    await left.interrupt()
+    await store.claimed.wait()
+    await server.stop()
+    info = await store.info("left")
+    assert info is not None
+    assert info.owner is None
 
 
 async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(

@@ -25,7 +25,8 @@ export function attemptAt(attempt, time) {
   return attempt.state === "returned" ? "done" : attempt.state;
 }
 
-const STRENGTH = { idle: 0, done: 1, cancelled: 2, failed: 3, waiting: 4, running: 5 };
+/** @param {NodeState} state */
+const goesOn = (state) => state === "running" || state === "waiting";
 
 /**
  * How often each node and edge took part up to an instant, and how the nodes stood.
@@ -36,7 +37,7 @@ export function graphAt(model, instant) {
   for (const attempt of model.attempts) {
     if (attempt.began > instant.time) continue;
     let state = attemptAt(attempt, instant.time);
-    if (model.ended && instant.newest && STRENGTH[state] > 2) state = "done";
+    if (model.ended && instant.newest && goesOn(state)) state = "done";
     const node = join(attempt.path, attempt.step);
     count(found, node, state, attempt.attempt ? 0 : 1);
     if (attempt.attempt) continue;
@@ -72,7 +73,7 @@ function count(found, name, state, times) {
   }
   node.count += times;
   // An attempt that failed and was made again successfully leaves no mark: what came last counts.
-  if (STRENGTH[state] > 2 || STRENGTH[node.state] <= 2) node.state = state;
+  if (goesOn(state) || !goesOn(node.state)) node.state = state;
 }
 
 /** @param {GraphState} found @param {string} name */
