@@ -71,6 +71,15 @@ def served(engine: str, python: str) -> Iterator[Server]:
             process.wait()
 
 
+def direct(engine: str, python: str) -> float:
+    """Seconds of the same run without HTTP, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, "-B", str(HERE / "server_program.py"), engine, folder, "direct"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)} if engine == "batonflow" else dict(os.environ)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
 def _wait_for(server: Server) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -186,8 +195,10 @@ def tables(options: argparse.Namespace) -> list[Table]:
     found: dict[str, dict[str, float]] = {}
     late: dict[str, dict[str, float]] = {}
     for engine, python in engines.items():
-        with served("batonflow" if engine == "batonflow" else "peer", python) as server:
+        name = "batonflow" if engine == "batonflow" else "peer"
+        with served(name, python) as server:
             found[engine] = calls(server)
+            found[engine]["added"] = found[engine]["wall"] - direct(name, python)
             print(f"{engine}: calls", flush=True)
             late[engine] = latency(server)
             print(f"{engine}: events", flush=True)
@@ -195,12 +206,15 @@ def tables(options: argparse.Namespace) -> list[Table]:
         many = asyncio.run(readers(server, seconds))
     base = found["llama-agents-server"] if peer else None
     one = [
-        "| one-step run over HTTP, SQLite store | median, ms | p95, ms | server's CPU, ms | of llama-agents-server |",
+        "| one-step run over HTTP, SQLite | median, ms | p95, ms | more than without HTTP, ms | server's CPU, ms |",
         "|---|---:|---:|---:|---:|",
     ]
     for engine, row in found.items():
-        part = f"{row['wall'] / base['wall']:.3f} (CPU {row['cpu'] / base['cpu']:.3f})" if base else ""
-        one.append(f"| {engine} | {row['wall'] * 1e3:.2f} | {row['p95'] * 1e3:.2f} | {row['cpu'] * 1e3:.2f} | {part} |")
+        cells = [f"{row[name] * 1e3:.2f}" for name in ("wall", "p95", "added", "cpu")]
+        one.append(f"| {engine} | {' | '.join(cells)} |")
+    if base is not None:
+        parts = [f"{found['batonflow'][name] / base[name]:.3f}" for name in ("wall", "p95", "added", "cpu")]
+        one.append(f"| batonflow / llama-agents-server | {' | '.join(parts)} |")
     ours = found["batonflow"]
     one.append(f"| `GET /health` of batonflow, for comparison | {ours['health'] * 1e3:.2f} | | | |")
     two = [

@@ -1,16 +1,21 @@
 """The server that benchmarks/server.py measures: ours, or LlamaIndex's, with the same two workflows on a SQLite file.
 
-python benchmarks/server_program.py batonflow|peer FOLDER PORT
+    python benchmarks/server_program.py batonflow|peer FOLDER PORT       serves
+    python benchmarks/server_program.py batonflow|peer FOLDER direct     runs the first one without HTTP, and says
+                                                                         how many seconds a run takes
+
+LlamaIndex's library keeps runs in its server only: without it they are not stored.
 """
 
 import asyncio
+import statistics
 import sys
 import time
 from pathlib import Path
 
 import uvicorn
 
-ENGINE, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+ENGINE, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
 if ENGINE == "batonflow":
     from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
@@ -53,12 +58,26 @@ class Ticking(Workflow):
         return StopEvent(result=ev.ticks)
 
 
+async def direct() -> None:
+    """Run without a server."""
+    kept = {"store": FOLDER / "direct.db"} if ENGINE == "batonflow" else {}
+    flow = Greeting(timeout=None, **kept)
+    seconds: list[float] = []
+    for _ in range(310):
+        began = time.perf_counter()
+        await flow.run(name="Ann")
+        seconds.append(time.perf_counter() - began)
+    print(statistics.median(seconds[10:]))
+
+
 async def main() -> None:
     """Serve until the process is ended."""
     server.add_workflow("greeting", Greeting(timeout=None))
     server.add_workflow("ticking", Ticking(timeout=None))
-    config = uvicorn.Config(server.app, host="127.0.0.1", port=PORT, log_level="error", access_log=False, ws="none")
+    config = uvicorn.Config(
+        server.app, host="127.0.0.1", port=int(PORT), log_level="error", access_log=False, ws="none"
+    )
     await uvicorn.Server(config).serve()
 
 
-asyncio.run(main())
+asyncio.run(direct() if PORT == "direct" else main())
