@@ -38,6 +38,8 @@ export class Timeline {
       tabindex: 0,
       "aria-label": "Moment shown",
       "aria-valuemin": 0,
+      "aria-valuemax": 0,
+      "aria-valuenow": 0,
       on: { keydown: (event) => this.#key(event) },
     });
     this.where = h("span", { class: "tl-where muted", "aria-live": "off" });
