@@ -142,10 +142,10 @@ class JsonSerializer:
         if not isinstance(value, dict):
             return value
         data = cast("dict[str, Any]", value)
-        if data.get("__is_pydantic"):
+        if data.get("__is_pydantic") is True and "qualified_name" in data and "value" in data:
             cls = self._resolve(str(data["qualified_name"]), BaseModel)
             return cls.model_validate(self._decode(data["value"]), by_name=True, by_alias=True)
-        if data.get("__is_component"):
+        if data.get("__is_component") is True and "qualified_name" in data and "value" in data:
             return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
         return {key: self._decode(inner) for key, inner in data.items()}
 

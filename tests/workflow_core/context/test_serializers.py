@@ -250,3 +250,11 @@ def test_names_of_the_other_library_mean_what_stands_here_also_when_that_is_load
     text = '{"__is_pydantic": true, "value": {}, "qualified_name": "workflows.events.%s"}'
     assert type(JsonSerializer().deserialize(text % "StartEvent")) is StartEvent
     assert type(JsonSerializer().deserialize(text % "Special")) is Special
+
+
+@pytest.mark.parametrize("mark", ["__is_pydantic", "__is_component"])
+@pytest.mark.parametrize("value", [True, 1, {"x": 1}, Point(x=1)])
+def test_data_with_the_name_of_a_mark_is_data(mark, value):
+    serializer = JsonSerializer()
+    data = {mark: value, "other": Point(x=2)}
+    assert serializer.deserialize(serializer.serialize(data)) == data

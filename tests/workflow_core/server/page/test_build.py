@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batonflow.workflow_core.server.page import page_html
+from batonflow.workflow_core.server.page import build, page_html
 from batonflow.workflow_core.server.page.build import FOLDER, PAGE, SOURCES, built, main
 from batonflow.workflow_core.server.page.policy import policy_of
 from batonflow.workflow_core.server.pages import content_policy
@@ -26,7 +26,7 @@ def test_a_page_that_does_not_fit_is_noticed(
 ) -> None:
     other = tmp_path / "page.html"
     other.write_text(f"{built()}<!-- by hand -->")
-    monkeypatch.setattr("batonflow.workflow_core.server.page.build.PAGE", other)
+    monkeypatch.setattr(build, "PAGE", other)
     assert main(["--check"]) == 1
     assert "does not fit its sources" in capsys.readouterr().err
     assert main([]) == 0
