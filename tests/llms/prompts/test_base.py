@@ -14,7 +14,8 @@ from batonflow.llms import ChatMessage, ImageBlock, MessageRole, TextBlock
 from batonflow.llms.prompts import BasePromptTemplate, ChatPromptTemplate, PromptTemplate, PromptType
 from batonflow.llms.prompts.base import fill, placeholders
 
-NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,3}", fullmatch=True)
+# Without the name that format() has for a parameter of its own.
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,3}", fullmatch=True).filter(lambda name: name != "llm")
 BRACED_TEXT = st.text(alphabet='ab{}":1, \n', max_size=40)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
