@@ -34,7 +34,7 @@ async def streamed(
         async for last in chunks:
             # The terminal mark of an adapter's answer says nothing that the pieces before it have not said, unless it
             # settles calls.
-            if last.stop_reason is not None and pieces and not last.delta and not _has_calls(last):
+            if last.stop_reason is not None and pieces and not last.delta and not _brings_calls(last):
                 continue
             show(AgentStream.of(last, agent, calls, so_far))
             pieces.append(last.delta or "")
@@ -60,6 +60,12 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
         if not message.content and not message.additional_kwargs:
             last.message = ChatMessage("".join(pieces), role=MessageRole.ASSISTANT)
     return last
+
+
+def _brings_calls(last: ChatResponse) -> bool:
+    """Whether the last piece may show calls that no piece before it has shown."""
+    source: Any = last.source
+    return source.settled_late if type(source) is Answer else _has_calls(last)
 
 
 def _has_calls(last: ChatResponse) -> bool:

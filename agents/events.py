@@ -45,7 +45,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 def raw_of(response: ChatResponse) -> Any:
     """The vendor's object as plain data, as far as it can be."""
-    return response.raw.model_dump() if isinstance(response.raw, BaseModel) else response.raw
+    raw = response.raw
+    return raw.model_dump() if isinstance(raw, BaseModel) else raw
 
 
 class PydanticConversionWarning(UserWarning):

@@ -4,14 +4,13 @@
 ``("calls", [(id, name, arguments), ...])``.
 """
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from pydantic import PrivateAttr
+from pydantic import Field
 
-from batonflow.llms import ChatMessage, FunctionCallingLLM, LLMMetadata
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
+from batonflow.llms import ChatMessage, FunctionCallingLLM, LLMMetadata, ToolCallBlock
+from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta
 
 Plan = Callable[[Sequence[ChatMessage]], AsyncIterator[tuple[str, Any]]]
 
@@ -20,9 +19,12 @@ _METADATA = LLMMetadata(model_name="fake", is_chat_model=True, is_function_calli
 
 
 class FakeModel(FunctionCallingLLM):
-    """Streams what its plan says, through the same events as every adapter."""
+    """Streams what its plan says, through the same events as every adapter.
 
-    _plan: Plan = PrivateAttr()
+    Calls come as whole blocks with their arguments as data, as from the peers' models without latency.
+    """
+
+    plan: Plan = Field(exclude=True, repr=False)
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -30,18 +32,16 @@ class FakeModel(FunctionCallingLLM):
 
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         called = False
-        async for kind, value in self._plan(request.messages):
+        async for kind, value in self.plan(request.messages):
             if kind == "delta":
                 yield TextDelta(text=value)
                 continue
             called = True
-            for number, (call_id, name, arguments) in enumerate(value):
-                yield ToolCallDelta(index=number, id=call_id, name=name, arguments=json.dumps(arguments))
+            for call_id, name, arguments in value:
+                yield BlockDone(block=ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=arguments))
         yield Finish(reason="tool_calls" if called else "stop")
 
 
 def model(plan: Plan) -> FakeModel:
     """A model that streams what ``plan`` says."""
-    made = FakeModel()
-    made._plan = plan
-    return made
+    return FakeModel(plan=plan)

@@ -7,7 +7,7 @@ from typing import Any
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.messages import ALL_BUT_MESSAGE, ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.llms.usage import record_usage
@@ -118,6 +118,8 @@ class Answer:
         self._parts: list[_Text | ContentBlock | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._number = 0
+        # Whether its end made calls whole, which nobody can have seen before.
+        self.settled_late = False
         # The last part, where it is a text.
         self._last: _Text | None = None
 
@@ -151,7 +153,9 @@ class Answer:
         # Later than everything so far, or answers read late would show calls that had not been whole then.
         self._number += 1
         for call in self._calls.values():
-            call.settle(self._number, final=True)
+            if call.block is None:
+                self.settled_late = True
+                call.settle(self._number, final=True)
 
     def has_content(self) -> bool:
         """Whether anything has arrived."""
@@ -260,9 +264,11 @@ def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
         "vendor": finish.vendor,
         "request_id": finish.request_id,
     }
-    if not finish.message_kwargs:
-        values["_mark"] = answer.mark()
-        return ChatResponse.partial(answer, values, ALL_BUT_MESSAGE)
-    message = answer.whole()
-    message.additional_kwargs.update(finish.message_kwargs)
-    return ChatResponse.made(message=message, **values)
+    # Not left until somebody asks, as somebody always does.
+    values["message"] = message = answer.whole()
+    if finish.message_kwargs:
+        message.additional_kwargs.update(finish.message_kwargs)
+        return ChatResponse.made(**values)
+    # What else tells of this answer can be made of the same pieces.
+    values["_mark"] = answer.mark()
+    return ChatResponse.partial(answer, values, ALL_FIELDS)

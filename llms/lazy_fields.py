@@ -104,9 +104,7 @@ class LazyFields(BaseModel):
         # Looked at once: another thread may be doing the same, and what it puts there has no mark.
         now: Mapping[str, Any] = self.__dict__
         fields = self.__pydantic_fields__
-        if now.keys() >= fields.keys():
-            return
-        left = self._rest(make, now.get("_mark"))
+        left = {} if now.keys() >= fields.keys() else self._rest(make, now.get("_mark"))
         found = {**now, **left}
         if self._extra and self.__pydantic_extra__ is None:
             _put_extra(self, {})

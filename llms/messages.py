@@ -188,7 +188,10 @@ class ChatResponse(LazyFields):
         return str(self.message)
 
 
-ALL_BUT_MESSAGE = set(ChatResponse.model_fields) - {"message"}
+ALL_FIELDS = set(ChatResponse.model_fields)
+"""The fields of a response; one set for all that are made of an answer."""
+
+ALL_BUT_MESSAGE = ALL_FIELDS - {"message"}
 """The fields of a response whose message is made when somebody asks; one set for all of them."""
 
 ChatResponseGen = Generator[ChatResponse, None, None]

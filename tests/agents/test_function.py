@@ -29,7 +29,7 @@ from batonflow.llms import (
     Usage,
     tool_call,
 )
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import (
     Context,
@@ -67,6 +67,24 @@ def roles(messages: list[ChatMessage]) -> list[str]:
     return [message.role.value for message in messages]
 
 
+class Calling(FunctionCallingLLM):
+    """Calls a tool as long as it has any."""
+
+    arguments: str
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        if request.tools:
+            yield ToolCallDelta(index=0, id="1", name="add", arguments=self.arguments)
+            yield Finish(reason="tool_calls")
+        else:
+            yield TextDelta(text="There is no time.")
+            yield Finish()
+
+
 class TestTheLoop:
     async def test_events_of_a_run_with_one_tool_come_in_the_documented_order(self) -> None:
         agent = FunctionAgent(llm=ScriptedLLM([tool_call("add", a=2, b=40), "42"]), tools=[add], streaming=True)
@@ -83,6 +101,21 @@ class TestTheLoop:
         pieces = [event for event in events if isinstance(event, AgentStream)]
         assert len(pieces) > 2
         assert "".join(piece.delta for piece in pieces) == pieces[-1].response == str(output) == "Twice a day."
+
+    @pytest.mark.parametrize(
+        ("arguments", "shown"),
+        [
+            pytest.param('{"a": 2, "b": 40}', [{"a": 2, "b": 40}], id="once, when they are whole"),
+            pytest.param("", [None, {}], id="at the end, when only that makes them whole"),
+        ],
+    )
+    async def test_calls_are_shown(self, arguments: str, shown: list[dict[str, Any] | None]) -> None:
+        agent = FunctionAgent(llm=Calling(arguments=arguments), tools=[add])
+        events, _ = await events_of(agent, "What is 2 + 40?", max_iterations=1, early_stopping_method="generate")
+        first = [event for event in events if isinstance(event, AgentStream)][: len(shown) + 1]
+        told = [event.tool_calls[0].tool_kwargs if event.tool_calls else None for event in first]
+        assert told[: len(shown)] == shown
+        assert first[-1].delta == "There is no time."
 
     async def test_without_streaming_there_are_no_pieces(self) -> None:
         events, output = await events_of(FunctionAgent(llm=ScriptedLLM(["hello"]), streaming=False), "hi")

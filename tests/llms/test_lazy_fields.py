@@ -75,6 +75,16 @@ def test_it_looks_like_one_that_was_made_at_once(piece: Piece, look: Callable[[P
     assert look(piece)
 
 
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_one_that_has_all_and_knows_of_what_it_was_made_looks_no_different(look: Callable[[Piece], bool]) -> None:
+    def rest(_: int) -> dict[str, Any]:
+        raise AssertionError("there is nothing left to make")
+
+    whole = Piece.partial(rest, {"delta": "c", "text": "abc", "length": 3, "_mark": 1})
+    assert whole.source is rest
+    assert look(whole)
+
+
 def test_what_is_no_field_is_missing_as_on_every_model(piece: Piece) -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         _ = piece.nonsense  # pyright: ignore[reportAttributeAccessIssue]

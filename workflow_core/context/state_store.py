@@ -154,10 +154,10 @@ class InMemoryStateStore(Generic[StateT]):
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
         item = self._item
-        key, inside, _ = path.partition(".")
-        if item is not None and item.segment is not None:
-            self._note_read(key, hands_out=not inside)
+        recorded = item is not None and item.segment is not None
         found: Any = self._cell.state
+        if recorded:
+            self._note_read(path.partition(".")[0], hands_out="." not in path)
         if type(found) is DictState and "." not in path:  # by far the most common case
             values = found.__pydantic_extra__ or {}
             if path in values:
@@ -170,8 +170,8 @@ class InMemoryStateStore(Generic[StateT]):
                 if default is _MISSING:
                     raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
                 return default
-        if inside and item is not None and item.segment is not None and type(found) not in IMMUTABLE:
-            self._note_read(key)
+        if recorded and "." in path and type(found) not in IMMUTABLE:
+            self._note_read(path.partition(".")[0])
         return found
 
     async def get_state(self) -> StateT:
