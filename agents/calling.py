@@ -20,7 +20,7 @@ from batonflow.agents.results import READ_RESULT, shortened
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
-from batonflow.tools.call import checked_arguments, error_output, may_need_approval, needs_approval
+from batonflow.tools.call import checked_arguments, error_output, needs_approval
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 
@@ -182,7 +182,7 @@ async def perform(
     policy: Any = getattr(tool, "policy", None)
     most: int | None = getattr(policy, "max_calls", None)
     approved = False
-    if most is not None or may_need_approval(tool):
+    if most is not None or getattr(policy, "requires_approval", False) is not False:
         if most is not None and not await _may_run(ctx, call.tool_name, place, most):
             return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:

@@ -541,7 +541,7 @@ def _conversation(messages: Any) -> list[ChatMessage]:
         raise TypeError(f"messages is a list of ChatMessage, not a {type(messages).__name__}: write [ChatMessage(...)]")
     conversation = list(cast("Iterable[Any]", messages))
     # Nearly always, and a long conversation is looked at every time.
-    if {ChatMessage}.issuperset(map(type, conversation)):
+    if list(map(type, conversation)).count(ChatMessage) == len(conversation):
         return conversation
     for number, one in enumerate(conversation):
         if not isinstance(one, ChatMessage):

@@ -65,6 +65,10 @@ class FunctionCallingLLM(LLM):
         kwargs: dict[str, Any],
     ) -> dict[str, Any]:
         """Call ``_prepare_chat_with_tools``, also one written before ``tool_required`` existed."""
+        if type(self)._prepare_chat_with_tools is _PREPARE:
+            return self._prepare_chat_with_tools(
+                tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, **kwargs
+            )
         arguments: dict[str, Any] = {
             "user_msg": user_msg,
             "chat_history": chat_history,
@@ -73,7 +77,7 @@ class FunctionCallingLLM(LLM):
             **kwargs,
         }
         function: Any = getattr(self._prepare_chat_with_tools, "__func__", self._prepare_chat_with_tools)
-        if function is _PREPARE or _takes_tool_required(function):
+        if _takes_tool_required(function):
             arguments["tool_required"] = tool_required
         elif tool_required:
             warnings.warn(

@@ -380,8 +380,11 @@ class FunctionTool(AsyncBaseTool):
 
     async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
         arguments = self._arguments(args, kwargs)
-        front, rest = self._split(args, arguments)
-        value = await self._async_fn(*front, **rest)
+        if self._positional_only:
+            front, rest = self._split(args, arguments)
+            value = await self._async_fn(*front, **rest)
+        else:
+            value = await self._async_fn(*args, **arguments)
         if isinstance(value, CoroutineType):
             # Of an asynchronous function in a decorator that is not.
             value = await cast("Awaitable[Any]", value)

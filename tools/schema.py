@@ -330,7 +330,8 @@ def validated_arguments(
 def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
     """``arguments`` as a model; null for what takes none means absent, for that is how models leave things out."""
     try:
-        return schema.model_validate(arguments)
+        # As model_validate does, without what it looks at first.
+        return schema.__pydantic_validator__.validate_python(arguments)
     except ValidationError as err:
         empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
         if not empty:

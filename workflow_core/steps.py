@@ -76,14 +76,18 @@ class StepSpec:
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
-        """How to pass arguments without building a dict: the event alone, context then event, or by name."""
+        """How to pass arguments without building a dict: the event alone, context then event, or by name.
+
+        ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
+        """
         config = self.config
         if config.children or config.resources or len(config.slots) > 1:
             return "names"
         if config.parameters == (config.event_name,):
             return "event"
         if config.parameters == (config.context_parameter, config.event_name):
-            return "context, event"
+            usual = config.is_async and not config.is_free and config.collect is None
+            return "method" if usual else "context, event"
         return "names"
 
     @property

@@ -350,8 +350,10 @@ class Broker:
         produced[type(event)] = produced.get(type(event), 0) + 1
 
     def _produce(self, item: WorkItem, event: Event, stream: Stream | None, number: int = RETURNED) -> None:
-        self._count_produced(item, event)
-        if self._table.routes[type(event)].is_input_required:
+        event_type = type(event)
+        produced = item.step.produced
+        produced[event_type] = produced.get(event_type, 0) + 1
+        if self._table.routes[event_type].is_input_required:
             self._commands.append(Publish(event, item))
         causes = item.as_cause(number) if item.segment is not None else ()
         if not self._deliver(event, stream, item.recoveries, causes):

@@ -20,6 +20,8 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
     """Call the function of ``item``'s step; the result is awaited by the runner."""
     spec = item.spec
     plan = spec.plan
+    if plan == "method":
+        return spec.func(run.workflow, item.context or run.context_for(item), item.event)
     if plan == "names":
         return _call_by_names(run, item)
     subject = _members(item) if spec.has_collection else item.event

@@ -322,11 +322,12 @@ class Run(StoredRun):
         item.task = task
         item.started_at = now = self.now()
         current_item.set(item)
+        spec = item.spec
         if self.recorder is not None:
             self.recorder.open(item, item.event)
-        if item.spec.timeout is not None:
+        if spec.timeout is not None:
             self.waiting.start_step_timer(item, task)
-        self.stream.note(now, "running", item.spec.name, item.worker, type(item.event), None)
+        self.stream.note(now, "running", spec.name, item.worker, type(item.event), None)
         if self.observer is not None:
             self.observer.step_started(self, item)
         return copy_context()
@@ -367,20 +368,24 @@ class Run(StoredRun):
             return []
         if self.recorder is not None:
             tick = written_down(self.recorder, self.broker, tick)
-        returned = isinstance(tick, StepReturned)
         if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
-        if item.spec.timeout is not None:
+        spec = item.spec
+        if spec.timeout is not None:
             self.waiting.stop_step_timer(item)
         if item.open_waits:
             self.waiting.abandon(item)
-        result: object = tick.result if isinstance(tick, StepReturned) else None
-        error = tick.error if isinstance(tick, StepFailed) else None
+        result: object = None
+        error: BaseException | None = None
+        if isinstance(tick, StepReturned):
+            result = tick.result
+        else:
+            error = tick.error
         returns = type(result) if error is None else None
-        self.stream.note(tick.now, "not_running", item.spec.name, item.worker, type(item.event), returns)
+        self.stream.note(tick.now, "not_running", spec.name, item.worker, type(item.event), returns)
         if self.observer is not None:
             self.observer.step_ended(self, item, result, error)
-        if item.undelivered and (returned or self.state.running):
+        if item.undelivered and (error is None or self.state.running):
             self._post(tick, None)
             return []
         started = self._decide(tick)
