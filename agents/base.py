@@ -127,6 +127,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     def _named_llm(cls, value: Any) -> Any:
         return llm_from(value) if isinstance(value, str) else value
 
+    @field_validator("tool_retriever")
+    @classmethod
+    def _retrieves(cls, value: Any) -> Any:
+        if value is not None and not callable(getattr(value, "aretrieve", None)):
+            raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} has none")
+        return value
+
     @field_validator("state_prompt", mode="before")
     @classmethod
     def _as_prompt_template(cls, value: Any) -> Any:

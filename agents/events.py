@@ -3,8 +3,8 @@
 import functools
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -63,6 +63,17 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
         return None
 
 
+def _as_message(name: str, given: Any) -> ChatMessage:
+    if isinstance(given, ChatMessage):
+        return given
+    try:
+        return ChatMessage.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join((name, *map(str, problem["loc"])))
+        raise ValueError(f"{name} is no ChatMessage: {place}: {problem['msg']} (got {problem['input']!r})") from error
+
+
 class AgentWorkflowStartEvent(StartEvent):
     """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
 
@@ -86,10 +97,17 @@ class AgentWorkflowStartEvent(StartEvent):
         return schema
 
     def __init__(self, **data: Any) -> None:
-        history = data.get("chat_history")
+        user_msg, history = data.get("user_msg"), data.get("chat_history")
+        if isinstance(user_msg, dict):
+            data["user_msg"] = _as_message("user_msg", user_msg)
+        elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
+            raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
         if history is not None:
+            if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping):
+                raise ValueError(f"chat_history is a list of ChatMessage, not {history!r}")
             data["chat_history"] = [
-                item if isinstance(item, ChatMessage) else ChatMessage.model_validate(item) for item in history
+                _as_message(f"chat_history[{number}]", item)
+                for number, item in enumerate(cast("Iterable[Any]", history))
             ]
         super().__init__(**data)
 

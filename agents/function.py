@@ -101,7 +101,10 @@ class FunctionAgent(ScratchpadAgent):
     ) -> ChatResponse:
         llm: Any = self.llm
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
-        own = getattr(cast("object", type(llm)), _FINDS_CALLS, None) is not FunctionCallingLLM.get_tool_calls_from_response
+        own = (
+            getattr(cast("object", type(llm)), _FINDS_CALLS, None)
+            is not FunctionCallingLLM.get_tool_calls_from_response
+        )
         return await streamed(ctx, chunks, self.name, self._calls if own else None)
 
     async def handle_tool_call_results(

@@ -67,6 +67,7 @@ from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.instrumentation import genai
+from batonflow.workflow_core.stored_runs import check_context
 
 __all__ = ["AgentLoop"]
 
@@ -175,18 +176,20 @@ class AgentLoop(AgentForks):
             kwargs: ``run_id``, and further values for the start event.
 
         Raises:
-            ValueError: ``max_iterations``, ``early_stopping_method`` or ``budget`` is not what it may be.
+            TypeError: ``ctx`` is no Context.
+            ValueError: Another argument is not what it may be; the text names it.
 
         Example:
             >>> handler = agent.run("What is 2 + 40?")
             >>> print(await handler)
         """
         attach_agents(self, self._all_tools())  # some are put there after construction
-        check_options(max_iterations, early_stopping_method, budget)
+        check_options(max_iterations, early_stopping_method, budget, memory)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
+        check_context(ctx)
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,

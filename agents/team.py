@@ -1,8 +1,9 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, Self, get_args
+from typing import Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
@@ -139,10 +140,13 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     ) -> None:
         super().__init__(timeout=timeout, **options)
         check_options(None, early_stopping_method, budget)
+        if max_handoffs is not None and not (type(max_handoffs) is int and max_handoffs >= 0):
+            raise ValueError(f"max_handoffs is a whole number from 0 on, or None for no limit, not {max_handoffs!r}")
         if handoff_carries not in get_args(Carried):
             raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
         self.name, self.description = name, description
-        self.agents = _named([TeamMember.of(one) if isinstance(one, AgentWorkflow) else one for one in agents])
+        self.agents = _named(_members(agents))
+        _warn_of_strangers(self.agents)
         self.handoff_carries: Carried = handoff_carries
         for agent in self.agents.values():
             attach_agents(self, agent.tools)
@@ -330,6 +334,29 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
         for name, prompt in prompts_dict.items():
             setattr(self, name, prompt)
+
+
+def _members(agents: Any) -> list[BaseWorkflowAgent]:
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise ValueError(f"agents is a list of agents and teams, not {agents!r}")
+    members: list[BaseWorkflowAgent] = []
+    for number, one in enumerate(cast("Iterable[Any]", agents)):
+        if not isinstance(one, BaseWorkflowAgent | AgentWorkflow):
+            raise ValueError(f"agents[{number}] is neither an agent nor a team: {one!r}")
+        members.append(TeamMember.of(one) if isinstance(one, AgentWorkflow) else one)
+    return members
+
+
+def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
+    """Say which names in ``can_handoff_to`` nobody has; no error, as an agent may take part in several teams."""
+    for agent in agents.values():
+        strangers = [name for name in agent.can_handoff_to or () if name not in agents]
+        if strangers:
+            warnings.warn(
+                f"Agent {agent.name} may hand over to {', '.join(strangers)}, which no agent of the team is called. "
+                f"There are: {', '.join(agents)}",
+                stacklevel=3,
+            )
 
 
 def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:

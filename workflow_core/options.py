@@ -47,13 +47,13 @@ class Options:
     serializer: "BaseSerializer | None"
     skip_graph_checks: frozenset[str]
     store: "RunStore | None"
-    timeout: float | None
     timeout_excludes_waiting: bool
     verbose: bool
 
     def __init__(
         self,
         *,
+        timeout: float | None,
         num_concurrent_runs: int | None,
         on_stall: Literal["warn", "raise"],
         types: Iterable[type],
@@ -62,6 +62,14 @@ class Options:
         idle_release: float | None,
         store_streamed: bool,
     ) -> None:
+        if timeout is not None and (
+            isinstance(timeout, bool)
+            or not isinstance(timeout, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+            or not timeout >= 0
+        ):
+            raise WorkflowValidationError(
+                f"timeout is a number of seconds, or None for as long as it takes, got {timeout!r}"
+            )
         if num_concurrent_runs is not None and (
             isinstance(num_concurrent_runs, bool)
             or not isinstance(num_concurrent_runs, int)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -80,6 +88,7 @@ class Options:
             raise WorkflowValidationError(f"idle_release is a number of seconds, 0 or more, got {idle_release!r}")
         if version is not None and not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkflowValidationError(f'version is a text such as "2", got {version!r}')
+        self.timeout = timeout
         self.num_concurrent_runs = num_concurrent_runs
         self.on_stall = on_stall
         self.types = tuple(types)

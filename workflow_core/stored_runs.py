@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
@@ -13,12 +14,11 @@ from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.store import RunStore
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["StoredRuns", "check_run_id"]
+__all__ = ["StoredRuns", "check_context", "check_run_id"]
 
 cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
 forget_sleepers = at_first_use("batonflow.workflow_core.durable", "forget_sleepers")
@@ -30,6 +30,16 @@ recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
 runs_of = at_first_use("batonflow.workflow_core.durable", "runs_of")
 put_into_inbox = at_first_use("batonflow.workflow_core.durable", "send_to_run")
+
+
+def check_context(ctx: Any) -> None:
+    """Refuse what cannot be the context of a run.
+
+    Raises:
+        TypeError: It is no Context.
+    """
+    if ctx is not None and not isinstance(ctx, Context):
+        raise TypeError(f"ctx is a Context, such as Context(workflow), not {ctx!r}")
 
 
 def check_run_id(run_id: Any) -> None:

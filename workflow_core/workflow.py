@@ -36,7 +36,7 @@ from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
-from batonflow.workflow_core.stored_runs import StoredRuns, check_run_id
+from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
@@ -132,6 +132,7 @@ class Workflow(StoredRuns):
         store_streamed: bool = True,
     ) -> None:
         options = Options(
+            timeout=timeout,
             num_concurrent_runs=num_concurrent_runs,
             on_stall=on_stall,
             types=types,
@@ -140,7 +141,6 @@ class Workflow(StoredRuns):
             idle_release=idle_release,
             store_streamed=store_streamed,
         )
-        options.timeout = timeout
         options.disable_validation = disable_validation
         options.verbose = verbose
         options.resource_manager = resource_manager or ResourceManager()
@@ -428,6 +428,7 @@ class Workflow(StoredRuns):
             kwargs: Fields of the start event; and ``run_id``, ``stepwise``.
 
         Raises:
+            TypeError: ``ctx`` is no Context, or ``run_id`` no text.
             WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``).
             WorkflowValidationError: The workflow is not sound.
             ContextStateError: The run of ``ctx`` still goes on.
@@ -435,6 +436,7 @@ class Workflow(StoredRuns):
         """
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
+        check_context(ctx)
         check_run_id(run_id)
         if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
             raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")

@@ -176,6 +176,10 @@ class TestCallsWithoutAPosition:
         assert sorted(ran) == [1, 2]
 
 
+def act_never() -> None:
+    """Do nothing."""
+
+
 class TestWhatMeansNothing:
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -185,11 +189,27 @@ class TestWhatMeansNothing:
             ({"max_iterations": "x"}, "not 'x'"),
             ({"early_stopping_method": "zz"}, "'force' or 'generate', not 'zz'"),
             ({"budget": {"max_tool_calls": 1}}, "budget is a Budget"),
+            ({"memory": 5}, "memory is a BaseMemory, for example .*, not 5"),
+            ({"user_msg": 5}, "user_msg is a text or a ChatMessage, not 5"),
+            ({"user_msg": ["go"]}, "user_msg is a text or a ChatMessage, not"),
+            ({"user_msg": {"role": "nobody"}}, r"user_msg is no ChatMessage: user_msg\.role: .* \(got 'nobody'\)"),
+            ({"chat_history": "go"}, "chat_history is a list of ChatMessage, not 'go'"),
+            ({"chat_history": {"role": "user"}}, "chat_history is a list of ChatMessage, not"),
+            ({"chat_history": [ChatMessage("a"), 5]}, r"chat_history\[1\] is no ChatMessage"),
         ],
     )
     def test_options_of_a_run(self, options: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError, match=words):
-            FunctionAgent(llm=ScriptedLLM([])).run("go", **options)
+            FunctionAgent(llm=ScriptedLLM([])).run(**{"user_msg": "go", **options})
+
+    def test_a_context_of_a_run(self) -> None:
+        wrong: Any = {}
+        with pytest.raises(TypeError, match=r"ctx is a Context, such as Context\(workflow\), not {}"):
+            FunctionAgent(llm=ScriptedLLM([])).run("go", ctx=wrong)
+
+    def test_a_retriever_of_tools(self) -> None:
+        with pytest.raises(ValueError, match="tool_retriever has a coroutine aretrieve"):
+            FunctionAgent(llm=ScriptedLLM([]), tool_retriever=[act_never])
 
     def test_a_budget_of_a_team(self) -> None:
         wrong: Any = {"max_tool_calls": 1}

@@ -205,6 +205,11 @@ class TestOfOne:
 
 
 class TestMistakes:
+    def test_handing_over_to_somebody_who_is_not_there(self) -> None:
+        members = [agent("one", can_handoff_to=["two", "tow"]), agent("two")]
+        with pytest.warns(UserWarning, match="Agent one may hand over to tow, which no agent .* There are: one, two"):
+            AgentWorkflow(agents=members, root_agent="one")
+
     @pytest.mark.parametrize(
         ("agents", "options", "words"),
         [
@@ -218,6 +223,11 @@ class TestMistakes:
             ([agent("a")], {"handoff_prompt": "go"}, "handoff_prompt must contain {agent_info}"),
             ([agent("a")], {"handoff_output_prompt": "{reason}"}, "must contain {to_agent}"),
             ([agent("a")], {"state_prompt": "{state}"}, "state_prompt must contain {msg}"),
+            ("researcher", {}, "agents is a list of agents and teams, not 'researcher'"),
+            (5, {}, "agents is a list of agents and teams, not 5"),
+            ([agent("a"), "b"], {"root_agent": "a"}, "is neither an agent nor a team: 'b'"),
+            ([agent("a")], {"max_handoffs": -1}, "max_handoffs is a whole number from 0 on, or None for no limit, not"),
+            ([agent("a")], {"max_handoffs": True}, "not True"),
         ],
     )
     def test_are_told_when_the_team_is_made(self, agents: Any, options: Any, words: str) -> None:

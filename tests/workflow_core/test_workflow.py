@@ -159,6 +159,18 @@ def test_the_number_of_concurrent_runs_is_a_positive_integer(wrong: Any):
         Hello(num_concurrent_runs=wrong)
 
 
+@pytest.mark.parametrize("wrong", ["45", True, -1, float("nan"), [45]])
+def test_the_timeout_is_a_number_of_seconds(wrong: Any):
+    with pytest.raises(WorkflowValidationError, match="timeout is a number of seconds, or None for as long as it"):
+        Hello(timeout=wrong)
+
+
+async def test_the_context_of_a_run_is_one():
+    wrong: Any = "ctx"
+    with pytest.raises(TypeError, match=r"ctx is a Context, such as Context\(workflow\), not 'ctx'"):
+        Hello().run(wrong)
+
+
 @contract("1.2")
 async def test_surplus_runs_wait_for_their_turn():
     flow = Slow(num_concurrent_runs=1)
