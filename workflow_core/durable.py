@@ -198,17 +198,20 @@ async def give_up(run: Run) -> None:
     assert store is not None
     if run.opening is not None:
         await asyncio.wait({run.opening})
+    with suppress(StoreError):
+        # Again and again, as the steps go on meanwhile: what is on its way must not come after the release.
+        while run.drive is not None and not run.drive.is_settled:
+            await run.drive.settled()
     drive = run.drive
-    if drive is None and not run.ending.done:  # it left memory
+    if run.ending.done:
+        return
+    if drive is None:  # it left memory, perhaps just now
         desk_of(store).forget(run)
         _live.get(store, {}).pop(run.state.run_id, None)
         run.ending.interrupted()
-    with suppress(StoreError):
-        # Again and again, as the steps go on meanwhile: what is on its way must not come after the release.
-        while drive is not None and not drive.is_settled:
-            await drive.settled()
-        if drive is not None and not run.ending.done:
-            run.ending.interrupted()
+    else:
+        run.ending.interrupted()
+        with suppress(StoreError):
             await store.release(drive.run_id, store.owner, drive.epoch)
 
 

@@ -1,7 +1,7 @@
 """What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -15,10 +15,13 @@ from batonflow.workflow_core.questions import News, runs_inside
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["InputReader", "InputRequest", "answer_key", "open_requests"]
+__all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests"]
 
 
-def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, place: tuple[int, int] = (1, 1)) -> str:
+_ANSWER_TO = "answer to "
+
+
+def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
     """The key of an answer in the inbox of a run: the same for all who answer, so that only the first one counts.
 
     Args:
@@ -26,14 +29,14 @@ def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, pl
         delivery: Number of the delivery whose step asks.
         wait: Key of the wait; empty for a question that a step streamed or returned without one.
         attempt: How often the delivery failed before; of a question with a wait.
-        place: Which one it is of how many that the delivery has open; of a question without a wait.
+        question: Number of a question without a wait.
 
     Example:
         >>> await flow.send_to_run("tides-1", event, key=answer_key("", 3, wait="approval"))
     """
-    named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else place}"
+    named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else question}"
     # The names of waits are the user's own, and may be longer than keys are.
-    return f"answer to {hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return f"{_ANSWER_TO}{hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 class InputRequest:
@@ -103,25 +106,15 @@ class InputRequest:
         _, cls, filled = self._awaited()
         return _schema(cls or HumanResponseEvent, filled)
 
-    def answer_key(self, among: "Sequence[InputRequest]") -> str:
-        """The key of its answer in the inbox of the run.
-
-        Args:
-            among: All that is open in the run, this one too.
-        """
+    @property
+    def answer_key(self) -> str:
+        """The key of its answer in the inbox of the run."""
         question = self._question
         if question.waiter is not None:
             item = question.waiter.item
             attempt = item.failures.count if item.failures is not None else 0
             return answer_key(self._run.path, item.id, wait=question.waiter.key, attempt=attempt)
-        # Events do not say which of these they answer, so that the oldest is closed first: only how many are left tells
-        # an answer from the one before.
-        beside = [one for one in among if one._is_asked_with(question)]
-        return answer_key(question.path, question.cause, place=(beside.index(self) + 1, len(beside)))
-
-    def _is_asked_with(self, other: Question) -> bool:
-        own = self._question
-        return own.waiter is None and (own.path, own.cause) == (other.path, other.cause)
+        return answer_key(question.path, question.cause, question=question.number)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
         """Answer; what the waiting step requires is filled in.
@@ -225,6 +218,23 @@ def open_requests(run: "Run") -> list[InputRequest]:
         return [InputRequest(asks, question) for asks, question in questions.asleep if not question.answered]
     found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
     return [InputRequest(place, question) for place, question in found if place is not None]
+
+
+def close_answered(run: "Run", key: str, event: Event) -> None:
+    """Close the question without a wait that an event from the inbox answers.
+
+    Args:
+        run: The run at the root.
+        key: Of the event in the inbox, see ``answer_key``.
+        event: The answer.
+    """
+    if not key.startswith(_ANSWER_TO):
+        return
+    run.questions.look()
+    for question in run.state.questions:
+        if key == answer_key(question.path, question.cause, question=question.number):
+            run.questions.close(question, event)
+            return
 
 
 def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> Event:

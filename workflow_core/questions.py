@@ -37,7 +37,7 @@ class News:
     def __init__(self, run: "Run") -> None:
         self.run = run
         self.coming: deque[Question] = deque()
-        # Questions that it knows from before the run left memory: paths with names of waits.
+        # Questions that it knows from before the run left memory: paths with names of waits or of loose questions.
         self.told: set[tuple[str, str]] = set()
 
     def add(self, question: Question) -> None:
@@ -60,7 +60,8 @@ class Questions:
         self._position = 0
         # Made when somebody needs them: thousands of runs may wait for a person at a time.
         self._readers: WeakSet[News] | None = None
-        self._sent: dict[int, Event] | None = None
+        # Answers that are on their way to questions without a wait, by id of the event.
+        self._sent: dict[int, tuple[Event, Question]] | None = None
         # Those that are open while the run is out of memory, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
 
@@ -80,8 +81,18 @@ class Questions:
             for waiter in run.state.waiters
             if waiter.question is not None
         }
+        told.update(map(_loose_name, self._root.state.questions))
         for reader in self._readers or ():
             reader.told = set(told)
+
+    def wakes_up(self) -> None:
+        """The run is in memory again, as its records say; answers that are on their way they do not know."""
+        self.asleep = []
+        answered = {question.number for _, question in (self._sent or {}).values()}
+        self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
+        # Those with a wait are told when their steps wait again.
+        for question in self._root.state.questions:
+            self._tell_readers(question, _loose_name(question))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -125,17 +136,23 @@ class Questions:
             if asks and event is not besides:
                 _, path, cause = log.origins[position]
                 state = self._root.state
-                state.question_seq += 1
+                # Its place in the stream, as records know it too; larger only in a run that began anew from a snapshot.
+                state.question_seq = max(state.question_seq, log.seqs[position]) + 1
                 question = Question(event, path, cause, number=state.question_seq)
                 state.questions.append(question)
                 found.append(question)
         return found
 
     def person_answered(self, run: "Run", event: Event) -> None:
-        """A step takes a person's answer that no wait wanted: the oldest question that it may belong to is closed."""
+        """A step takes a person's answer that no wait wanted.
+
+        Without a word on which question it answers, the oldest that it may belong to is closed.
+        """
         self.look()
-        if self._sent is not None and self._sent.pop(id(event), None) is not None:
-            return  # it was closed when it was answered
+        if self._sent is not None and (sent := self._sent.pop(id(event), None)) is not None:
+            answered = sent[1].number
+            self._root.state.questions = [one for one in self._root.state.questions if one.number != answered]
+            return
         for question in self._root.state.questions:
             taking = self.taking(question)
             if taking is not None and taking[0] is run and isinstance(event, taking[1]):
@@ -164,10 +181,15 @@ class Questions:
                 reader.told.discard((question.path, question.waiter.id))
         if question in self._root.state.questions:
             self._root.state.questions.remove(question)
-            if answer is not None:
-                if self._sent is None:
-                    self._sent = {}
-                self._sent[id(answer)] = answer
+        if answer is not None and question.waiter is None:
+            if self._sent is None:
+                self._sent = {}
+            self._sent[id(answer)] = answer, question
+
+    def answered_by(self, event: Event) -> int | None:
+        """The number of the question without a wait that an event on its way is the answer to."""
+        sent = None if self._sent is None else self._sent.get(id(event))
+        return None if sent is None else sent[1].number
 
     # --- what is open -------------------------------------------------------------------------------------------------
 
@@ -252,9 +274,12 @@ class Questions:
         return shared and _fits(question, waiter)
 
     def _tell(self, question: Question, name: tuple[str, str] | None = None) -> None:
-        """Tell the readers of a question, but for those who know it, by the name of its wait."""
+        """Tell the readers of a question, but for those who know it by its name."""
         if question.waiter is None:
             self._tie_to_open_wait(question)
+        self._tell_readers(question, name)
+
+    def _tell_readers(self, question: Question, name: tuple[str, str] | None) -> None:
         for reader in list(self._readers or ()):
             if name in reader.told:
                 reader.told.discard(name)
@@ -280,6 +305,11 @@ def _without_run(question: Question, waiter: Waiter) -> Question:
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
     asks = Waiter(waiter.explicit_id, waiter.key, waiter.event_type, waiter.requirements, light, waiter.due)
     return Question(question.event, question.path, question.cause, asks)
+
+
+def _loose_name(question: Question) -> tuple[str, str]:
+    """Names a question without a wait, also over a restore."""
+    return question.path, f"question_{question.number}"
 
 
 def _value(question: Question, name: str) -> Any:

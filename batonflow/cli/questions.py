@@ -74,7 +74,6 @@ class _Open:
     loose: list[tuple[int, int, str, int, Any]] = field(default_factory=list[tuple[int, int, str, int, Any]])
     # Runs inside this one that a step called: path -> the delivery that did.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    asked: int = 0
 
     def forget(self, path: str) -> None:
         """A workflow of the tree is over, and those inside it."""
@@ -104,9 +103,7 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
         for (path, item), waits in left.waits.items()
         for number, attempt, waiter in waits.values()
     ]
-    for one in left.loose:
-        beside = [other for other in left.loose if other[2:4] == one[2:4]]
-        found.append(_loose(*one, place=(beside.index(one) + 1, len(beside))))
+    found += [_loose(*one) for one in left.loose]
     return sorted(found, key=lambda question: question.record)
 
 
@@ -119,7 +116,6 @@ def _take_up(left: _Open, payload: Mapping[str, Any], path: str) -> None:
             item = int(str(name).rpartition("_")[2])
             left.waits.setdefault((path, item), {})[waiter["key"]] = 0, attempts.get(name, 0), waiter
     for question in payload.get("questions", ()):
-        left.asked = max(left.asked, question["number"])
         if not any(place == (question["path"], question["cause"]) for place in left.waits):
             left.loose.append((0, question["number"], question["path"], question["cause"], question["event"]))
     for child in payload.get("children", {}).get("runs", ()):
@@ -141,7 +137,8 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
         if child is not None and child.get("call") is not None:
             left.calls[path] = (path.rpartition("/")[0], child["call"][0])
     elif kind == "input" and left.loose:
-        left.loose.pop(0)
+        answered = record.get("answers", left.loose[0][1])
+        left.loose = [one for one in left.loose if one[1] != answered]
     elif kind == "answered":
         left.waits.get((path, item), {}).pop(record["key"], None)
     elif kind == "ended":
@@ -160,9 +157,8 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
         elif outcome in {"returned", "failed"}:
             left.attempt_over(path, item)
         if outcome == "returned" and details and len(record.get("published", ())) == len(details[0]):
-            for event in details[0]:
-                left.asked += 1
-                left.loose.append((record["id"], left.asked, path, item, event))
+            for event, (seq, _) in zip(details[0], record.get("published", ()), strict=True):
+                left.loose.append((record["id"], seq + 1, path, item, event))
 
 
 def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[str, Any]) -> Question:
@@ -185,10 +181,10 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
     )
 
 
-def _loose(record: int, number: int, path: str, item: int, event: Any, place: tuple[int, int]) -> Question:
+def _loose(record: int, number: int, path: str, item: int, event: Any) -> Question:
     own = f"question_{number}"
     name = f"{path}:{own}" if path else own
-    key = answer_key(path, item, place=place)
+    key = answer_key(path, item, question=number)
     return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event), answer_key=key)
 
 

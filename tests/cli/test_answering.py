@@ -227,12 +227,12 @@ async def test_its_answers_have_the_keys_that_those_of_programs_have(
         await handler.started()
         inputs = handler.inputs()
         live = [await anext(inputs) for _ in range(2 if cls is Several else 1)]
-        keys = {request.answer_key(live) for request in live}
+        keys = {request.answer_key for request in live}
         await handler.interrupt()
         if snapshot:
             await store.compact(handler.run_id)
         rest = await flow.open_inputs(handler.run_id)
-        assert keys == {request.answer_key(rest) for request in rest}
+        assert keys == {request.answer_key for request in rest}
         assert keys == {question.answer_key for question in await open_questions(store, handler.run_id)}
         assert len(keys) == len(live)
     await store.aclose()

@@ -51,6 +51,7 @@ team = AgentWorkflow(agents=[first, second], root_agent="first")
 """
 
 
+@pytest.mark.filterwarnings("ignore:Agent first may hand over to nobody")
 def test_what_is_wrong_with_a_team(here: Cli) -> None:
     Path("broken.py").write_text(BROKEN)
     code, output, _ = here("check", "broken.py:team", "--json")

@@ -191,7 +191,7 @@ class Run(StoredRun):
             produced = sender.step.produced
             produced[type(event)] = produced.get(type(event), 0) + 1
         elif self.recorder is not None:
-            causes = self.recorder.received(event, target, causes)
+            causes = self.recorder.received(event, target, causes, answers=self.root.questions.answered_by(event))
         recoveries = sender.recoveries if sender is not None else None
         self._post(EventArrived(event, target, recoveries, causes), sender)
 

@@ -56,7 +56,7 @@ class StoredRun:
             self.handler_context.bind(cast("Run", self))
         self._late = deque()
         if self._questions is not None:
-            self._questions.asleep = []
+            self._questions.wakes_up()
 
     def sleep(self) -> None:
         """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""

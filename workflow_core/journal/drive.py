@@ -20,6 +20,7 @@ from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.family import awaits_people
+from batonflow.workflow_core.inputs import close_answered
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.gaps import with_gap
 from batonflow.workflow_core.journal.segments import Segment, as_json
@@ -202,6 +203,8 @@ class Drive:
             run.ending.warn(f"it could not leave memory: {error}")
             parked = False
         early, run.early = run.early, None
+        if run.ending.done:  # interrupted meanwhile
+            return
         if parked:
             self._leave()  # its id still means this run
             run.sleep()
@@ -532,6 +535,7 @@ class Desk:
 
         def send() -> None:
             drive.consumed(item)
+            close_answered(run, item.key, event)
             if step is not None and "." in step and run.family is not None:
                 run.family.send_to(event, step, ())
             else:

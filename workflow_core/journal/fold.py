@@ -366,7 +366,8 @@ class Fold:
         event = record["event"]
         place.sent((record["id"], 0), event, None, record.get("target"))
         if place.table.route(place.event_class(event)).takes_human and self.questions:
-            self.questions.pop(0)
+            answered = record.get("answers", self.questions[0]["number"])
+            self.questions = [question for question in self.questions if question["number"] != answered]
 
     def _answered(self, record: dict[str, Any]) -> None:
         place = self._place(record)
@@ -436,8 +437,8 @@ class Fold:
             numbers, inner = delivery.place(number)
             numbers.streamed = max(numbers.streamed, inner)
             self.last_streamed = max(self.last_streamed, *last[:1], seq)
-            if event is not None and event != asked:  # a question of the wait is kept with it
-                self._may_ask(place, delivery, event)
+            if event is not None and event != asked and _asks(place, event):  # a question of the wait is kept with it
+                self._ask(place, delivery, event, seq)
         for number, buffer, event, found in record.get("collects", ()):
             self._collect(place, delivery, number, buffer, event, found)
         getattr(self, f"_{kind}")(place, delivery, record, *rest)
@@ -472,16 +473,16 @@ class Fold:
         if listed:
             place.streams[number] = FoldedStream(delivery.step, delivery.stream, delivery.recoveries)
             stream = number
+        places = iter(record.get("published", ()))
         for index, event in enumerate(events or ()):
             place.came((number, -1 - index), event, stream, delivery.recoveries)
-            self._may_ask(place, delivery, event)
+            if _asks(place, event):
+                self._ask(place, delivery, event, next(places)[0])
 
-    def _may_ask(self, place: Place, delivery: Delivery, event: Any) -> None:
-        """An event that is streamed may be a question to a person."""
-        if issubclass(place.event_class(event), InputRequiredEvent):
-            number = max((question["number"] for question in self.questions), default=0) + 1
-            text = place.codec.text(event)
-            self.questions.append({"event": text, "path": place.path, "cause": delivery.id, "number": number})
+    def _ask(self, place: Place, delivery: Delivery, event: Any, seq: int) -> None:
+        """A question to a person stands open; its place in the stream gives it its number, as in ``Questions``."""
+        text = place.codec.text(event)
+        self.questions.append({"event": text, "path": place.path, "cause": delivery.id, "number": seq + 1})
 
     def _waiting(self, place: Place, delivery: Delivery, record: dict[str, Any], waiter: dict[str, Any]) -> None:  # noqa: ARG002
         delivery.waits[waiter["key"]] = waiter
@@ -535,6 +536,10 @@ class Fold:
                 stream=delivery.stream,
                 recoveries=verdict["recoveries"],
             )
+
+
+def _asks(place: Place, event: Any) -> bool:
+    return issubclass(place.event_class(event), InputRequiredEvent)
 
 
 def _key(data: Any) -> tuple[int, Any]:

@@ -161,9 +161,9 @@ class Recorder:
         """The run begins with a snapshot."""
         self._put("restored", (), {"snapshot": payload})
 
-    def received(self, event: Event, target: str | None, causes: Causes) -> Causes:
+    def received(self, event: Event, target: str | None, causes: Causes, answers: int | None = None) -> Causes:
         """An event came from outside, or from another workflow of the tree; returns the causes of what it starts."""
-        return self._came("input", event, target, causes, {})
+        return self._came("input", event, target, causes, {} if answers is None else {"answers": answers})
 
     def _came(self, kind: str, event: Event, target: str | None, causes: Causes, data: dict[str, Any]) -> Causes:
         data["event"] = self._codec.event(event)

@@ -51,7 +51,7 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
         return []
     items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
     on_their_way = {item.key for item in items}
-    found = [(request, request.answer_key(requests)) for request in requests]
+    found = [(request, request.answer_key) for request in requests]
     return [(request, key) for request, key in found if key not in on_their_way]
 
 
@@ -139,10 +139,8 @@ async def _was_asked(place: Place, request_id: str) -> bool:
             outcome = record.get("outcome", ("",))
             if outcome[0] == "waiting" and outcome[1].get("waiter_id") in (own, request_id):
                 return True
-            if (
-                own.startswith("question_")
-                and record["path"] == path
-                and (record.get("streamed") or record.get("published"))
-            ):
+            streamed = [entry[2] for entry in record.get("streamed", ())]
+            streamed += [seq for seq, _ in record.get("published", ())]
+            if record["path"] == path and any(own == f"question_{seq + 1}" for seq in streamed):
                 return True
     return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,34 @@ async def test_one_that_is_interrupted_stays_in_the_store_and_does_not_come_back
     with pytest.raises(RunInterruptedError):
         await handler
     await flow.send_to_run("r", HumanResponseEvent(response="yes"))
+    assert await status(store) == "ready"
+    (recovered,) = await flow.recover()
+    assert await recovered == "yes"
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_one_that_is_interrupted_while_it_leaves_does_not_come_back_here(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, *, before: bool
+):
+    leaving, go_on, park = asyncio.Event(), asyncio.Event(), store.park
+
+    async def slowly(*given: Any) -> bool:
+        parked = False if before else await park(*given)
+        leaving.set()
+        await go_on.wait()
+        return await park(*given) if before else parked
+
+    monkeypatch.setattr(store, "park", slowly)
+    flow = waits(store)
+    handler = flow.run(run_id="r")
+    await leaving.wait()
+    await handler.interrupt()
+    go_on.set()
+    with pytest.raises(RunInterruptedError):
+        await handler
+    await asyncio.sleep(0.01)
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
+    await asyncio.sleep(0.05)
     assert await status(store) == "ready"
     (recovered,) = await flow.recover()
     assert await recovered == "yes"

@@ -175,6 +175,32 @@ async def test_a_question_that_a_step_returns_is_answered_by_whoever_takes_the_a
             assert (await running.http.post(path, json={"response": {"response": "Bob"}})).status_code == 409
 
 
+async def test_of_several_questions_the_one_that_was_answered_is_closed(serving: Serving) -> None:
+    class Siblings(Workflow):
+        @step
+        async def ask(self, ev: StartEvent) -> list[InputRequiredEvent]:
+            return [InputRequiredEvent(prefix=name) for name in ("Ann", "Bob")]
+
+        @step
+        async def take(self, ctx: Context, ev: HumanResponseEvent) -> StopEvent | None:
+            heard = [*await ctx.store.get("heard", default=[]), ev.response]
+            await ctx.store.set("heard", heard)
+            return StopEvent(result=heard) if len(heard) == 2 else None
+
+    for idle_timeout in (60, 0.02):
+        async with serving(WorkflowServer(idle_timeout=idle_timeout), ask=Siblings(timeout=None)) as running:
+            run_id = await running.start("ask")
+            await running.until(run_id, _waits_in_memory if idle_timeout == 60 else _waits_elsewhere)
+            first, second = await pending(running, run_id)
+            await running.post(path_of(run_id, second), {"response": {"response": "two"}})
+            await asyncio.sleep(0.1)
+            assert [one["id"] for one in await pending(running, run_id)] == [first["id"]]
+            again = await running.http.post(path_of(run_id, second), json={"response": {"response": "two"}})
+            assert again.status_code == 409
+            await running.post(path_of(run_id, first), {"response": {"response": "one"}})
+            assert (await running.over(run_id))["result"]["value"] == {"result": ["two", "one"]}
+
+
 def _waits_in_memory(found: dict) -> bool:
     return found["waiting"] and found["live"]
 
