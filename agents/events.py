@@ -25,6 +25,7 @@ from batonflow.llms.lazy_fields import LazyFields
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.problems import in_words
 
 __all__ = [
     "AgentInput",
@@ -69,9 +70,7 @@ def _as_message(name: str, given: Any) -> ChatMessage:
     try:
         return ChatMessage.model_validate(given)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place = ".".join((name, *map(str, problem["loc"])))
-        raise ValueError(f"{name} is no ChatMessage: {place}: {problem['msg']} (got {problem['input']!r})") from error
+        raise ValueError(f"{name} is no ChatMessage: {in_words(error, 'it')}") from error
 
 
 class AgentWorkflowStartEvent(StartEvent):

@@ -10,6 +10,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from batonflow.workflow_core.engine.state import Question
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
+from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.questions import News, runs_inside
 
 if TYPE_CHECKING:
@@ -247,9 +248,7 @@ def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> E
         check_public(cls, given)
         return cls(**{**filled, **given})
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'the answer'}: {problem['msg']}" for problem in error.errors()
-        )
+        problems = in_words(error, "the answer")
         raise InputResponseError(f"{cls.__name__} cannot be made of this answer: {problems}") from error
 
 

@@ -47,9 +47,12 @@ def check_run_id(run_id: Any) -> None:
 
     Raises:
         TypeError: It is no text.
+        ValueError: It is empty.
     """
     if run_id is not None and not isinstance(run_id, str):
         raise TypeError(f"run_id is a text that names the run, not {run_id!r}")
+    if run_id == "":
+        raise ValueError("run_id is empty: name the run, or leave run_id out")
 
 
 class StoredRuns:

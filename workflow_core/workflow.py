@@ -33,6 +33,7 @@ from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
+from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
@@ -494,7 +495,8 @@ class Workflow(StoredRuns):
         try:
             return cls(**kwargs)
         except ValidationError as error:
-            raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {error}") from error
+            problems = in_words(error)
+            raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
 
     def _parent(self) -> "tuple[Family, str, Any] | None":
         """The run whose step is calling ``run()``, when this workflow is attached to it."""

@@ -21,6 +21,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.problems import in_words
 
 if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
@@ -295,8 +296,7 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
     try:
         event = workflow.start_event_class(**arguments)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)
+        return in_words(error, "the arguments")
     return workflow.run(start_event=event, run_id=run_id)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.cli.answering import how_to_answer, question_data
-from batonflow.cli.errors import DONE, WAITING, CommandError
+from batonflow.cli.errors import DONE, USAGE, WAITING, CommandError
 from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
@@ -35,6 +35,8 @@ def run(given: Namespace) -> int:
     """Run a workflow or an agent."""
     workflow = with_store(workflow_at(given.object), given)
     fields = fields_of(workflow, given)
+    if given.run_id == "":
+        raise CommandError("--run-id is empty: name the run, or leave it out", USAGE)
     options = {} if given.run_id is None else {"run_id": given.run_id}
     return asyncio.run(_Driving(workflow, given).drive(lambda: workflow.run(**options, **fields)))
 

@@ -6,9 +6,12 @@ import sys
 from argparse import Namespace
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from batonflow.agents.events import AgentWorkflowStartEvent
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fields_of", "json_object", "json_or_text"]
@@ -23,7 +26,7 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     words without a key are what the user says.
 
     Raises:
-        CommandError: Something is no field, or not JSON.
+        CommandError: Something is no field, not JSON, or does not fit.
     """
     cls = workflow.start_event_class
     found: dict[str, Any] = {}
@@ -41,6 +44,12 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
             raise CommandError(f"{word!r} is no field: write key=value{_known(cls)}", USAGE)
     if said:
         found["user_msg"] = " ".join(said)
+    try:
+        cls(**found)
+    except ValidationError as error:
+        raise CommandError(f"no {cls.__name__} can be made of this: {in_words(error)}", USAGE) from None
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
     return found
 
 

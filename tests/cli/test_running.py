@@ -38,6 +38,25 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
     assert (code, errors) == (2, "batonflow run: 'Ann' is no field: write key=value; Named has name, times, loud\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["flows.py:greet", "times=x"], "no Named can be made of this: times: Input should be a valid integer"),
+        (["team.py:team", "--input", '{"user_msg": 5}'], "user_msg is a text or a ChatMessage, not 5"),
+    ],
+)
+def test_fields_that_do_not_fit_are_told(here: Cli, words: list[str], told: str) -> None:
+    code, _, errors = here("run", *words)
+    assert code == 2
+    assert errors.startswith(f"batonflow run: {told}")
+    assert len(errors.splitlines()) == 1
+
+
+def test_an_empty_id_is_told(here: Cli) -> None:
+    code, _, errors = here("run", "flows.py:greet", "name=Ann", "--run-id", "")
+    assert (code, errors) == (2, "batonflow run: --run-id is empty: name the run, or leave it out\n")
+
+
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_input_that_is_no_object_is_told(here: Cli, text: str) -> None:
     code, _, errors = here("run", "flows.py:greet", "--input", text)

@@ -530,6 +530,11 @@ async def test_a_step_that_keeps_something_on_its_workflow() -> None:
 
 
 class TestBadInput:
+    async def test_an_empty_id(self) -> None:
+        for flow in (Asks(), Asks(store="memory:")):
+            with pytest.raises(ValueError, match="run_id is empty: name the run, or leave run_id out"):
+                flow.run(run_id="")
+
     @pytest.mark.parametrize("run_id", [5, b"r", ["r"]], ids=str)
     async def test_an_id_that_is_no_text(self, run_id: Any) -> None:
         flow = Asks(store="memory:")

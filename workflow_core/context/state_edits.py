@@ -10,6 +10,7 @@ from batonflow.workflow_core.context.serializers import is_plain
 from batonflow.workflow_core.context.state_store import MAX_DEPTH
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.problems import in_words
 
 __all__ = ["edited_state"]
 
@@ -81,8 +82,7 @@ def _with_field(model: BaseModel, name: str, value: Any, path: str) -> BaseModel
     try:
         cls.__pydantic_validator__.validate_assignment(changed, name, value)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise _refusal(path, problems) from None
+        raise _refusal(path, in_words(error)) from None
     return changed
 
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import check_run_id
+from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.server.limits import json_body
-from batonflow.workflow_core.server.served import in_words
 from batonflow.workflow_core.server.shapes import Status
 
 __all__ = ["body_of", "choice", "flag", "number", "run_id_of", "statuses", "words"]

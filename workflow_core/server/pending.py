@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from batonflow.workflow_core.errors import InputResponseError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.problems import problems_of
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.server.envelopes import chain, envelope
 from batonflow.workflow_core.server.runs import Place, Runs
-from batonflow.workflow_core.server.served import problems_of
 
 __all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
 

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.server.envelopes import qualified_name
 from batonflow.workflow_core.server.limits import DEPTH, is_deeper
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Served", "in_words", "problems_of", "schema_of"]
+__all__ = ["Served", "schema_of"]
 
 _ENVELOPE = frozenset(
     {"type", "types", "qualified_name", "value", "data", "seq", "ts", "step", "path", "cause", "commit"}
@@ -143,16 +144,6 @@ def schema_of(cls: type[Event]) -> dict[str, Any]:
         required = [name for name, field in cls.model_fields.items() if field.is_required()]
         properties: dict[str, Any] = {name: {} for name in cls.model_fields}
         return {"title": cls.__name__, "type": "object", "properties": properties, "required": required}
-
-
-def problems_of(error: ValidationError) -> list[dict[str, Any]]:
-    """What is wrong with the fields of something, without the values that were given."""
-    return [{"loc": list(problem["loc"]), "msg": problem["msg"]} for problem in error.errors(include_url=False)]
-
-
-def in_words(error: ValidationError) -> str:
-    """What is wrong with the fields of something, as text."""
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'all'}: {one['msg']}" for one in problems_of(error))
 
 
 def _declared(workflow: "Workflow", known: set[int]) -> list[type[Event]]:

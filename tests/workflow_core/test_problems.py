@@ -1,0 +1,40 @@
+"""What is wrong with the fields of a model, in words."""
+
+import pytest
+from pydantic import BaseModel, ValidationError, model_validator
+
+from batonflow.workflow_core.problems import in_words, problems_of
+
+
+class Trip(BaseModel):
+    days: int
+    stops: list[int] = []
+
+    @model_validator(mode="after")
+    def _has_days(self) -> "Trip":
+        if self.days == 0:
+            raise ValueError("there are no days")
+        return self
+
+
+def refused(**fields: object) -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        Trip(**fields)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_each_place_is_named_with_what_is_wrong_there():
+    error = refused(days="secret", stops=[1, "x"])
+    words = in_words(error)
+    assert words.startswith("days: Input should be a valid integer, unable to parse string as an integer; stops.1: ")
+    assert [problem["loc"] for problem in problems_of(error)] == [["days"], ["stops", 1]]
+
+
+def test_values_and_links_stay_away():
+    words = in_words(refused(days="secret"))
+    assert "secret" not in words
+    assert "http" not in words
+
+
+def test_what_is_wrong_with_the_whole_has_a_name_too():
+    assert in_words(refused(days=0), "the trip") == "the trip: Value error, there are no days"
