@@ -65,12 +65,12 @@ def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:
 def _brings_calls(last: ChatResponse) -> bool:
     """Whether the last piece may show calls that no piece before it has shown."""
     source: Any = last.source
-    return source.settled_late if type(source) is Answer else _has_calls(last)
+    if type(source) is not Answer:
+        return _has_calls(last)
+    # Models that wrap others may find calls in the text, and put them into the message.
+    found = sum(isinstance(block, ToolCallBlock) for block in last.message.blocks)
+    return source.settled_late or found != source.number_of_calls()
 
 
 def _has_calls(last: ChatResponse) -> bool:
-    source: Any = last.source
-    if type(source) is Answer:
-        # Not asked of the message, which would be made for that.
-        return source.has_calls()
     return any(isinstance(block, ToolCallBlock) for block in last.message.blocks)

@@ -67,10 +67,12 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
 def _as_message(name: str, given: Any) -> ChatMessage:
     if isinstance(given, ChatMessage):
         return given
+    if not isinstance(given, dict):
+        raise ValueError(f"{name} is no ChatMessage but {given!r}")
     try:
         return ChatMessage.model_validate(given)
     except ValidationError as error:
-        raise ValueError(f"{name} is no ChatMessage: {in_words(error, 'it')}") from error
+        raise ValueError(f"{name} is no ChatMessage: {in_words(error)}") from error
 
 
 class AgentWorkflowStartEvent(StartEvent):
@@ -101,8 +103,11 @@ class AgentWorkflowStartEvent(StartEvent):
             data["user_msg"] = _as_message("user_msg", user_msg)
         elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
             raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
+        # Memories of other makes do what ours do.
+        if data.get("memory") is not None and not hasattr(data["memory"], "aput"):
+            raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {data['memory']!r}")
         if history is not None:
-            if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping):
+            if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping | BaseModel):
                 raise ValueError(f"chat_history is a list of ChatMessage, not {history!r}")
             data["chat_history"] = [
                 _as_message(f"chat_history[{number}]", item)
@@ -196,7 +201,7 @@ class AgentStream(LazyFields, Event):
             "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
         }
         source: Any = chunk.__pydantic_private__  # as chunk.source says, at the price of a look
-        if calls is None and type(source) is Answer and piece["raw"] is None:
+        if calls is None and type(source) is Answer and piece["raw"] is None and "message" not in piece:
             now["_mark"] = piece["_mark"]
             return cls.partial(source, now, _OF_A_PIECE)
 

@@ -1,7 +1,7 @@
 """FunctionAgent: an agent whose model calls tools natively."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from batonflow.agents.asking import streamed
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
@@ -16,7 +16,6 @@ from batonflow.workflow_core import Context, WorkflowRuntimeError
 __all__ = ["FunctionAgent"]
 
 _MOST_PAUSES = 20
-_FINDS_CALLS = "get_tool_calls_from_response"
 
 
 class FunctionAgent(ScratchpadAgent):
@@ -101,10 +100,8 @@ class FunctionAgent(ScratchpadAgent):
     ) -> ChatResponse:
         llm: Any = self.llm
         chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
-        own = (
-            getattr(cast("object", type(llm)), _FINDS_CALLS, None)
-            is not FunctionCallingLLM.get_tool_calls_from_response
-        )
+        finds_calls = getattr(llm, "get_tool_calls_from_response", None)
+        own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
         return await streamed(ctx, chunks, self.name, self._calls if own else None)
 
     async def handle_tool_call_results(

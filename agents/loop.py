@@ -184,7 +184,7 @@ class AgentLoop(AgentForks):
             >>> print(await handler)
         """
         attach_agents(self, self._all_tools())  # some are put there after construction
-        check_options(max_iterations, early_stopping_method, budget, memory)
+        check_options(max_iterations, early_stopping_method, budget)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):

@@ -76,9 +76,7 @@ class Team:
     stored: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def check_options(
-    max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None, memory: Any = None
-) -> None:
+def check_options(max_iterations: Any = None, early_stopping_method: Any = None, budget: Any = None) -> None:
     """Refuse what a run or a team cannot be given; None is what is left out.
 
     Raises:
@@ -91,6 +89,3 @@ def check_options(
         raise ValueError(f"early_stopping_method is 'force' or 'generate', not {early_stopping_method!r}")
     if budget is not None and not isinstance(budget, Budget):
         raise ValueError(f"budget is a Budget(...), for example Budget(max_tokens=50_000), not {budget!r}")
-    # Memories of other makes do what ours do.
-    if memory is not None and not hasattr(memory, "aput"):
-        raise ValueError(f"memory is a BaseMemory, for example ChatMemoryBuffer.from_defaults(), not {memory!r}")

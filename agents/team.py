@@ -337,7 +337,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
 
 
 def _members(agents: Any) -> list[BaseWorkflowAgent]:
-    if isinstance(agents, str) or not isinstance(agents, Iterable):
+    if not isinstance(agents, Iterable) or isinstance(agents, str | Mapping | BaseModel):
         raise ValueError(f"agents is a list of agents and teams, not {agents!r}")
     members: list[BaseWorkflowAgent] = []
     for number, one in enumerate(cast("Iterable[Any]", agents)):

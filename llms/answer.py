@@ -161,9 +161,9 @@ class Answer:
         """Whether anything has arrived."""
         return bool(self._parts)
 
-    def has_calls(self) -> bool:
-        """Whether a call has begun."""
-        return bool(self._calls) or any(isinstance(part, ToolCallBlock) for part in self._parts)
+    def number_of_calls(self) -> int:
+        """How many calls have begun."""
+        return len(self._calls) + sum(isinstance(part, ToolCallBlock) for part in self._parts)
 
     def mark(self) -> int:
         """Tells :meth:`at` what the answer is now, however much comes later."""
@@ -266,9 +266,6 @@ def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
     }
     # Not left until somebody asks, as somebody always does.
     values["message"] = message = answer.whole()
-    if finish.message_kwargs:
-        message.additional_kwargs.update(finish.message_kwargs)
-        return ChatResponse.made(**values)
-    # What else tells of this answer can be made of the same pieces.
+    message.additional_kwargs.update(finish.message_kwargs)
     values["_mark"] = answer.mark()
     return ChatResponse.partial(answer, values, ALL_FIELDS)

@@ -271,6 +271,7 @@ def _has_json_form(parameter: Parameter) -> bool:
     return True
 
 
+_VALIDATES: Any = getattr(BaseModel.model_validate, "__func__")  # noqa: B009 - of a bound method
 _texts: WeakKeyDictionary[type[BaseModel], str] = WeakKeyDictionary()
 _SHOWN = ("type", "properties", "required", "definitions", "$defs")
 
@@ -327,10 +328,19 @@ def validated_arguments(
     return given
 
 
+@lru_cache(maxsize=256)
+def _validates_itself(schema: type[BaseModel]) -> bool:
+    """Whether a schema has a ``model_validate`` of its own."""
+    own: Any = schema.model_validate
+    return getattr(own, "__func__", None) is not _VALIDATES
+
+
 def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
     """``arguments`` as a model; null for what takes none means absent, for that is how models leave things out."""
     try:
-        # As model_validate does, without what it looks at first.
+        if _validates_itself(schema):
+            return schema.model_validate(arguments)
+        # The same, without what model_validate looks at first.
         return schema.__pydantic_validator__.validate_python(arguments)
     except ValidationError as err:
         empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]

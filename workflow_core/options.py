@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from batonflow.workflow_core.errors import WorkflowValidationError
@@ -64,7 +65,7 @@ class Options:
     ) -> None:
         if timeout is not None and (
             isinstance(timeout, bool)
-            or not isinstance(timeout, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+            or not isinstance(timeout, Real)  # pyright: ignore[reportUnnecessaryIsInstance]
             or not timeout >= 0
         ):
             raise WorkflowValidationError(

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
 from batonflow.agents import (
     AgentInput,
@@ -26,6 +26,7 @@ from batonflow.llms import (
     LLMMetadata,
     MessageRole,
     ScriptedLLM,
+    ToolCallBlock,
     Usage,
     tool_call,
 )
@@ -71,6 +72,7 @@ class Calling(FunctionCallingLLM):
     """Calls a tool as long as it has any."""
 
     arguments: str
+    kept: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -79,10 +81,36 @@ class Calling(FunctionCallingLLM):
     async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
         if request.tools:
             yield ToolCallDelta(index=0, id="1", name="add", arguments=self.arguments)
-            yield Finish(reason="tool_calls")
+            yield Finish(reason="tool_calls", message_kwargs=self.kept)
         else:
             yield TextDelta(text="There is no time.")
             yield Finish()
+
+
+class CallsInText(FunctionCallingLLM):
+    """Writes its calls as text, which is replaced by what it means, or has that beside it."""
+
+    beside_the_text: bool
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        yield TextDelta(text="done" if request.messages[-1].role == MessageRole.TOOL else "CALL add 2 40")
+        yield Finish()
+
+    async def astream_chat_with_tools(self, *args: Any, **kwargs: Any) -> Any:
+        inner = await super().astream_chat_with_tools(*args, **kwargs)
+
+        async def parsed() -> AsyncGenerator[Any, None]:
+            async for piece in inner:
+                if piece.stop_reason is not None and piece.message.content != "done":
+                    call = ToolCallBlock(tool_call_id="1", tool_name="add", tool_kwargs={"a": 2, "b": 40})
+                    piece.message.blocks[:] = [*piece.message.blocks, call] if self.beside_the_text else [call]
+                yield piece
+
+        return parsed()
 
 
 class TestTheLoop:
@@ -109,13 +137,26 @@ class TestTheLoop:
             pytest.param("", [None, {}], id="at the end, when only that makes them whole"),
         ],
     )
-    async def test_calls_are_shown(self, arguments: str, shown: list[dict[str, Any] | None]) -> None:
-        agent = FunctionAgent(llm=Calling(arguments=arguments), tools=[add])
+    @pytest.mark.parametrize("kept", [{}, {"phase": "final"}])
+    async def test_calls_are_shown(
+        self, arguments: str, shown: list[dict[str, Any] | None], kept: dict[str, Any]
+    ) -> None:
+        agent = FunctionAgent(llm=Calling(arguments=arguments, kept=kept), tools=[add])
         events, _ = await events_of(agent, "What is 2 + 40?", max_iterations=1, early_stopping_method="generate")
         first = [event for event in events if isinstance(event, AgentStream)][: len(shown) + 1]
         told = [event.tool_calls[0].tool_kwargs if event.tool_calls else None for event in first]
         assert told[: len(shown)] == shown
         assert first[-1].delta == "There is no time."
+
+    @pytest.mark.parametrize("beside_the_text", [False, True])
+    async def test_calls_that_a_wrapper_finds_in_the_text_are_made_and_shown(self, *, beside_the_text: bool) -> None:
+        agent = FunctionAgent(llm=CallsInText(beside_the_text=beside_the_text), tools=[add])
+        events, output = await events_of(agent, "What is 2 + 40?")
+        shown = [event.tool_calls[0].tool_kwargs for event in events if getattr(event, "tool_calls", None)]
+        assert shown[0] == {"a": 2, "b": 40}
+        assert isinstance(next(event for event in events if getattr(event, "tool_calls", None)), AgentStream)
+        assert [event.tool_kwargs for event in events if isinstance(event, ToolCall)] == [{"a": 2, "b": 40}]
+        assert str(output) == "done"
 
     async def test_without_streaming_there_are_no_pieces(self) -> None:
         events, output = await events_of(FunctionAgent(llm=ScriptedLLM(["hello"]), streaming=False), "hi")

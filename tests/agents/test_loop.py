@@ -189,13 +189,14 @@ class TestWhatMeansNothing:
             ({"max_iterations": "x"}, "not 'x'"),
             ({"early_stopping_method": "zz"}, "'force' or 'generate', not 'zz'"),
             ({"budget": {"max_tool_calls": 1}}, "budget is a Budget"),
-            ({"memory": 5}, "memory is a BaseMemory, for example .*, not 5"),
+            ({"memory": 5}, "memory is a BaseMemory, as .*, not 5"),
             ({"user_msg": 5}, "user_msg is a text or a ChatMessage, not 5"),
             ({"user_msg": ["go"]}, "user_msg is a text or a ChatMessage, not"),
             ({"user_msg": {"role": "nobody"}}, r"user_msg is no ChatMessage: role: "),
             ({"chat_history": "go"}, "chat_history is a list of ChatMessage, not 'go'"),
             ({"chat_history": {"role": "user"}}, "chat_history is a list of ChatMessage, not"),
-            ({"chat_history": [ChatMessage("a"), 5]}, r"chat_history\[1\] is no ChatMessage"),
+            ({"chat_history": ChatMessage("a")}, "chat_history is a list of ChatMessage, not"),
+            ({"chat_history": [ChatMessage("a"), 5]}, r"chat_history\[1\] is no ChatMessage but 5"),
         ],
     )
     def test_options_of_a_run(self, options: dict[str, Any], words: str) -> None:

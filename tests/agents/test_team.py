@@ -225,6 +225,8 @@ class TestMistakes:
             ([agent("a")], {"state_prompt": "{state}"}, "state_prompt must contain {msg}"),
             ("researcher", {}, "agents is a list of agents and teams, not 'researcher'"),
             (5, {}, "agents is a list of agents and teams, not 5"),
+            (agent("a"), {}, "agents is a list of agents and teams, not"),
+            ({"a": agent("a")}, {}, "agents is a list of agents and teams, not"),
             ([agent("a"), "b"], {"root_agent": "a"}, "is neither an agent nor a team: 'b'"),
             ([agent("a")], {"max_handoffs": -1}, "max_handoffs is a whole number from 0 on, or None for no limit, not"),
             ([agent("a")], {"max_handoffs": True}, "not True"),
