@@ -21,6 +21,7 @@ from batonflow.workflow_core.errors import (
     ContextSerdeError,
     ReplayIncompatible,
     RunInputMismatchError,
+    RunInterruptedError,
     RunInUseError,
     StoreError,
 )
@@ -196,12 +197,17 @@ async def give_up(run: Run) -> None:
     """Stop a run in this process, and leave it to the next one that takes it up; one that is over stays so."""
     store = run.workflow.run_store
     assert store is not None
-    if run.opening is not None:
-        await asyncio.wait({run.opening})
     with suppress(StoreError):
-        # Again and again, as the steps go on meanwhile: what is on its way must not come after the release.
-        while run.drive is not None and not run.drive.is_settled:
-            await run.drive.settled()
+        # Again and again, as the run goes on meanwhile, and may leave memory or come back: what is on its way must not
+        # come after the release.
+        while True:
+            coming_or_leaving = run.opening or (run.drive and run.drive.parking)
+            if coming_or_leaving is not None:
+                await asyncio.wait({coming_or_leaving})
+            elif run.drive is not None and not run.drive.is_settled:
+                await run.drive.settled()
+            else:
+                break
     drive = run.drive
     if run.ending.done:
         return
@@ -480,7 +486,8 @@ class _Opening:
         run = self._run
         early, run.early = run.early or [], None
         if run.ending.done:  # cancelled before it began
-            if run.recorder is not None and run.ending.event is not None:
+            interrupted = isinstance(run.ending.error, RunInterruptedError)
+            if run.recorder is not None and run.ending.event is not None and not interrupted:
                 run.recorder.ended(run.ending.event, run.stream.seq)
             return
         self._workflow.launch_run(run, event, None, causes)

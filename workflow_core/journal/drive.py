@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, ref
 from pydantic_core import from_json, to_json
 
 from batonflow.workflow_core.context.snapshot import dump_run
-from batonflow.workflow_core.errors import RunLostError, StoreError
+from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.inputs import close_answered
@@ -76,6 +76,8 @@ class Drive:
         self.inbox_seen = 0
         self.lost = False
         self.is_held = False
+        # While the run leaves memory.
+        self.parking: asyncio.Task[None] | None = None
         self._attached = False
         self._counts_time = run.workflow.timeout_seconds is not None
         self._bodies: list[bytes] = []
@@ -202,17 +204,28 @@ class Drive:
         except StoreError as error:
             run.ending.warn(f"it could not leave memory: {error}")
             parked = False
-        early, run.early = run.early, None
-        if run.ending.done:  # interrupted meanwhile
+        early, run.early, self.parking = run.early, None, None
+        if isinstance(run.ending.error, RunInterruptedError):
             return
         if parked:
             self._leave()  # its id still means this run
             run.sleep()
             self.desk.asleep(run, wake_at)
-        elif not self.lost:
+        if run.ending.done:  # cancelled meanwhile, or out of time
+            self._tell_end(parked=parked)
+            return
+        if not parked and not self.lost:
             run.waiting.rearm()
         for event, target in early:
             run.send(event, target, None)
+
+    def _tell_end(self, *, parked: bool) -> None:
+        """The run ended while it was leaving: the store has to learn of it."""
+        run = self.run
+        if parked:
+            run.rouse()  # it is recorded as soon as the run is back
+        elif run.recorder is not None and run.ending.event is not None:
+            run.recorder.ended(run.ending.event, run.stream.seq)
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
@@ -291,6 +304,8 @@ class Drive:
 
     def lose(self) -> None:
         """Another process has the run: it stops here."""
+        if self.parking is not None:
+            return  # it gives the run back itself, and what comes meanwhile counts only when the run is here again
         self.fail(
             RunLostError(
                 f"Run {self.run_id!r} was taken over by another process while this one did not answer; it goes on "
@@ -411,7 +426,7 @@ class Desk:
 
     def park(self, drive: Drive) -> None:
         """Let a run leave memory."""
-        task = self.loop.create_task(drive.park(), name="batonflow-park")
+        task = drive.parking = self.loop.create_task(drive.park(), name="batonflow-park")
         self._parking.add(task)
         task.add_done_callback(self._parking.discard)
 

@@ -16,9 +16,11 @@ from batonflow.workflow_core import (
     Workflow,
     WorkflowCancelledByUser,
     WorkflowHandler,
+    WorkflowTimeoutError,
     step,
 )
 from batonflow.workflow_core.journal.store import RunStore
+from tests.workflow_core.flows import until
 
 
 class Ask(InputRequiredEvent):
@@ -108,16 +110,68 @@ async def test_one_that_is_interrupted_while_it_leaves_does_not_come_back_here(
     flow = waits(store)
     handler = flow.run(run_id="r")
     await leaving.wait()
-    await handler.interrupt()
+    interrupting = asyncio.create_task(handler.interrupt())
+    await asyncio.sleep(0.01)
     go_on.set()
+    await interrupting
     with pytest.raises(RunInterruptedError):
         await handler
-    await asyncio.sleep(0.01)
     await flow.send_to_run("r", HumanResponseEvent(response="yes"))
     await asyncio.sleep(0.05)
     assert await status(store) == "ready"
     (recovered,) = await flow.recover()
     assert await recovered == "yes"
+
+
+async def test_an_answer_that_comes_while_an_interrupted_run_leaves_is_not_its_end(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    held: list[tuple[Any, Any]] = []
+    commit_soon = store.commit_soon
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "commit_soon", lambda commits, done: held.append((commits, done)))
+        handler = waits(store).run(run_id="r")
+        await until(lambda: held)
+        await asyncio.sleep(0.01)  # it is about to leave, as soon as its wait is written
+        interrupting = asyncio.create_task(handler.interrupt())
+        await asyncio.sleep(0.01)
+        handler.ctx.send_event(HumanResponseEvent(response="yes"))
+    for commits, done in held:
+        commit_soon(commits, done)
+    await interrupting
+    if await status(store) != "completed":  # the answer was quicker, or the interruption
+        handler = waits(store).resume("r")
+        (await anext(handler.inputs())).respond("yes")
+    assert await handler == "yes"
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+async def test_the_store_learns_of_an_end_that_comes_while_the_run_leaves(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, *, how: str, written: bool
+):
+    leaving, go_on, park = asyncio.Event(), asyncio.Event(), store.park
+
+    async def slowly(*given: Any) -> bool:
+        parked = await park(*given) if written else False
+        leaving.set()
+        await go_on.wait()
+        return parked if written else await park(*given)
+
+    timeout = None if how == "cancelled" else 0.1
+    handler = Waits(store=store, timeout=timeout, idle_release=0).run(run_id="r")
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "park", slowly)
+        await leaving.wait()
+    ending = asyncio.create_task(handler.cancel_run() if how == "cancelled" else asyncio.sleep(0.2))
+    await asyncio.sleep(0.01)
+    if how == "out of time":
+        await ending
+    go_on.set()
+    await ending
+    with pytest.raises(WorkflowCancelledByUser if how == "cancelled" else WorkflowTimeoutError):
+        await handler
+    assert await status(store) == ("cancelled" if how == "cancelled" else "failed")
 
 
 async def test_an_interrupted_run_is_free_for_others_at_once_and_leaves_nothing_behind(store: RunStore):
