@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
 from batonflow.agents.budget import BudgetExceededError, Limits
-from batonflow.agents.effects import is_recorded, recorded
+from batonflow.agents.effects import is_recorded, recorded, writable
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
 from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
@@ -199,7 +199,7 @@ async def perform(
             running = partial(_run_and_count, ctx, agent, tool, arguments, limits, options)
             output = await recorded(ctx, agent, tool, call, arguments, place, running)
         else:
-            output = await _run(ctx, agent, tool, arguments, limits, options)
+            output = writable(ctx, await _run(ctx, agent, tool, arguments, limits, options))
     except BudgetExceededError as err:
         return await _over_budget(ctx, call, err, limits)
     if agent.after_tool:

@@ -12,7 +12,7 @@ from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
-__all__ = ["is_recorded", "recorded"]
+__all__ = ["is_recorded", "recorded", "writable"]
 
 
 class _Named(Protocol):
@@ -55,7 +55,7 @@ async def recorded(
     key = f"tool {place}"
 
     async def run_writable() -> ToolOutput:
-        return _writable(ctx, await run_tool())
+        return writable(ctx, await run_tool())
 
     about = {"tool": call.tool_name, "digest": digest_of(call.tool_name, _plain(arguments))}
     repeat = policy.idempotent or policy.on_unknown == "retry"
@@ -76,13 +76,20 @@ def _told(call: ToolCall, words: str) -> ToolOutput:
     return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
 
 
-def _writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
-    """The output itself, or without a raw value that no store can keep: the model has read its text."""
+def writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
+    """The output itself, where a store keeps the run without values that it cannot: the model has read the text."""
     recorder = None if ctx.run is None else ctx.run.recorder
-    if recorder is not None and not recorder.can_write(output.raw_output):
+    if recorder is None:
+        return output
+    if not recorder.can_write(output.raw_output):
         output.raw_output = repr(output.raw_output)
+    if not recorder.can_write(output.raw_input):
+        output.raw_input = _plain(output.raw_input)
     return output
 
 
 def _plain(arguments: dict[str, Any]) -> Any:
-    return to_jsonable_python(arguments, fallback=repr)
+    try:
+        return to_jsonable_python(arguments, fallback=repr)
+    except ValueError:  # bytes that are no text
+        return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")

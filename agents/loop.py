@@ -168,7 +168,8 @@ class AgentLoop(AgentForks):
             user_msg: What the user says. A Context here is taken as ``ctx``.
             chat_history: The conversation before it.
             memory: Keeps the conversation; one given here replaces that of ``ctx``.
-            ctx: Carries memory and state from an earlier run, or a snapshot to go on with.
+            ctx: Carries memory and state from an earlier run, or a snapshot to go on with. One that was cancelled goes
+                on when nothing is said here, else what is said begins a turn of its own.
             max_iterations: How many answers the models may give, 20 by default.
             early_stopping_method: What to do then.
             start_event: The event to start with, instead of the arguments before.
@@ -190,6 +191,8 @@ class AgentLoop(AgentForks):
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
         check_context(ctx)
+        if ctx is not None and (user_msg is not None or chat_history):
+            ctx.leave_cancelled_run()
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,
@@ -448,10 +451,8 @@ class AgentLoop(AgentForks):
             return await self._ended(ctx, output)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
         asker = self._team()
-        if asker.output_cls is None and asker.structured_output_fn is None:
-            cls, function = agent.output_cls, agent.structured_output_fn
-        else:
-            cls, function = asker.output_cls, asker.structured_output_fn
+        says = agent if asker.output_cls is None and asker.structured_output_fn is None else asker
+        cls, function = says.output_cls, says.structured_output_fn
         if cls is not None or function is not None:
             await self._add_structure(ctx, agent, output, memory, cls, function)
         return await self._ended(ctx, output)

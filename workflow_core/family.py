@@ -199,6 +199,8 @@ class Family:
             return run
         self.children.append(child)
         workflow.launch_run(run, None if saved is not None else event, None, item.causes)
+        if saved is not None:
+            self.run.root.look_at_late()
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
@@ -235,6 +237,8 @@ class Family:
             run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
             workflow.launch_run(run, None)
+        if self.children:
+            self.run.root.look_at_late()
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember what a snapshot knows of the children.

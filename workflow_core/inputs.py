@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from batonflow.workflow_core.engine.state import Question
+from batonflow.workflow_core.engine.state import Question, Waiter
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.problems import in_words
@@ -66,12 +66,18 @@ class InputRequest:
         """Names the request within its run, also after a restore."""
         question = self._question
         own = question.waiter.id if question.waiter is not None else f"question_{question.number}"
-        return f"{self._run.path}:{own}" if self._run.path else own
+        return f"{self.path}:{own}" if self.path else own
 
     def _look_again(self) -> None:
         """The run may have left memory and come back: the wait is another object of the same name then."""
         waiter = self._question.waiter
-        if waiter is None or self._question.answered or self._run.root.is_away:
+        if self._question.answered or self._run.root.is_away:
+            return
+        if waiter is None:
+            name = self._question.path, self._question.number
+            for question in self._run.root.state.questions:
+                if (question.path, question.number) == name:
+                    self._question = question
             return
         for run in runs_inside(self._run.root):
             for other in run.state.waiters:
@@ -112,9 +118,7 @@ class InputRequest:
         """The key of its answer in the inbox of the run."""
         question = self._question
         if question.waiter is not None:
-            item = question.waiter.item
-            attempt = item.failures.count if item.failures is not None else 0
-            return answer_key(self._run.path, item.id, wait=question.waiter.key, attempt=attempt)
+            return _key_of(question.waiter, self._run.path)
         return answer_key(question.path, question.cause, question=question.number)
 
     def respond(self, /, response: Any = None, **fields: Any) -> None:
@@ -224,6 +228,8 @@ def open_requests(run: "Run") -> list[InputRequest]:
 def close_answered(run: "Run", key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
+    An answer that comes too late closes none: it must not be taken for that of another question.
+
     Args:
         run: The run at the root.
         key: Of the event in the inbox, see ``answer_key``.
@@ -236,6 +242,14 @@ def close_answered(run: "Run", key: str, event: Event) -> None:
         if key == answer_key(question.path, question.cause, question=question.number):
             run.questions.close(question, event)
             return
+    if not any(key == _key_of(waiter, inner.path) for inner in runs_inside(run) for waiter in inner.state.waiters):
+        run.questions.closes_nothing(event)
+
+
+def _key_of(waiter: Waiter, path: str) -> str:
+    item = waiter.item
+    attempt = item.failures.count if item.failures is not None else 0
+    return answer_key(path, item.id, wait=waiter.key, attempt=attempt)
 
 
 def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> Event:

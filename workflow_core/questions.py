@@ -83,7 +83,9 @@ class Questions:
         }
         told.update(map(_loose_name, self._root.state.questions))
         for reader in self._readers or ():
-            reader.told = set(told)
+            # What it was not given yet it is told again, as the questions are other objects then.
+            reader.told = told.difference(map(_name, reader.coming))
+            reader.coming.clear()
 
     def wakes_up(self) -> None:
         """The run is in memory again, as its records say; answers that are on their way they do not know."""
@@ -136,8 +138,8 @@ class Questions:
             if asks and event is not besides:
                 _, path, cause = log.origins[position]
                 state = self._root.state
-                # Its place in the stream, as records know it too; larger only in a run that began anew from a snapshot.
-                state.question_seq = max(state.question_seq, log.seqs[position]) + 1
+                # Named by its place in the stream, as records know it too.
+                state.question_seq = log.seqs[position] + 1
                 question = Question(event, path, cause, number=state.question_seq)
                 state.questions.append(question)
                 found.append(question)
@@ -186,8 +188,12 @@ class Questions:
                 self._sent = {}
             self._sent[id(answer)] = answer, question
 
+    def closes_nothing(self, event: Event) -> None:
+        """An event on its way answers a question that is not open any more: no other is closed by it."""
+        self.close(Question(event, "", 0), event)
+
     def answered_by(self, event: Event) -> int | None:
-        """The number of the question without a wait that an event on its way is the answer to."""
+        """The number of the question without a wait that an event on its way is the answer to, 0 for none."""
         sent = None if self._sent is None else self._sent.get(id(event))
         return None if sent is None else sent[1].number
 
@@ -305,6 +311,13 @@ def _without_run(question: Question, waiter: Waiter) -> Question:
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
     asks = Waiter(waiter.explicit_id, waiter.key, waiter.event_type, waiter.requirements, light, waiter.due)
     return Question(question.event, question.path, question.cause, asks)
+
+
+def _name(question: Question) -> tuple[str, str]:
+    """Names a question, also over a restore."""
+    if question.waiter is None:
+        return _loose_name(question)
+    return question.path if question.run is None else question.run.path, question.waiter.id
 
 
 def _loose_name(question: Question) -> tuple[str, str]:

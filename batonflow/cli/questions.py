@@ -1,6 +1,6 @@
 """Which questions of a run stand open, told from its records alone: none of its classes need be there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -72,12 +72,35 @@ class _Open:
     # Questions that steps returned and that no wait belongs to: record, number of the question, path, delivery, event
     # as data.
     loose: list[tuple[int, int, str, int, Any]] = field(default_factory=list[tuple[int, int, str, int, Any]])
+    # Numbers of such questions that were answered before the record that asks them.
+    answered: set[int] = field(default_factory=set[int])
     # Runs inside this one that a step called: path -> the delivery that did.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
     def forget(self, path: str) -> None:
         """A workflow of the tree is over, and those inside it."""
         self.waits = {place: waits for place, waits in self.waits.items() if not _is_within(place[0], path)}
+
+    def came_in(self, answers: int | None) -> None:
+        """An event came from outside; it may say which question it answers."""
+        if answers is None:
+            del self.loose[:1]
+            return
+        kept = [one for one in self.loose if one[1] != answers]
+        if len(kept) == len(self.loose):
+            self.answered.add(answers)
+        self.loose = kept
+
+    def asked(self, record: Mapping[str, Any], events: Sequence[Any]) -> None:
+        """A step returned events; they are questions if all of them were streamed."""
+        places = [seq for seq, _ in record.get("published", ())]
+        if len(places) == len(events):
+            asked = [(seq + 1, event) for seq, event in zip(places, events, strict=True)]
+            self.loose += [
+                (record["id"], number, record["path"], record.get("item", 0), event)
+                for number, event in asked
+                if number not in self.answered
+            ]
 
     def attempt_over(self, path: str, item: int) -> None:
         """An attempt is over, with what it waited for and called."""
@@ -136,9 +159,8 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
         child = record.get("child")
         if child is not None and child.get("call") is not None:
             left.calls[path] = (path.rpartition("/")[0], child["call"][0])
-    elif kind == "input" and left.loose:
-        answered = record.get("answers", left.loose[0][1])
-        left.loose = [one for one in left.loose if one[1] != answered]
+    elif kind == "input":
+        left.came_in(record.get("answers"))
     elif kind == "answered":
         left.waits.get((path, item), {}).pop(record["key"], None)
     elif kind == "ended":
@@ -156,9 +178,8 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
             waits[details[0]["key"]] = first, record.get("attempt", 0), details[0]
         elif outcome in {"returned", "failed"}:
             left.attempt_over(path, item)
-        if outcome == "returned" and details and len(record.get("published", ())) == len(details[0]):
-            for event, (seq, _) in zip(details[0], record.get("published", ()), strict=True):
-                left.loose.append((record["id"], seq + 1, path, item, event))
+        if outcome == "returned" and details:
+            left.asked(record, details[0])
 
 
 def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[str, Any]) -> Question:

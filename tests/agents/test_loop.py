@@ -1,5 +1,6 @@
 """The loop: guards on every way out, the state in every request, and options that mean nothing."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from batonflow.agents import (
 )
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.tools import FunctionTool, tool
-from batonflow.workflow_core import Context, StopEvent, step
+from batonflow.workflow_core import Context, StopEvent, WorkflowCancelledByUser, step
+from tests.workflow_core.flows import until
 
 
 def secret() -> str:
@@ -223,6 +225,38 @@ class TestWhatMeansNothing:
             FunctionAgent(llm=ScriptedLLM([]), tools=[agent.as_tool() for agent in agents])
 
 
+@pytest.mark.parametrize("store", [None, "memory:"])
+@pytest.mark.parametrize("asks", [False, True])
+async def test_what_is_said_after_a_cancel_begins_a_turn_of_its_own(*, asks: bool, store: str | None) -> None:
+    ran: list[int] = []
+
+    @tool(requires_approval=asks)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(amount)
+        await asyncio.sleep(60)
+        return "paid"
+
+    llm = ScriptedLLM([tool_call("pay", amount=5), "I have stopped."])
+    agent = FunctionAgent(llm=llm, tools=[pay], store=store)
+    handler = agent.run("Pay 5.")
+    if asks:
+        await anext(handler.approvals())
+    else:
+        await until(lambda: ran)
+    await handler.cancel_run()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+    again = agent.run("Stop! Do not pay.", ctx=handler.ctx)
+    assert str(await again) == "I have stopped."
+    assert again.open_inputs() == []
+    assert ran == ([] if asks else [5])
+    told = [(one.role.value, one.content) for one in llm.requests[-1].messages]
+    assert [role for role, _ in told] == ["user", "assistant", "tool", "user"]
+    assert str(told[2][1]).startswith("The run ended before this call had a result.")
+    assert told[3][1] == "Stop! Do not pay."
+
+
 async def test_a_run_that_goes_on_says_what_it_does_not_use(caplog: pytest.LogCaptureFixture) -> None:
     @tool(requires_approval=True)
     def act() -> str:
@@ -231,9 +265,10 @@ async def test_a_run_that_goes_on_says_what_it_does_not_use(caplog: pytest.LogCa
 
     agent = FunctionAgent(llm=ScriptedLLM([tool_call("act"), "It is done."]), tools=[act])
     handler = agent.run("Do it.")
-    async for _ in handler.approvals():
-        await handler.cancel_run()
-    handler = agent.run("Stop!", ctx=handler.ctx, max_iterations=3)
+    await anext(handler.approvals())
+    ctx = Context.from_dict(agent, handler.ctx.to_dict())
+    await handler.cancel_run()
+    handler = agent.run("Stop!", ctx=ctx, max_iterations=3)
     assert "user_msg, max_iterations of this call to run() is not used" in caplog.text
     async for request in handler.approvals():
         request.approve()

@@ -19,7 +19,7 @@ from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.collecting import collect
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
-from batonflow.workflow_core.errors import ContextStateError, WorkflowRuntimeError
+from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import RETURNED
 from batonflow.workflow_core.types import RetryInfo
@@ -134,6 +134,12 @@ class Context(EarlierContext, Generic[StateT]):
             # A cancelled run may be resumed from its own context.
             return self.run.ending.done and self.run.state.running
         return self._restored is not None and self._restored.running
+
+    def leave_cancelled_run(self) -> None:
+        """Go on with the state of a run that was cancelled, and with nothing of what it was at."""
+        run = self.run
+        if run is not None and isinstance(run.ending.error, WorkflowCancelledByUser):
+            run.state.running = False
 
     def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
         """What a new run starts from: a restored state if there is one, and the staged key-value state."""

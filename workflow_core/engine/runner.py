@@ -100,6 +100,8 @@ class Run(StoredRun):
         self.now = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
+        # Questions are named by their places, and those of a snapshot keep their names.
+        self.stream.seq = state.question_seq
         self.recorder: Recorder | None = None
         # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
         self.drive: Drive | None = None

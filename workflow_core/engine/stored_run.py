@@ -107,8 +107,13 @@ class StoredRun:
         else:
             self._late.append((event, deliver))
 
+    @property
+    def has_late(self) -> bool:
+        """Whether something came for a step that is not there yet."""
+        return bool(self._late)
+
     def look_at_late(self) -> None:
-        """A step waits: something that came before may be for it."""
+        """A step waits, or a workflow inside is back: something that came before may be for it."""
         waiting, self._late = self._late or (), deque()
         for event, deliver in waiting:
             self.when_taken(event, deliver)

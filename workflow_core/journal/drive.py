@@ -189,7 +189,7 @@ class Drive:
 
     def _leave_memory(self) -> None:
         self._release = None
-        if awaits_people(self.run) and not self.run.ending.over:
+        if awaits_people(self.run) and not self.run.has_late and not self.run.ending.over:
             self.desk.park(self)
 
     async def park(self) -> None:

@@ -305,6 +305,8 @@ class Fold:
         # Children whose workflow is not attached before the run: the step that calls one begins it anew.
         self.unknown: set[str] = set()
         self.questions: list[dict[str, Any]] = []
+        # Numbers of those that were answered while the step that asked them was still at work: its record comes later.
+        self.answered: set[int] = set()
         self.elapsed = 0.0
         self.last_record = 0
         self.last_streamed = -1
@@ -365,9 +367,16 @@ class Fold:
         place = self._place(record)
         event = record["event"]
         place.sent((record["id"], 0), event, None, record.get("target"))
-        if place.table.route(place.event_class(event)).takes_human and self.questions:
-            answered = record.get("answers", self.questions[0]["number"])
-            self.questions = [question for question in self.questions if question["number"] != answered]
+        if not place.table.route(place.event_class(event)).takes_human:
+            return
+        answered = record.get("answers")
+        if answered is None and self.questions:
+            self.questions.pop(0)
+        elif answered:
+            left = [question for question in self.questions if question["number"] != answered]
+            if len(left) == len(self.questions):
+                self.answered.add(answered)
+            self.questions = left
 
     def _answered(self, record: dict[str, Any]) -> None:
         place = self._place(record)
@@ -473,14 +482,18 @@ class Fold:
         if listed:
             place.streams[number] = FoldedStream(delivery.step, delivery.stream, delivery.recoveries)
             stream = number
-        places = iter(record.get("published", ()))
+        places = [seq for seq, _ in record.get("published", ())]
+        places.reverse()
         for index, event in enumerate(events or ()):
             place.came((number, -1 - index), event, stream, delivery.recoveries)
             if _asks(place, event):
-                self._ask(place, delivery, event, next(places)[0])
+                self._ask(place, delivery, event, places.pop())
 
     def _ask(self, place: Place, delivery: Delivery, event: Any, seq: int) -> None:
         """A question to a person stands open; its place in the stream gives it its number, as in ``Questions``."""
+        if seq + 1 in self.answered:
+            self.answered.discard(seq + 1)
+            return
         text = place.codec.text(event)
         self.questions.append({"event": text, "path": place.path, "cause": delivery.id, "number": seq + 1})
 
