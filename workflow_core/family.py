@@ -200,7 +200,7 @@ class Family:
         self.children.append(child)
         workflow.launch_run(run, None if saved is not None else event, None, item.causes)
         if saved is not None:
-            self.run.root.look_at_late()
+            self._is_back(run)
         return run
 
     def attempt_over(self, item: WorkItem) -> None:
@@ -237,8 +237,13 @@ class Family:
             run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
             workflow.launch_run(run, None)
-        if self.children:
-            self.run.root.look_at_late()
+            self._is_back(run)
+
+    def _is_back(self, child: "Run") -> None:
+        """A child was taken up: something that came before may be for it, and people may answer its questions."""
+        root = self.run.root
+        root.look_at_late()
+        root.questions.is_back(child)
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember what a snapshot knows of the children.

@@ -6,7 +6,7 @@ event is streamed.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -53,7 +53,7 @@ class Questions:
         root: The run at the root.
     """
 
-    __slots__ = ("_position", "_readers", "_root", "_sent", "asleep")
+    __slots__ = ("_position", "_readers", "_root", "_sent", "_takers", "asleep")
 
     def __init__(self, root: "Run") -> None:
         self._root = root
@@ -64,6 +64,8 @@ class Questions:
         self._sent: dict[int, tuple[Event, Question]] | None = None
         # Those that are open while the run is out of memory, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
+        # Runs whose steps take answers of people, meanwhile.
+        self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
         """The run leaves memory: its readers stay, and are not told again what they know."""
@@ -75,26 +77,38 @@ class Questions:
             if waiter.question is not None and not waiter.question.answered
         ]
         self.asleep += [(self._root, question) for question in self._root.state.questions]
-        told = {
-            (run.path, waiter.id)
-            for run in runs_inside(self._root)
-            for waiter in run.state.waiters
-            if waiter.question is not None
-        }
-        told.update(map(_loose_name, self._root.state.questions))
+        self._takers = tuple(run for run in runs_inside(self._root) if run.state.table.accepts_human)
         for reader in self._readers or ():
-            # What it was not given yet it is told again, as the questions are other objects then.
-            reader.told = told.difference(map(_name, reader.coming))
+            owed = {_name(question.run or self._root, question) for question in reader.coming}
+            reader.told.clear()
             reader.coming.clear()
+            self._give_asleep(reader, {name for run, one in self.asleep if (name := _name(run, one)) in owed})
+
+    def _give_asleep(self, reader: News, wanted: Container[tuple[str, str]] | None = None) -> None:
+        for run, question in self.asleep:
+            name = _name(run, question)
+            reader.told.add(name)
+            if wanted is None or name in wanted:
+                reader.coming.append(question)
 
     def wakes_up(self) -> None:
         """The run is in memory again, as its records say; answers that are on their way they do not know."""
-        self.asleep = []
+        names = {question: _name(run, question) for run, question in self.asleep}
+        for reader in self._readers or ():
+            # What it has not looked at yet it is told again: those questions are other objects now.
+            reader.told.difference_update(names[question] for question in reader.coming if question in names)
+            reader.coming.clear()
+        self.asleep, self._takers = [], ()
         answered = {question.number for _, question in (self._sent or {}).values()}
         self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
         # Those with a wait are told when their steps wait again.
+        self.is_back(self._root)
+
+    def is_back(self, run: "Run") -> None:
+        """A run of the tree is in memory again: its questions without a wait can be answered."""
         for question in self._root.state.questions:
-            self._tell_readers(question, _loose_name(question))
+            if question.path == run.path:
+                self._tell_readers(question, _loose_name(question))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -201,16 +215,19 @@ class Questions:
 
     def reader(self, run: "Run") -> News:
         """Begin to read, with all questions of a run and those inside it that may be open now."""
-        if self._root.is_asleep:
-            self._root.rouse()
-        self.look()
         news = News(run)
-        for inner in runs_inside(run):
-            for waiter in inner.state.waiters:
-                if waiter.question is not None:
-                    waiter.question.run = inner
-                    news.coming.append(waiter.question)
-        news.coming.extend(self._root.state.questions)
+        if self.asleep:
+            self._give_asleep(news)
+        elif self._root.is_asleep:
+            self._root.rouse()
+        else:
+            self.look()
+            for inner in runs_inside(run):
+                for waiter in inner.state.waiters:
+                    if waiter.question is not None:
+                        waiter.question.run = inner
+                        news.coming.append(waiter.question)
+            news.coming.extend(self._root.state.questions)
         if self._readers is None:
             self._readers = WeakSet()
         self._readers.add(news)
@@ -238,7 +255,7 @@ class Questions:
 
         In the run that asked, else in any other of the tree.
         """
-        runs = sorted(runs_inside(self._root), key=lambda run: run.path != question.path)
+        runs = sorted(self._takers or runs_inside(self._root), key=lambda run: run.path != question.path)
         for run in runs:
             if run.state.table.accepts_human and not run.ending.over:
                 return run, run.state.table.human_events
@@ -313,11 +330,9 @@ def _without_run(question: Question, waiter: Waiter) -> Question:
     return Question(question.event, question.path, question.cause, asks)
 
 
-def _name(question: Question) -> tuple[str, str]:
-    """Names a question, also over a restore."""
-    if question.waiter is None:
-        return _loose_name(question)
-    return question.path if question.run is None else question.run.path, question.waiter.id
+def _name(run: "Run", question: Question) -> tuple[str, str]:
+    """Names a question, also over a restore; a wait for the answer by the run that waits."""
+    return _loose_name(question) if question.waiter is None else (run.path, question.waiter.id)
 
 
 def _loose_name(question: Question) -> tuple[str, str]:

@@ -1,7 +1,13 @@
 """Tool calls of agents whose runs a store keeps: written down before and after, and never silently repeated."""
 
 import asyncio
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,7 +16,7 @@ from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, Approv
 from batonflow.agents.events import ToolCallResult
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
-from batonflow.tools import tool
+from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.workflow_core.flows import until
 
@@ -185,3 +191,61 @@ async def test_an_approval_is_used_once_whoever_gives_it() -> None:
     assert published == ["Tides"]
     used = [one for one in await store.history("r") if one["kind"] == "answered"]
     assert [one["event"][1]["digest"] for one in used] == [asked.digest]
+
+
+class Size(Enum):
+    SMALL = "small"
+
+
+@dataclass
+class Box:
+    width: int
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent"),
+    [
+        (date, "2027-01-02"),
+        (timedelta, "PT5M"),
+        (UUID, "12345678-1234-5678-1234-567812345678"),
+        (Path, "notes/tides.md"),
+        (Decimal, "1.5"),
+        (set[int], [1, 2]),
+        (bytes, "tides"),
+        (Size, "small"),
+        (list[Size], ["small"]),
+        (Box, {"width": 3}),
+        (dict[str, Box], {"a": {"width": 3}}),
+    ],
+    ids=str,
+)
+async def test_arguments_that_json_does_not_know_are_kept_as_data(annotation: Any, sent: Any) -> None:
+    given: list[Any] = []
+
+    async def take(thing: Any) -> str:
+        """Take it."""
+        given.append(thing)
+        return "taken"
+
+    take.__annotations__["thing"] = annotation
+    store = MemoryStore()
+    agent = FunctionAgent(tools=[take], llm=ScriptedLLM([tool_call("take", thing=sent), "Done."]), store=store)
+    handler = agent.run("Take it.", run_id="r")
+    events = [event async for event in handler.stream_events()]
+    assert str(await handler) == "Done."
+    assert given[0] != sent or annotation is Path
+    [result] = [event for event in events if isinstance(event, ToolCallResult)]
+    assert result.tool_kwargs == {"thing": sent}
+    assert str(await agent.run("Take it.", run_id="r")) == "Done."
+    assert len(given) == 1
+    await store.replay("r")
+
+
+async def test_what_is_filled_in_need_not_be_json_either() -> None:
+    async def take(day: date) -> str:
+        """Take it."""
+        return f"taken on {day}"
+
+    made = FunctionTool.from_defaults(take, partial_params={"day": date(2027, 1, 2)})
+    agent = FunctionAgent(tools=[made], llm=ScriptedLLM([tool_call("take"), "Done."]), store=MemoryStore())
+    assert str(await agent.run("Take it.")) == "Done."

@@ -5,7 +5,6 @@ import gc
 import logging
 import weakref
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -28,7 +27,6 @@ from batonflow.workflow_core.errors import (
     WorkflowRuntimeError,
     WorkflowValidationError,
 )
-from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from tests.workflow_core.flows import until
@@ -135,69 +133,6 @@ async def test_what_a_run_waited_for_earlier_is_known_too() -> None:
     assert await flow.awaited_events("r") == set()
     assert await flow.awaited_events("r", at=1) == set()
     assert await flow.awaited_events("r", at=2) == {Answer}
-
-
-class Siblings(Workflow):
-    """Asks several questions at once, with no wait for any of them."""
-
-    taken: ClassVar[list[str]] = []
-
-    @step
-    async def ask(self, ev: StartEvent) -> list[Question]:
-        return [Question(text=name) for name in ("Ann", "Bob", "Cem")]
-
-    @step
-    async def take(self, ctx: Context, ev: Answer) -> StopEvent | None:
-        heard = [*await ctx.store.get("heard", default=[]), ev.text]
-        await ctx.store.set("heard", heard)
-        self.taken.append(ev.text)
-        return StopEvent(result=heard) if len(heard) == 3 else None
-
-
-@pytest.mark.parametrize("idle_release", [None, 0])
-@pytest.mark.parametrize("snapshots", [False, True])
-async def test_of_several_questions_the_one_that_was_answered_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, idle_release: float | None, snapshots: bool
-) -> None:
-    if snapshots:
-        monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 1)
-    store = SQLiteStore(tmp_path / "runs.db")
-    flow = Siblings(store=store, timeout=None, idle_release=idle_release)
-
-    async def left() -> list[str]:
-        return [one.event.text for one in await flow.open_inputs("r")]
-
-    async def taken(answer: str) -> None:
-        await until(lambda: answer in flow.taken)
-
-    flow.taken.clear()
-    handler = flow.run(run_id="r")
-    inputs = handler.inputs()
-    asked = {one.event.text: one for one in [await anext(inputs) for _ in range(3)]}
-    if idle_release == 0:
-        await until(lambda: handler.is_out_of_memory)
-    asked["Bob"].respond(text="Bob's")
-    await taken("Bob's")
-    assert await left() == ["Ann", "Cem"]
-    await handler.interrupt()
-    assert await left() == ["Ann", "Cem"]
-
-    # Answered in another process, taken up here.
-    cem = (await flow.open_inputs("r"))[1]
-    assert await flow.send_to_run("r", cem.answer(text="Cem's"), key=cem.answer_key) is True
-    handler = flow.resume("r")
-    await taken("Cem's")
-    inputs = handler.inputs()
-    last = await anext(inputs)
-    assert last.event.text == "Ann"
-    await handler.interrupt()
-    assert await left() == ["Ann"]
-    assert (await flow.open_inputs("r"))[0].answer_key == last.answer_key == asked["Ann"].answer_key
-
-    handler = flow.resume("r")
-    (await anext(handler.inputs())).respond(text="Ann's")
-    assert await handler == ["Bob's", "Cem's", "Ann's"]
-    await store.aclose()
 
 
 async def test_questions_of_a_run_in_this_process_are_those_of_its_handler() -> None:

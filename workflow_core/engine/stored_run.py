@@ -40,6 +40,7 @@ class StoredRun:
     recorder: "Recorder | None"
     drive: "Drive | None"
     observer: "Observer | None"
+    idle: bool
     opening: "asyncio.Task[None] | None"
     early: list[tuple[Event, str | None]] | None
     _late: deque[tuple[Event, Callable[[], None]]] | None
@@ -55,6 +56,7 @@ class StoredRun:
         if self.handler_context is not None:
             self.handler_context.bind(cast("Run", self))
         self._late = deque()
+        self.idle = False
         if self._questions is not None:
             self._questions.wakes_up()
 

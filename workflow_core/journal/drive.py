@@ -189,14 +189,17 @@ class Drive:
 
     def _leave_memory(self) -> None:
         self._release = None
-        if awaits_people(self.run) and not self.run.has_late and not self.run.ending.over:
+        run = self.run
+        # An answer may have come that no step has been given yet.
+        coming = run.has_late or any(inner.undelivered() for inner in runs_inside(run))
+        if awaits_people(run) and not coming and not run.ending.over:
+            run.early = []  # from here on it takes no part in anything
+            run.waiting.disarm()
             self.desk.park(self)
 
     async def park(self) -> None:
-        """Give the run back to the store, unless something came for it; from here on it takes no part in anything."""
+        """Give the run back to the store, unless something came for it."""
         run = self.run
-        run.early = []
-        run.waiting.disarm()
         wake_at = earliest_due(run)
         try:
             await self.settled()
