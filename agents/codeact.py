@@ -194,6 +194,14 @@ class CodeActAgent(ScratchpadAgent):
             await drop(ctx, self.name)
         return output
 
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """The messages of this turn; a snippet that nothing came of is a call without a result."""
+        left = await super().unfinished(ctx)
+        last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
+        if last is not None and last.role == MessageRole.ASSISTANT and (code := self._code_in(last.content or "")):
+            left.append(ToolSelection(tool_id="", tool_name=EXECUTE, tool_kwargs={"code": code}))
+        return left
+
     # --- asking the model ---------------------------------------------------------------------------------------------
 
     def _with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:

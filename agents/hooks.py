@@ -1,6 +1,7 @@
 """What users hang into an agent's run: looks at tool calls before and after, and at what comes in and goes out."""
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,6 +11,8 @@ from batonflow.llms import ChatMessage
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import error_output
 from batonflow.workflow_core import Context
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["AfterTool", "BeforeTool", "Block", "Deny", "Guard", "Replace", "after_tool", "before_tool", "blocked"]
 
@@ -112,7 +115,7 @@ async def after_tool(hooks: Sequence[AfterTool], ctx: Context[Any], result: Tool
 
 
 async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessage) -> str | None:
-    """Why a message may not pass, None when it may; a guard that raises blocks it.
+    """Why a message may not pass, None when it may; a guard that raises blocks it, and its error is logged.
 
     Args:
         guards: Asked in order; the first that blocks decides.
@@ -122,8 +125,10 @@ async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessa
     for guard in guards:
         try:
             said = await _said(guard, (Block,), ctx, message)
-        except Exception as err:  # noqa: BLE001 - the same
-            return _failed(guard, err)
+        except Exception:
+            # The reason is the answer, which users of the program read: what is broken inside is for its log.
+            logger.exception("The guard %s failed, so the message is blocked", _name(guard))
+            return f"The message could not be checked: {_name(guard)} failed"
         if said is not None:
             return cast("Block", said).reason
     return None

@@ -14,11 +14,9 @@ takes note of results, ``finalize`` brings the memory up to date.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, cast
-
-from pydantic import BaseModel
 
 from batonflow.agents.as_tool import AgentTool, attach_agents
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of, paying
@@ -43,7 +41,7 @@ from batonflow.agents.events import (
 from batonflow.agents.forking import AgentForks
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
-from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options
+from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.outcomes import blocked_output, direct_output, nothing_said, result_of
@@ -186,6 +184,7 @@ class AgentLoop(AgentForks):
         """
         attach_agents(self, self._all_tools())  # some are put there after construction
         check_options(max_iterations, early_stopping_method, budget)
+        warn_of_misspelt(kwargs)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
@@ -450,11 +449,7 @@ class AgentLoop(AgentForks):
         if "blocked" in output:
             return await self._ended(ctx, output)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        asker = self._team()
-        says = agent if asker.output_cls is None and asker.structured_output_fn is None else asker
-        cls, function = says.output_cls, says.structured_output_fn
-        if cls is not None or function is not None:
-            await self._add_structure(ctx, agent, output, memory, cls, function)
+        await self._add_structure(ctx, agent, output, memory)
         return await self._ended(ctx, output)
 
     async def _let_out(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
@@ -466,16 +461,13 @@ class AgentLoop(AgentForks):
                 output = blocked_output(agent, reason, "output")
         return await agent.finalize(ctx, output, memory)
 
-    async def _add_structure(
-        self,
-        ctx: Context[Any],
-        agent: Member,
-        output: AgentOutput,
-        memory: BaseMemory,
-        cls: type[BaseModel] | None,
-        function: Callable[[list[ChatMessage]], Any] | None,
-    ) -> None:
-        """Put the answer's structured form into the output, and show it."""
+    async def _add_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
+        """Put the answer's structured form into the output, and show it, where one is wanted."""
+        team = self._team()
+        says = agent if team.output_cls is None and team.structured_output_fn is None else team
+        cls, function = says.output_cls, says.structured_output_fn
+        if "blocked" in output or (cls is None and function is None):
+            return
         async with spending(ctx, agent.name, await self._limits(ctx, agent)):
             data = await structured_response(
                 agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
@@ -500,6 +492,7 @@ class AgentLoop(AgentForks):
             output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
         output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
         await memory.aput(output.response)
+        await self._add_structure(ctx, agent, output, memory)
         ended = await self._ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
@@ -593,6 +586,7 @@ class AgentLoop(AgentForks):
         if direct is not None:
             if direct.tool_name != HANDOFF:
                 output = await self._let_out(ctx, agent, direct_output(agent.name, direct, so_far), memory)
+                await self._add_structure(ctx, agent, output, memory)
                 return await self._ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
             agent = self._member(await self._hand_over(ctx, agent))

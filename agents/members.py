@@ -1,7 +1,9 @@
 """Who takes part in an agent's loop, and what holds for all of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
@@ -15,12 +17,17 @@ from batonflow.llms import LLM, ChatMessage, ChatResponse
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 
-__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team", "check_options"]
+__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team", "check_options", "check_output", "warn_of_misspelt"]
 
 HANDOFF = "handoff"
 """The name of the tool with which an agent hands over."""
 
 EarlyStopping = Literal["force", "generate"]
+
+_OPTIONS_OF_RUNS = (
+    "user_msg", "chat_history", "memory", "ctx", "max_iterations", "early_stopping_method", "start_event", "budget",
+    "run_id",
+)  # fmt: skip
 
 
 class Member(Caller, Protocol):
@@ -89,3 +96,28 @@ def check_options(max_iterations: Any = None, early_stopping_method: Any = None,
         raise ValueError(f"early_stopping_method is 'force' or 'generate', not {early_stopping_method!r}")
     if budget is not None and not isinstance(budget, Budget):
         raise ValueError(f"budget is a Budget(...), for example Budget(max_tokens=50_000), not {budget!r}")
+
+
+def check_output(initial_state: Any = None, output_cls: Any = None, structured_output_fn: Any = None) -> None:
+    """Refuse what a team cannot begin with or answer in; None is what is left out.
+
+    Raises:
+        ValueError: A value is not what it may be.
+    """
+    if initial_state is not None and not isinstance(initial_state, dict):
+        raise ValueError(f"initial_state is a dict, not {initial_state!r}")
+    if output_cls is not None and not (isinstance(output_cls, type) and issubclass(output_cls, BaseModel)):
+        raise ValueError(f"output_cls is a class of pydantic models, not {output_cls!r}")
+    if structured_output_fn is not None and not callable(structured_output_fn):
+        raise ValueError(f"structured_output_fn is a function that is given the messages, not {structured_output_fn!r}")
+
+
+def warn_of_misspelt(names: Iterable[str]) -> None:
+    """Say so when what a run is given beside its options looks like one of them: it would go unnoticed."""
+    for name in names:
+        for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
+            # A name that only goes on behind an option's is one of the program's own.
+            if name != meant and not name.startswith(f"{meant}_"):
+                warnings.warn(
+                    f"run({name}=...) is no option of a run and changes nothing: is {meant} meant?", stacklevel=3
+                )

@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -21,7 +21,7 @@ async def structured_response(
     output_fn: Callable[[list[ChatMessage]], Any] | None,
     answer: str | None = None,
 ) -> dict[str, Any] | None:
-    """The answer of a conversation as data; None, with a warning, when it cannot be had.
+    """The answer of a conversation as data of JSON; None, with a warning, when it cannot be had.
 
     Args:
         llm: Is asked to give it.
@@ -33,7 +33,7 @@ async def structured_response(
     try:
         if output_fn is not None:
             found = output_fn(list(messages))
-            return await found if inspect.isawaitable(found) else found
+            return _as_data(await found if inspect.isawaitable(found) else found)
         if output_cls is not None:
             if answer is not None and (data := _in_form(answer, output_cls)) is not None:
                 return data
@@ -43,6 +43,15 @@ async def structured_response(
     except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
         warnings.warn(f"There was a problem with the generation of the structured output: {error}", stacklevel=2)
     return None
+
+
+def _as_data(found: Any) -> dict[str, Any] | None:
+    """What a function of the user's has made of a conversation, as the output keeps it."""
+    if isinstance(found, BaseModel):
+        return found.model_dump(mode="json")
+    if found is not None and not isinstance(found, dict):
+        raise TypeError(f"structured_output_fn returns a dict or a pydantic object, not {type(found).__name__}")
+    return cast("dict[str, Any] | None", found)
 
 
 def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:

@@ -231,8 +231,12 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, reasoning[:-1])
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
-        """The steps of this turn."""
-        return list(await ctx.store.get(self.reasoning_key, default=[]))
+        """The steps of this turn; an action that nothing was observed of is a call without a result."""
+        left: list[Any] = list(await ctx.store.get(self.reasoning_key, default=[]))
+        last = left[-1] if left else None
+        if isinstance(last, ActionReasoningStep):
+            left.append(ToolSelection(tool_id="", tool_name=last.action, tool_kwargs=last.action_input))
+        return left
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model as what it observes next."""

@@ -15,7 +15,7 @@ from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
-from batonflow.agents.members import EarlyStopping, Member, Team, check_options
+from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import (
@@ -144,6 +144,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             raise ValueError(f"max_handoffs is a whole number from 0 on, or None for no limit, not {max_handoffs!r}")
         if handoff_carries not in get_args(Carried):
             raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
+        check_output(initial_state, output_cls, structured_output_fn)
         self.name, self.description = name, description
         self.agents = _named(_members(agents))
         _warn_of_strangers(self.agents)

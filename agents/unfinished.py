@@ -8,14 +8,14 @@ from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import CALL_CUT_OFF
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.llms.tool_protocol import tool_selections
-from batonflow.tools import ToolOutput
+from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
 
 __all__ = ["close_turn", "left_over"]
 
 
 async def left_over(ctx: Context[Any], agent: Member) -> list[Any]:
-    """The messages or thoughts of a turn that ``agent`` has begun and not finished.
+    """The messages or thoughts of a turn that ``agent`` has begun and not finished, and its calls in another form.
 
     Args:
         ctx: The context of the earlier run.
@@ -35,6 +35,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     """
     said = [message for message in left if isinstance(message, ChatMessage)]
     answered = {message.additional_kwargs.get("tool_call_id") for message in said}
+    calls = [call for message in said for call in tool_selections(message) if call.tool_id not in answered]
     cut_off = [
         ToolCallResult(
             tool_name=call.tool_name,
@@ -43,9 +44,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
             tool_output=ToolOutput(tool_name=call.tool_name, content=CALL_CUT_OFF, is_error=True),
             return_direct=False,
         )
-        for message in said
-        for call in tool_selections(message)
-        if call.tool_id not in answered
+        for call in (*calls, *(one for one in left if isinstance(one, ToolSelection)))
     ]
     if cut_off:
         await agent.handle_tool_call_results(ctx, cut_off, memory)

@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 __all__ = ["run_on_background_loop"]
@@ -37,11 +37,14 @@ class _Background:
 _background = _Background()
 
 
-def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
+def run_on_background_loop(
+    start: Callable[[], Awaitable[Any]], beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+) -> Any:
     """Call ``start`` on the background loop, await what it returns, and give the result back to this thread.
 
     Args:
         start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
+        beside: Given that awaitable, what goes on beside it, no longer than it does.
 
     Raises:
         RuntimeError: Called on the background loop's own thread, which would wait for itself.
@@ -56,11 +59,15 @@ def run_on_background_loop(start: Callable[[], Awaitable[Any]]) -> Any:
     async def outcome() -> tuple[Any, BaseException | None]:
         awaitable = start()
         running.append(awaitable)
+        task = None if beside is None else loop.create_task(beside(awaitable), name="batonflow-beside")
         try:
             return await awaitable, None
         except (KeyboardInterrupt, SystemExit) as error:
             # Raised by a step: it is for the caller, and would end the background loop if it went on from here.
             return None, error
+        finally:
+            if task is not None:
+                task.cancel()
 
     future = asyncio.run_coroutine_threadsafe(outcome(), loop)
     try:

@@ -1,6 +1,8 @@
 """What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,14 @@ from batonflow.workflow_core.questions import News, runs_inside
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.handler import WorkflowHandler
 
-__all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests"]
+__all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
 
+logger = logging.getLogger("batonflow.workflow_core")
+
+SECONDS_TO_ANSWER = 1.0
+"""After so long a question is said to wait for a person."""
 
 _ANSWER_TO = "answer to "
 
@@ -216,11 +223,23 @@ class InputReader(AsyncIterator[InputRequest]):
             await self._run.stream.more()
 
 
+async def say_when_asked(handler: "WorkflowHandler") -> None:
+    """Log a warning when a run asks a person for a while that nobody here can answer: its handler is out of reach."""
+    async for request in handler.inputs():
+        await asyncio.sleep(SECONDS_TO_ANSWER)
+        if request.is_open:
+            logger.warning(
+                "Run %s waits for a person to answer its %s, and whoever called run_sync() has no handler for that: "
+                "use run(), whose handler has inputs() and, for agents, approvals(); or answer from elsewhere",
+                handler.run_id,
+                type(request.event).__name__,
+            )
+            return
+
+
 def open_requests(run: "Run") -> list[InputRequest]:
     """The questions of a run, and of those inside it, that are open now."""
     questions = run.root.questions
-    if run.root.is_away and questions.asleep:
-        return [InputRequest(asks, question) for asks, question in questions.asleep if not question.answered]
     found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
     return [InputRequest(place, question) for place, question in found if place is not None]
 

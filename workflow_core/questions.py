@@ -71,7 +71,7 @@ class Questions:
         """The run leaves memory: its readers stay, and are not told again what they know."""
         self.look()
         self.asleep = [
-            (run, _without_run(waiter.question, waiter))
+            (run, _without_state(run, waiter.question, waiter))
             for run in runs_inside(self._root)
             for waiter in run.state.waiters
             if waiter.question is not None and not waiter.question.answered
@@ -216,10 +216,8 @@ class Questions:
     def reader(self, run: "Run") -> News:
         """Begin to read, with all questions of a run and those inside it that may be open now."""
         news = News(run)
-        if self.asleep:
+        if self._root.is_asleep or self.asleep:
             self._give_asleep(news)
-        elif self._root.is_asleep:
-            self._root.rouse()
         else:
             self.look()
             for inner in runs_inside(run):
@@ -237,7 +235,7 @@ class Questions:
         """The run that asks, if it is ``within`` or one inside it, and the question is open."""
         waiter = question.waiter
         if self._root.is_away:
-            return None if question.answered else self._root
+            return None if question.answered else question.run or self._root
         if waiter is None:
             run = next((run for run in runs_inside(within) if run.path == question.path), None)
             closed = question not in self._root.state.questions or self.taking(question) is None
@@ -321,13 +319,15 @@ class Questions:
                     return
 
 
-def _without_run(question: Question, waiter: Waiter) -> Question:
+def _without_state(run: "Run", question: Question, waiter: Waiter) -> Question:
     """The same question, with what answering it needs and nothing that keeps the state of the run in memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
     light.failures = item.failures and Failures(item.failures.count, item.failures.first_attempt_at)
     asks = Waiter(waiter.explicit_id, waiter.key, waiter.event_type, waiter.requirements, light, waiter.due)
-    return Question(question.event, question.path, question.cause, asks)
+    light_question = Question(question.event, question.path, question.cause, asks)
+    light_question.run = run
+    return light_question
 
 
 def _name(run: "Run", question: Question) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
@@ -482,7 +483,7 @@ class Workflow(StoredRuns):
             RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()``
             there.
         """
-        return run_on_background_loop(lambda: self.run(*args, **kwargs))
+        return run_on_background_loop(lambda: self.run(*args, **kwargs), beside=say_when_asked)
 
     def _start_event(self, given: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
         if given is not None:

@@ -14,14 +14,21 @@ from batonflow.agents import (
     AgentSetup,
     AgentWorkflowStartEvent,
     BaseWorkflowAgent,
+    Budget,
     FunctionAgent,
     ToolCallResult,
 )
 from batonflow.agents.events import PydanticConversionWarning
+from batonflow.agents.memory import ChatMemoryBuffer
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
-from batonflow.tools import AsyncBaseTool
+from batonflow.tools import AsyncBaseTool, FunctionTool
 from batonflow.workflow_core import Context, StopEvent, step
 from batonflow.workflow_core.errors import WorkflowTimeoutError
+
+
+def look() -> str:
+    """Look when the water is high."""
+    return "high at six"
 
 
 class Echo(BaseWorkflowAgent):
@@ -96,7 +103,9 @@ class TestStartEvent:
         assert str(await agent.run(Context(agent), AgentWorkflowStartEvent(user_msg="hi"))) == "echo: hi"
 
     def test_messages_may_be_dicts_and_the_memory_is_not_written(self) -> None:
-        event = AgentWorkflowStartEvent(chat_history=[{"role": "user", "blocks": []}], memory=object(), extra=1)
+        event = AgentWorkflowStartEvent(
+            chat_history=[{"role": "user", "blocks": []}], memory=ChatMemoryBuffer.from_defaults(), extra=1
+        )
         assert isinstance(event.chat_history[0], ChatMessage)
         assert set(event.model_dump()) <= {"user_msg", "chat_history", "max_iterations", "early_stopping_method"}
 
@@ -117,6 +126,35 @@ class TestStructuredOutput:
     async def test_a_function_of_your_own(self) -> None:
         agent = FunctionAgent(llm=ScriptedLLM(["six"]), structured_output_fn=lambda messages: {"count": len(messages)})
         assert (await agent.run("When?")).structured_response == {"count": 2}
+
+    async def test_a_function_may_return_a_model_and_nothing_else_that_is_no_dict(self) -> None:
+        tide = self.Tide(hour=6, metres=5.4)
+        agent = FunctionAgent(llm=ScriptedLLM(["six"]), structured_output_fn=lambda messages: tide)
+        assert (await agent.run("When?")).structured_response == {"hour": 6, "metres": 5.4}
+        agent = FunctionAgent(llm=ScriptedLLM(["six"]), structured_output_fn=lambda messages: "six")
+        with pytest.warns(UserWarning, match="returns a dict or a pydantic object, not str"):
+            output = await agent.run("When?")
+        assert (str(output), output.structured_response) == ("six", None)
+
+    async def test_answers_before_their_time_have_it_too(self) -> None:
+        form = tool_call("Tide", hour=6, metres=5.4)
+        llm = ScriptedLLM([tool_call("look"), "At six.", form])
+        agent = FunctionAgent(llm=llm, tools=[look], output_cls=self.Tide, early_stopping_method="generate")
+        output = await agent.run("When?", max_iterations=1)
+        assert (str(output), output.structured_response) == ("At six.", {"hour": 6, "metres": 5.4})
+
+        direct = FunctionTool.from_defaults(look, return_direct=True)
+        agent = FunctionAgent(llm=ScriptedLLM([tool_call("look"), form]), tools=[direct], output_cls=self.Tide)
+        output = await agent.run("When?")
+        assert (str(output), output.structured_response) == ("high at six", {"hour": 6, "metres": 5.4})
+
+    async def test_an_answer_outside_of_a_budget_does_not_ask_once_more_for_it(self) -> None:
+        budget = Budget(max_tool_calls=1, max_tokens=2_000, on_exceeded="answer")
+        llm = ScriptedLLM([tool_call("look"), tool_call("look"), "At six."])
+        agent = FunctionAgent(llm=llm, tools=[look], output_cls=self.Tide, budget=budget)
+        with pytest.warns(UserWarning, match="generation of the structured output"):
+            output = await agent.run("When?")
+        assert (str(output), output.structured_response) == ("At six.", None)
 
     async def test_an_answer_that_does_not_fit_is_a_warning_not_a_lost_answer(self) -> None:
         llm = ScriptedLLM(["At six.", "I would rather not."])

@@ -228,10 +228,16 @@ class TestGuards:
         assert output.usage is not None
         assert output.usage.output_tokens > 0
 
-    async def test_the_first_that_blocks_decides_and_one_that_raises_blocks(self) -> None:
+    async def test_the_first_that_blocks_decides_and_one_that_raises_blocks(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         made = agent("Never.", input_guards=[lambda ctx, message: None, lambda ctx, message: 1 / 0, no_secrets])
         output = await made.run("A secret.")
-        assert "failed: ZeroDivisionError" in str(output)
+        assert str(output).startswith("The message could not be checked: ")
+        assert "ZeroDivisionError" not in str(output)
+        [logged] = caplog.records
+        assert logged.exc_info is not None
+        assert logged.exc_info[0] is ZeroDivisionError
 
     async def test_in_a_team_those_of_the_agent_that_begins_and_of_the_one_that_answers(self) -> None:
         handoff = tool_call("handoff", to_agent="second", reason="it knows")

@@ -343,3 +343,18 @@ async def test_helpers_that_have_spent_the_same_are_told_apart() -> None:
     agent = FunctionAgent(llm=ScriptedLLM([both, "done"]), tools=list(tools), budget=Budget(max_tool_calls=100))
     output = await agent.run("go")
     assert [call.tool_output.content for call in output.tool_calls] == ["from a", "from b"]
+
+
+class TestWhatARunIsGiven:
+    @pytest.mark.parametrize("name", ["user_message", "max_iteration", "memmory"])
+    async def test_what_looks_like_an_option_and_is_none_is_said(self, name: str) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["Hello."]))
+        with pytest.warns(
+            UserWarning, match=rf"run\({name}=\.\.\.\) is no option of a run and changes nothing"
+        ) as said:
+            await agent.run("Hi.", **{name: "x"})
+        assert said[0].filename == __file__
+
+    async def test_values_of_the_program_s_own_are_not(self) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["Hello."]))
+        assert str(await agent.run("Hi.", user="Ann", memory_id=3, locale="de", run_id="r-1")) == "Hello."

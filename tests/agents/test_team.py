@@ -359,3 +359,16 @@ class TestTeamsInTeams:
         inner = AgentWorkflow(agents=[agent("in")])
         with pytest.raises(ValueError, match="Two agents are named 'Team'"):
             AgentWorkflow(agents=[inner, AgentWorkflow(agents=[agent("in")])], root_agent="Team")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"initial_state": ["a"]}, "initial_state is a dict, not"),
+        ({"output_cls": dict}, "output_cls is a class of pydantic models, not"),
+        ({"structured_output_fn": "json"}, "structured_output_fn is a function that is given the messages, not 'json'"),
+    ],
+)
+def test_what_a_team_cannot_begin_with_is_refused_at_once(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        AgentWorkflow(agents=[agent("one", "Hi.")], **option)

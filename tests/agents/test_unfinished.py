@@ -1,5 +1,6 @@
 """A conversation goes on after a run that failed: what was done comes before what is said then."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +19,10 @@ from batonflow.agents import (
     ToolCallResult,
 )
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.prompts import CALL_CUT_OFF
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.tools import AsyncBaseTool
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, WorkflowCancelledByUser
 
 
 def search(topic: str) -> str:
@@ -107,6 +109,43 @@ class TestTheTurn:
         texts = [text for _, text in shown(llm)]
         assert texts[-1] == "Two?"
         assert any("all about tides" in text for text in texts[:-1])
+
+    @pytest.mark.parametrize(
+        ("kind", "turn", "role"),
+        [
+            (FunctionAgent, tool_call("search_long", topic="tides"), "tool"),
+            (ReActAgent, 'Thought: Look.\nAction: search_long\nAction Input: {"topic": "tides"}', "user"),
+            (CodeActAgent, "<execute>\nprint(await search_long(topic='tides'))\n</execute>", "user"),
+        ],
+    )
+    @pytest.mark.parametrize("restored", [False, True])
+    async def test_a_call_that_a_cancelled_run_was_at_has_a_result_too(
+        self, kind: Any, turn: Any, role: str, *, restored: bool
+    ) -> None:
+        begun = asyncio.Event()
+
+        async def search_long(topic: str) -> str:
+            """Look something up, for a long time."""
+            begun.set()
+            await asyncio.sleep(60)
+            return topic
+
+        llm = ScriptedLLM([turn, "Thought: So.\nAnswer: Done."])
+        made = kind(llm=llm, tools=[search_long])
+        ctx: Context[Any] = Context(made)
+        handler = made.run("One?", ctx=ctx)
+        await begun.wait()
+        await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        if restored:
+            ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
+        assert "Done." in str(await made.run("Two?", ctx=ctx))
+        *_, said, observed, asked = shown(llm)
+        assert said[0] == "assistant"
+        assert observed[0] == role
+        assert observed[1].endswith(CALL_CUT_OFF)
+        assert asked == ("user", "Two?")
 
     async def test_of_an_agent_of_one_s_own(self) -> None:
         made = Notebook(llm=ScriptedLLM([OSError("no line"), "Done."]))

@@ -23,6 +23,7 @@ from batonflow.workflow_core import (
     StopEvent,
     Workflow,
     WorkflowHandler,
+    inputs,
     step,
 )
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
@@ -598,3 +599,38 @@ async def test_who_begins_to_read_while_the_run_is_out_of_memory_gets_the_questi
     request.respond("yes")
     assert await handler == ("yes", "ann")
     assert [again async for again in known] == []  # this reader knows it already
+
+
+class TestNobodyToAsk:
+    """run_sync: whoever called it has no handler."""
+
+    class Ask(Workflow):
+        @step
+        async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            question = Question(text="go on?")
+            try:
+                answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=question, timeout=ev.wait)
+            except TimeoutError:
+                return StopEvent(result="nobody")
+            return StopEvent(result=answer.response)
+
+        @step
+        async def reply(self, ctx: Context, ev: StartEvent) -> None:
+            if ev.get("replies"):
+                ctx.send_event(HumanResponseEvent(response="yes"))
+
+    def test_a_question_that_stays_open_is_said(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inputs, "SECONDS_TO_ANSWER", 0)
+        assert self.Ask().run_sync(wait=0.3) == "nobody"
+        [said] = [record.message for record in caplog.records]
+        assert "waits for a person to answer its Question" in said
+        assert "run(), whose handler has inputs() and, for agents, approvals()" in said
+
+    def test_one_that_is_answered_is_not(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inputs, "SECONDS_TO_ANSWER", 0.1)
+        assert self.Ask().run_sync(wait=5, replies=True) == "yes"
+        assert not caplog.records

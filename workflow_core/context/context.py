@@ -140,6 +140,8 @@ class Context(EarlierContext, Generic[StateT]):
         run = self.run
         if run is not None and isinstance(run.ending.error, WorkflowCancelledByUser):
             run.state.running = False
+        elif run is None and self._restored is not None and self._restored.cancelled:
+            self._restored, self._children = None, {}
 
     def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
         """What a new run starts from: a restored state if there is one, and the staged key-value state."""
@@ -149,8 +151,11 @@ class Context(EarlierContext, Generic[StateT]):
                 serializer = self._serializer or self._workflow.serializer
                 payload = dump_run(run.state, self._cell, serializer, run=run, include_state=False)
                 loaded = load_run(self._workflow, payload, serializer)
+                loaded.state.cancelled = False
                 return loaded.state, self._cell, loaded.children
             return None, self._cell, {}
+        if self._restored is not None:
+            self._restored.cancelled = False  # it goes on
         return self._restored, self._cell, self._children
 
     def _in_step(self, name: str) -> "tuple[Run, WorkItem]":

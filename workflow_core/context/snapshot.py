@@ -27,7 +27,7 @@ from batonflow.workflow_core.engine.state import (
     WorkItem,
 )
 from batonflow.workflow_core.engine.ticks import EventArrived
-from batonflow.workflow_core.errors import ContextSerdeError
+from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
 from batonflow.workflow_core.family import call_as_data
 from batonflow.workflow_core.journal.segments import Causes, Segment, as_origin, origins_of
@@ -88,6 +88,8 @@ def dump_run(
         "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
         "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
     }
+    if state.cancelled or (run is not None and isinstance(run.ending.error, WorkflowCancelledByUser)):
+        payload["cancelled"] = True
     if run is not None and run.root is run:
         run.questions.look()
     if state.running and state.questions:
@@ -327,6 +329,7 @@ class _Reader:
     def read(self) -> LoadedRun:
         data, state = self._data, self._state
         state.running = bool(data.get("is_running"))
+        state.cancelled = bool(data.get("cancelled"))
         state.elapsed = float(data.get("elapsed_alive") or 0.0)
         state.waiter_seq = int(data.get("waiter_seq") or 0)
         state.item_seq = int(data.get("work_item_seq") or 0)

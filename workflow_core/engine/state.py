@@ -279,8 +279,9 @@ class RunState:
     """Everything a run knows. Times are wall-clock seconds."""
 
     __slots__ = (
-        "busy", "child_counts", "delayed", "elapsed", "item_seq", "question_seq", "questions", "restored_deliveries",
-        "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq", "waiters",
+        "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "question_seq", "questions",
+        "restored_deliveries", "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
+        "waiters",
     )  # fmt: skip
 
     def __init__(self, run_id: str, table: StepTable) -> None:
@@ -294,6 +295,8 @@ class RunState:
         self.busy = 0
         self.item_seq = self.stream_seq = self.waiter_seq = self.question_seq = 0
         self.running = False
+        # Whether somebody cancelled the run that was restored: it may still go on.
+        self.cancelled = False
         # Events that a snapshot found on their way.
         self.restored_deliveries: list[Any] = []
         # Seconds of the run's timeout used up before this process.

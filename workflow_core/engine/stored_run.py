@@ -64,8 +64,8 @@ class StoredRun:
         """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""
         tasks = [item.task for step in self.state.steps.values() for item in step.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
-        if self._questions is not None:
-            self._questions.falls_asleep()
+        if self.family is None or self.family.parent is None:
+            cast("Run", self).questions.falls_asleep()
         if self.observer is not None:
             self.observer.run_left(cast("Run", self))
             self.observer = None

@@ -207,7 +207,7 @@ class Drive:
         except StoreError as error:
             run.ending.warn(f"it could not leave memory: {error}")
             parked = False
-        early, run.early, self.parking = run.early, None, None
+        early, run.early, self.parking = run.early or [], None, None
         if isinstance(run.ending.error, RunInterruptedError):
             return
         if parked:
