@@ -192,8 +192,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]:  # noqa: ARG002 - for subclasses
         """What ``take_step`` and ``handle_tool_call_results`` have kept for ``finalize``: messages or thoughts.
 
-        Calls that do not show in the messages, as code does not, are ``ToolSelection`` behind them. A run that begins on the context of a failed one has ``finalize`` move it into the memory first; calls in it
-        that have no result get one before, by ``handle_tool_call_results``. Agents that keep nothing need not say so.
+        Calls that do not show in the messages, as code does not, are ``ToolSelection`` behind them. A run that begins
+        on the context of a failed one has ``finalize`` move it into the memory first; calls in it that have no result
+        get one before, by ``handle_tool_call_results``. Agents that keep nothing need not say so.
         """
         return ()
 

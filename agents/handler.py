@@ -2,11 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.agents.approvals import ApprovalRequest, answer, open_approvals
 from batonflow.agents.events import AgentStream
 from batonflow.workflow_core import WorkflowHandler
+
+if TYPE_CHECKING:
+    from batonflow.agents.loop import AgentLoop
 
 __all__ = ["AgentHandler"]
 
@@ -27,12 +30,14 @@ class AgentHandler(WorkflowHandler):
     __slots__ = ()
 
     async def stream_text(self) -> AsyncGenerator[str, None]:
-        """What the models say, piece by piece, from the beginning of the run; thoughts and tool calls are left out.
+        """What the models say, piece by piece, from the beginning of the run.
 
+        Thoughts and tool calls are left out, and what agents say that work behind a tool: that is their tool's result.
         Any number of readers, independent of ``stream_events``. Errors of the run are raised by awaiting the handler.
         """
+        workflow = cast("AgentLoop", self.workflow)
         async for item in self.subscribe():
-            if isinstance(item.event, AgentStream) and item.event.delta:
+            if isinstance(item.event, AgentStream) and item.event.delta and workflow.speaks_in(item.path):
                 yield item.event.delta
 
     async def approvals(self) -> AsyncGenerator[ApprovalRequest, None]:

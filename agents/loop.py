@@ -144,6 +144,10 @@ class AgentLoop(AgentForks):
         """
         return AgentTool(cast("Any", self), name or self.name, description or self.description)
 
+    def speaks_in(self, path: str) -> bool:
+        """Whether what is said in a run inside this one, or in itself, is said in its name; a tool's is not."""
+        return not path
+
     def _all_tools(self) -> Sequence[Any]:
         """The tools of all who take part."""
         return ()
@@ -496,20 +500,6 @@ class AgentLoop(AgentForks):
         ended = await self._ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
-
-    async def _told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
-        """What the agent's model says to a question of the loop's own; it is not shown."""
-        llm, limits = agent.llm_or_none(), await self._limits(ctx, agent)
-        if llm is None:
-            return ""
-        try:
-            async with spending(ctx, agent.name, limits):
-                response = await llm.achat(messages)
-        except BudgetExceededError as err:
-            if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
-                raise
-            return ""
-        return response.message.content or ""
 
     @step
     async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:

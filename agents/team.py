@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import BaseWorkflowAgent
-from batonflow.agents.budget import Budget
+from batonflow.agents.budget import Budget, BudgetExceededError
+from batonflow.agents.calling import spending
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
@@ -198,6 +199,16 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             verbose=verbose,
         )
 
+    def speaks_in(self, path: str) -> bool:
+        """Whether what is said in a run inside this one, or in itself, is said in its name: teams in it are members."""
+        if not path:
+            return True
+        first, _, rest = path.partition("/")
+        attached = self.attached_workflows
+        inside = attached.get(first, attached.get(first.rpartition("#")[0]))
+        teams = [agent.team for agent in self.agents.values() if isinstance(agent, TeamMember)]
+        return any(team is inside and team.speaks_in(rest) for team in teams)
+
     def trace_tags(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
@@ -295,6 +306,20 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 summary=await self._told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
             )
         return task
+
+    async def _told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
+        """What the agent's model says to a question of the loop's own; it is not shown."""
+        llm, limits = agent.llm_or_none(), await self._limits(ctx, agent)
+        if llm is None:
+            return ""
+        try:
+            async with spending(ctx, agent.name, limits):
+                response = await llm.achat(messages)
+        except BudgetExceededError as err:
+            if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
+                raise
+            return ""
+        return response.message.content or ""
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         await super()._init_context(ctx, ev)

@@ -13,6 +13,7 @@ from batonflow.agents import (
     AgentOutput,
     AgentStream,
     AgentStreamStructuredOutput,
+    AgentWorkflow,
     Block,
     FunctionAgent,
     ToolCall,
@@ -412,6 +413,24 @@ class TestStreamText:
         assert "".join(first) == "Let me add.It is 42."
         assert [text async for text in handler.stream_text()] == first
         assert len([event async for event in handler.stream_events()]) > len(first)
+
+    async def test_agents_behind_tools_are_left_out_and_teams_in_the_place_of_agents_are_not(self) -> None:
+        def handoff(name: str) -> list[Any]:
+            return [tool_call("handoff", to_agent=name, reason="your turn")]
+
+        helper = FunctionAgent(name="helper", llm=ScriptedLLM(["I help.", "I help again."]))
+        inner = FunctionAgent(
+            name="inner",
+            description="Is inside.",
+            llm=ScriptedLLM([["Let me ask.", *[tool_call("helper", input=said) for said in "?!"]], "Inside."]),
+            tools=[helper.as_tool()],
+        )
+        first = FunctionAgent(name="first", description="Begins.", llm=ScriptedLLM([["You!", *handoff("inside")]]))
+        inside = AgentWorkflow(agents=[inner], name="inside", description="A team inside.")
+        team = AgentWorkflow(agents=[first, inside], root_agent="first")
+        handler = team.run("Go.")
+        assert "".join([text async for text in handler.stream_text()]) == "You!Let me ask.Inside."
+        assert str(await handler) == "Inside."
 
     async def test_an_error_is_raised_by_the_handler(self) -> None:
         handler = FunctionAgent(llm=ScriptedLLM(["Hel", ValueError("no")]), tools=[add]).run("Hello?")
