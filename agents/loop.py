@@ -45,7 +45,6 @@ from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.outcomes import blocked_output, direct_output, nothing_said, result_of
-from batonflow.agents.output import structured_response
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
     EARLY_STOPPING,
@@ -65,9 +64,12 @@ from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.instrumentation import genai
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.stored_runs import check_context
 
 __all__ = ["AgentLoop"]
+
+structured_response = at_first_use("batonflow.agents.output", "structured_response")
 
 logger = logging.getLogger(__name__)
 

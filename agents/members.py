@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel
@@ -16,6 +15,7 @@ from batonflow.agents.memory import BaseMemory
 from batonflow.llms import LLM, ChatMessage, ChatResponse
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["HANDOFF", "EarlyStopping", "Member", "Team", "check_options", "check_output", "warn_of_misspelt"]
 
@@ -28,6 +28,9 @@ _OPTIONS_OF_RUNS = (
     "user_msg", "chat_history", "memory", "ctx", "max_iterations", "early_stopping_method", "start_event", "budget",
     "run_id",
 )  # fmt: skip
+
+
+get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 class Member(Caller, Protocol):

@@ -28,7 +28,6 @@ from batonflow.agents.prompts import (
     HANDOFF_SUMMARY,
     STATE_PROMPT,
 )
-from batonflow.agents.react import ReActAgent
 from batonflow.llms import LLM, ChatMessage, MessageRole, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.prompts.base import placeholders
@@ -36,8 +35,11 @@ from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["AgentWorkflow"]
+
+ReActAgent = at_first_use("batonflow.agents.react", "ReActAgent")
 
 _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
-from batonflow.workflow_core.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
+from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.agents.events import AgentOutput
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["is_traced", "traced"]
 
 _dispatcher = get_dispatcher(__name__)
+
+# Nobody needs the events of traces before there is somebody to tell.
+AgentRunStepEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.agent", "AgentRunStepEndEvent")
+AgentRunStepStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.agent", "AgentRunStepStartEvent")
 
 
 def is_traced() -> bool:

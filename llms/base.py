@@ -46,13 +46,17 @@ from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.tracing import answer_tags, request_tags
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
-from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["LLM", "CustomLLM"]
 
 _T = TypeVar("_T")
 
 _dispatcher = get_dispatcher(__name__)
+
+# Nobody needs the events of traces before there is somebody to tell.
+LLMChatEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.llm", "LLMChatEndEvent")
+LLMChatStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.llm", "LLMChatStartEvent")
 
 # Options of a call that listeners are not told.
 _MAY_HOLD_KEYS = ("extra_headers", "extra_query")

@@ -4,16 +4,21 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
-from batonflow.llms.predict_and_call import AgentChatResponse, called
 from batonflow.llms.predicting import Watch
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.workflow_core.lazy import at_first_use
+
+if TYPE_CHECKING:
+    from batonflow.llms.predict_and_call import AgentChatResponse
 
 __all__ = ["FunctionCallingLLM"]
+
+called = at_first_use("batonflow.llms.predict_and_call", "called")
 
 
 @lru_cache(maxsize=256)
@@ -209,7 +214,7 @@ class FunctionCallingLLM(LLM):
         chat_history: Sequence[ChatMessage] | None = None,
         verbose: bool = False,
         **kwargs: Any,
-    ) -> AgentChatResponse:
+    ) -> "AgentChatResponse":
         """Let the model choose a tool, call it, and give back its output; see ``LLM.apredict_and_call``."""
         if not self.metadata.is_function_calling_model:
             return await super().apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs)

@@ -22,27 +22,31 @@ from batonflow.llms.messages import (
     MessageRole,
 )
 from batonflow.llms.partial import GrowingObject, PartialModel
-from batonflow.llms.predict_and_call import AgentChatResponse, conversation, react_step
 from batonflow.llms.prompts.base import BasePromptTemplate, PromptTemplate
 from batonflow.llms.stream import StreamEvent, ToolCallDelta
 from batonflow.llms.structured import Form, Outcome, Way, ask_until_it_fits
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.types import Model, PydanticProgramMode, TokenAsyncGen, TokenGen
 from batonflow.workflow_core.instrumentation import get_dispatcher
-from batonflow.workflow_core.instrumentation.events.llm import (
-    LLMPredictEndEvent,
-    LLMPredictStartEvent,
-    LLMStructuredPredictEndEvent,
-    LLMStructuredPredictInProgressEvent,
-    LLMStructuredPredictStartEvent,
-)
+from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
+    from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.structured_llm import StructuredLLM
 
 __all__ = ["Predicting", "Watch", "after_system_prompt"]
 
 _dispatcher = get_dispatcher(__name__)
+
+# Most processes do without these.
+_EVENTS = "batonflow.workflow_core.instrumentation.events.llm"
+LLMPredictEndEvent = at_first_use(_EVENTS, "LLMPredictEndEvent")
+LLMPredictStartEvent = at_first_use(_EVENTS, "LLMPredictStartEvent")
+LLMStructuredPredictEndEvent = at_first_use(_EVENTS, "LLMStructuredPredictEndEvent")
+LLMStructuredPredictInProgressEvent = at_first_use(_EVENTS, "LLMStructuredPredictInProgressEvent")
+LLMStructuredPredictStartEvent = at_first_use(_EVENTS, "LLMStructuredPredictStartEvent")
+conversation = at_first_use("batonflow.llms.predict_and_call", "conversation")
+react_step = at_first_use("batonflow.llms.predict_and_call", "react_step")
 
 # Decided by the way in which the form is reached.
 _NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
@@ -325,7 +329,7 @@ class Predicting(BaseModel, ABC):
         chat_history: Sequence[ChatMessage] | None = None,
         verbose: bool = False,  # noqa: ARG002 - part of the contract; there is nothing to print
         **kwargs: Any,
-    ) -> AgentChatResponse:
+    ) -> "AgentChatResponse":
         """Let the model choose a tool, call it, and give back its output; one step, without the model seeing it.
 
         A model that takes no tools is told of them in words (see ``batonflow.llms.react_text``).
@@ -352,8 +356,8 @@ class Predicting(BaseModel, ABC):
         formatter, parser = kwargs.pop("react_chat_formatter", None), kwargs.pop("output_parser", None)
         for name in (*_NOT_OPTIONS, "error_on_no_tool_call", "error_on_tool_error"):
             kwargs.pop(name, None)
-        messages = conversation(user_msg, chat_history)
-        return await react_step(partial(self.achat, **kwargs), tools, messages, formatter, parser)
+        ask = partial(self.achat, **kwargs)
+        return await react_step(ask, tools, conversation(user_msg, chat_history), formatter, parser)
 
     def predict_and_call(
         self,
@@ -362,7 +366,7 @@ class Predicting(BaseModel, ABC):
         chat_history: Sequence[ChatMessage] | None = None,
         verbose: bool = False,
         **kwargs: Any,
-    ) -> AgentChatResponse:
+    ) -> "AgentChatResponse":
         """The same as :meth:`apredict_and_call` for synchronous code."""
         return run_sync(self.apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs))
 

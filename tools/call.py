@@ -18,8 +18,8 @@ from batonflow.tools.schema import validated_arguments
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
-from batonflow.workflow_core.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 
 __all__ = [
@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 _dispatcher = get_dispatcher(__name__)
+
+# Nobody needs the events of traces before there is somebody to tell.
+ToolCallEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallEndEvent")
+ToolCallStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallStartEvent")
 _SUMMARY = 200
 
 

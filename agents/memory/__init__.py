@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from batonflow.agents.memory.base import BaseMemory
 from batonflow.agents.memory.buffer import ChatMemoryBuffer
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
-from batonflow.agents.memory.sqlite_store import SQLiteChatStore
 from batonflow.agents.memory.store_memory import BaseChatStoreMemory
 from batonflow.agents.memory.tokens import count_tokens
 
 if TYPE_CHECKING:
     from batonflow.agents.memory.blocks import BaseMemoryBlock, InsertMethod, StaticMemoryBlock
     from batonflow.agents.memory.memory import Memory
+    from batonflow.agents.memory.sqlite_store import SQLiteChatStore
     from batonflow.agents.memory.summary import ChatSummaryMemoryBuffer
 
 __all__ = [
@@ -38,6 +38,7 @@ _LAZY = {
     "ChatSummaryMemoryBuffer": "summary",
     "InsertMethod": "blocks",
     "Memory": "memory",
+    "SQLiteChatStore": "sqlite_store",
     "StaticMemoryBlock": "blocks",
 }
 

@@ -1,18 +1,25 @@
 """Parts of a memory as data: chat stores and blocks, with the names of their classes."""
 
+from importlib import import_module
 from os import PathLike
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
-from batonflow.agents.memory.sqlite_store import SQLiteChatStore
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["archiving", "dumped", "loaded", "opened"]
 
 _T = TypeVar("_T", bound=BaseModel)
 
 CLASS = "class_name"
+
+# The one part of ours that is not loaded with the others.
+_SQLITE_MODULE = "batonflow.agents.memory.sqlite_store"
+_SQLITE = f"{_SQLITE_MODULE}.SQLiteChatStore"
+
+SQLiteChatStore = at_first_use(_SQLITE_MODULE, "SQLiteChatStore")
 
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +37,8 @@ def loaded(base: type[_T], value: Any) -> Any:
     if CLASS not in data:
         return cast("Any", value)
     name = data.pop(CLASS)
+    if name == _SQLITE:
+        import_module(_SQLITE_MODULE)
     found = [cls for cls in _subclasses(base) if _name(cls) == name]
     if not found:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
@@ -46,7 +55,7 @@ def opened(value: Any) -> Any:
     if value is None or value == "memory:":
         return SimpleChatStore()
     if isinstance(value, str | PathLike):
-        return SQLiteChatStore(cast("str | PathLike[str]", value))
+        return SQLiteChatStore(value)
     return loaded(BaseChatStore, value)
 
 

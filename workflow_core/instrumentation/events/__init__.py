@@ -3,16 +3,21 @@
 Events of models, tools, agents and retrieval are in the submodules ``llm``, ``tool``, ``agent`` and ``retrieval``.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
-from batonflow.workflow_core.instrumentation.events.run import (
-    RunEndEvent,
-    RunStartEvent,
-    StepEndEvent,
-    StepStartEvent,
-    WorkflowRunOutputEvent,
-    WorkflowStepOutputEvent,
-)
 from batonflow.workflow_core.instrumentation.events.span import SpanCancelledEvent, SpanDropEvent
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.instrumentation.events.run import (
+        RunEndEvent,
+        RunStartEvent,
+        StepEndEvent,
+        StepStartEvent,
+        WorkflowRunOutputEvent,
+        WorkflowStepOutputEvent,
+    )
 
 __all__ = [
     "BaseEvent",
@@ -25,3 +30,11 @@ __all__ = [
     "WorkflowRunOutputEvent",
     "WorkflowStepOutputEvent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Nobody needs the events of runs before there is somebody to tell.
+    if name in __all__:
+        found = globals()[name] = getattr(import_module(f"{__name__}.run"), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
