@@ -41,6 +41,8 @@ class MessageRole(str, Enum):  # noqa: UP042 - str(role) is "MessageRole.USER" f
 
 def _plain(value: Any) -> Any:
     """``value`` with models dumped and bytes encoded, however deep they lie."""
+    if type(value) is str:
+        return value
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, dict):
@@ -116,7 +118,7 @@ class ChatMessage(BaseModel):
 
     @field_serializer("additional_kwargs")
     def _dump_additional(self, value: dict[str, Any]) -> Any:
-        return _plain(value)
+        return _plain(value) if value else {}
 
 
 class LogProb(BaseModel):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
+from batonflow.workflow_core.instrumentation import redaction
 from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, redacted
 
 
@@ -116,3 +117,14 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_data_without_secrets_come_through_as_they_are(data: Any) -> None:
     assert redacted(data) == data
+
+
+_FRAGMENTS = st.sampled_from(
+    ["sk-", "pk-", "ghp_", "ghs-", "github_pat_", "xoxb-", "AKIA", "AIza", "Bearer ", "eyJ", "://", "a:b", "@", ".",
+     " ", "-----BEGIN ", "PRIVATE KEY-----", "-----END PRIVATE KEY-----", "A1" * 10, "abcdefgh" * 4, "RSA ", "_", "-"]
+)  # fmt: skip
+
+
+@given(st.lists(_FRAGMENTS, max_size=6).map("".join))
+def test_no_text_with_a_secret_is_passed_over(text: str) -> None:
+    assert redacted(text) == redaction._VALUES.sub(REDACTED, text)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from batonflow.workflow_core.journal.bounds import check_commit, check_run_id
+from batonflow.workflow_core.journal.packing import packed, unpacked
 from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
 from batonflow.workflow_core.journal.store import CommitVerdict, RunCommit
 
@@ -97,8 +98,9 @@ def _write_with_care(desk: Desk, entry: RunCommit) -> CommitVerdict:
     if over:
         desk.known.pop(entry.run_id, None)
         if entry.result is not None:
-            crc = checksum(row.salt, entry.expected_seq + len(entry.commits), entry.result)
-            desk.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, entry.result, crc))
+            result = packed(entry.result)
+            crc = checksum(row.salt, entry.expected_seq + len(entry.commits), result)
+            desk.connection.execute("INSERT INTO results VALUES (?, ?, ?)", (row.id, result, crc))
     return CommitVerdict("committed", row.unread > used)
 
 
@@ -116,9 +118,10 @@ def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
 def _insert(desk: Desk, run: int, salt: int, entry: RunCommit, now: float) -> None:
     seq = insert_bodies(desk, run, salt, entry.expected_seq, entry.commits, now)
     if entry.snapshot is not None:
+        snapshot = packed(entry.snapshot)
         desk.connection.execute(
             "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
-            ((run << PLACE_BITS) + seq, entry.snapshot, checksum(salt, seq, entry.snapshot)),
+            ((run << PLACE_BITS) + seq, snapshot, checksum(salt, seq, snapshot)),
         )
     desk.touched.append(entry.run_id)
 
@@ -129,7 +132,8 @@ def insert_bodies(desk: Desk, run: int, salt: int, seq: int, bodies: Sequence[by
     rows = desk.rows
     for body in bodies:
         seq += 1
-        rows += (base + seq, now, body, checksum(salt, seq, body))
+        stored = packed(body)
+        rows += (base + seq, now, stored, checksum(salt, seq, stored))
     if len(rows) >= _VALUES:
         _flush_full(desk)
     return seq
@@ -177,6 +181,6 @@ def _was_written(desk: Desk, row: RunRow, entry: RunCommit) -> bool:
         if seq <= row.compacted:
             continue
         found = desk.connection.execute("SELECT body FROM commits WHERE place = ?", (base + seq,)).fetchone()
-        if found is None or found[0] != body:
+        if found is None or unpacked(found[0]) != body:
             return False
     return True

@@ -6,6 +6,7 @@ from typing import Any
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import check_run_id
+from batonflow.workflow_core.journal.packing import unpacked
 from batonflow.workflow_core.journal.sqlite_rows import (
     ENDS,
     PLACE_BITS,
@@ -56,7 +57,7 @@ def _snapshot(desk: Desk, row: RunRow, last: int) -> tuple[int, bytes] | None:
     seq, body = found[0] - base, found[1]
     if found[2] != checksum(row.salt, seq, body):
         raise damaged(desk, f"The snapshot after commit {seq} of run {row.run_id!r}")
-    return seq, body
+    return seq, unpacked(body)
 
 
 def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list[StoredCommit]:
@@ -74,7 +75,7 @@ def _commits(desk: Desk, row: RunRow, after: int, last: int, limit: int) -> list
             break
         if crc != checksum(row.salt, seq, body):
             raise damaged(desk, f"Commit {seq} of run {row.run_id!r}")
-        commits.append(StoredCommit(seq, at, body))
+        commits.append(StoredCommit(seq, at, unpacked(body)))
     if len(commits) < end - begin:
         raise damaged(desk, f"Commit {begin + len(commits) + 1} of run {row.run_id!r} is missing, so the run")
     return commits

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from batonflow.workflow_core.clock import Source
 from batonflow.workflow_core.errors import StoreCorruptedError
 from batonflow.workflow_core.journal.owners import Owners, boot_number
+from batonflow.workflow_core.journal.packing import unpacked
 from batonflow.workflow_core.journal.store import ENDS, RunInfo, RunStatus
 
 __all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
@@ -136,7 +137,7 @@ def info_of(desk: Desk, row: RunRow) -> RunInfo:
         unread=row.unread,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        result=row.result,
+        result=None if row.result is None else unpacked(row.result),
         forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
     )
 

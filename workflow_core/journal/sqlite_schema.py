@@ -105,7 +105,11 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create]
+def _may_be_packed(connection: sqlite3.Connection) -> None:
+    """From here on records may be compressed, which older versions could not read; those that are there stay."""
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _may_be_packed]
 """The function at place n turns version n into version n + 1, inside one transaction; version 0 is an empty file."""
 
 

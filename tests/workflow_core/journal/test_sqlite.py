@@ -7,11 +7,13 @@ import gc
 import json
 import logging
 import os
+import random
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.journal import sqlite_schema
+from batonflow.workflow_core.journal import sqlite_commits, sqlite_schema
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.sqlite_schema import DatabaseFile
 from batonflow.workflow_core.journal.store import Busy, Claimed, CommitVerdict
@@ -149,9 +151,45 @@ async def test_a_newer_schema_is_refused(store: SQLiteStore, path: Path):
     connection.close()
     later = SQLiteStore(path)
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"schema version 99, and this version of batonflow knows those up to 1"):
+        with pytest.raises(
+            StoreError, match=r"schema version 99, and this version of batonflow knows those up to \d+: use a newer"
+        ):
             await later.info("a")
     await later.aclose()
+
+
+async def test_large_records_take_little_room_and_come_back_as_they_were(path: Path):
+    talk = b'{"messages": [%s]}' % b", ".join(b'{"role": "user", "text": "And now %d?"}' % n for n in range(5000))
+    kept = [talk, b"short", b"x and no more", zlib.compress(talk), random.Random(7).randbytes(50_000)]
+    store = SQLiteStore(path)
+    epoch = await begin(store)
+    await write(store, epoch, 0, kept)
+    # Said again, as the answer was lost on its way.
+    await write(store, epoch, 0, kept)
+    assert await bodies(store) == kept
+    await store.aclose()
+    connection = sqlite3.connect(path)
+    stored = [len(body) for (body,) in connection.execute("SELECT body FROM commits ORDER BY place")]
+    connection.close()
+    assert stored[0] < len(talk) / 4
+    assert stored[1] == len(b"short")
+    assert stored[4] == 50_000
+    later = SQLiteStore(path)
+    assert await bodies(later) == kept
+    await later.aclose()
+
+
+async def test_large_records_of_a_first_version_are_read_as_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
+    large = b'{"text": "%s"}' % (b"tide " * 4000)
+    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", sqlite_schema.MIGRATIONS[:1])
+    monkeypatch.setattr(sqlite_commits, "packed", bytes)
+    older = SQLiteStore(path)
+    await write(older, await begin(older), 0, [large])
+    await older.aclose()
+    monkeypatch.undo()
+    store = SQLiteStore(path)
+    assert await bodies(store) == [large]
+    await store.aclose()
 
 
 async def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -164,7 +202,7 @@ async def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: py
     assert await bodies(newer) == [b"kept"]
     await newer.aclose()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(migrations),)
     assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
     connection.close()
     monkeypatch.undo()
