@@ -15,8 +15,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_edits import edited_state
-from batonflow.workflow_core.context.state_store import named_values
+from batonflow.workflow_core.context.state_store import StateCell, named_values
 from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
     ReplayIncompatible,
@@ -43,7 +44,6 @@ from batonflow.workflow_core.journal.store import (
     RunStore,
 )
 from batonflow.workflow_core.journal.traces import trace_in
-from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -65,8 +65,6 @@ __all__ = [
     "wake_sleeper",
 ]
 
-
-run_at_rest = at_first_use("batonflow.workflow_core.at_rest", "run_at_rest")
 
 _live: WeakKeyDictionary[RunStore, dict[str, Run]] = WeakKeyDictionary()
 """The runs of each store that go on in this process, by id."""
@@ -319,7 +317,6 @@ class _Opening:
         self._codec = Codec(workflow.serializer)
         self._desk: Desk = desk_of(store)
         self._event: Event | None = None
-        self._edits: Mapping[str, Any] = {}
         self._claimed: Claimed | Created | None = None
         self._is_new = False
         self._digest = ""
@@ -391,7 +388,7 @@ class _Opening:
             self._causes = recorder.started(event, None, (), state=staged)
             self._digest = digest_of_start(self._codec, event)
         _digests[run] = self._digest
-        self._first = drive.first()
+        [self._first] = drive.collected()
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -438,20 +435,31 @@ class _Opening:
     async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
         """Branch off from another run, with changes."""
         run_id = self._run.state.run_id
-        if state:  # what is refused must not be there
-            before = await run_at_rest(self._workflow, self._store, source, at)
-            if before is not None:
-                edited_state(before.cell.state, state)
-        outcome = await self._store.fork(source, at, run_id)
+        # Written together with the branch: what is refused leaves none behind, and no crash leaves one without it.
+        edits = await self._edits(source, at, state) if state else []
+        outcome = await self._store.fork(source, at, run_id, edits)
         if outcome != "forked":
             raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
         claimed = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if not isinstance(claimed, Claimed):
             raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
         self._is_new = True
-        self._edits = state
         self._event = event
         await self.take_up(claimed)
+
+    async def _edits(self, source: str, at: int, state: Mapping[str, Any]) -> list[bytes]:
+        """The changes of a branch as commits; none when there is nothing to branch off from."""
+        workflow = self._workflow
+        loaded = await self._store.load(source, at)
+        fold = None if loaded is None else folded(workflow, loaded)
+        if fold is None or fold.root.ended is not None:
+            return []
+        run = Run(workflow, RunState(self._run.state.run_id, workflow.step_table), StateCell(workflow.run_state_type))
+        restore(run, fold)
+        drive = Drive(self._desk, run, lambda: None)
+        recorder = Recorder(drive, self._codec, first=fold.last_record + 1, keep_streamed=workflow.store_streamed)
+        recorder.edited(edited_state(run.cell.state, state)[1])
+        return drive.collected()
 
     async def take_up(self, claimed: Claimed) -> None:
         """Restore a run that was claimed, and let it go on."""
@@ -472,10 +480,6 @@ class _Opening:
         if not run.stream.events:  # else it only slept, and its readers are still here
             run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
         _digests[run] = loaded.info.digest
-        if self._edits:
-            run.cell.state, changes = edited_state(run.cell.state, self._edits)
-            assert run.recorder is not None
-            run.recorder.edited(changes)
         self._begin(None, ())
         if self._event is not None:
             run.send(self._event, None, None)

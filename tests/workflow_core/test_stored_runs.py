@@ -224,6 +224,25 @@ class TestBranchingOff:
         assert after is not None
         assert (before.status, after.forked_from) == ("completed", ("r", begun))
 
+    async def test_a_branch_that_a_crash_cuts_off_is_there_with_its_edits(self) -> None:
+        class Cut(MemoryStore):
+            async def claim(self, run_id: str, owner: str, ttl: float) -> Any:
+                if run_id == "f":
+                    raise StoreError("the process ends here")
+                return await super().claim(run_id, owner, ttl)
+
+        store = Cut()
+        flow = Asks(store=store)
+        handler = flow.run(run_id="r")
+        handler.ctx.send_event(Told(text="high"))
+        await handler
+        [begun] = [one["commit"] for one in await store.history("r") if one.get("step") == "begin"]
+        with pytest.raises(StoreError, match="ends here"):
+            await flow.fork("r", begun, state={"topic": "moons"}, new_id="f")
+        edited = [one for one in await store.history("f") if one["kind"] == "edited"]
+        assert [one["commit"] for one in edited] == [begun + 1]
+        assert await flow.fork("f", begun + 1, new_id="g") == "moons: high"
+
     async def test_where_there_is_nothing_to_branch_off_from(self) -> None:
         store = MemoryStore()
         flow = Asks(store=store)

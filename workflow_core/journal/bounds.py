@@ -10,6 +10,7 @@ from batonflow.workflow_core.journal.store import NewRun, RunCommit, RunStatus
 __all__ = [
     "MAX_RECORD",
     "check_commit",
+    "check_fork",
     "check_new_run",
     "check_owner",
     "check_payload",
@@ -110,6 +111,17 @@ def check_commit(entry: RunCommit) -> None:
         _check_size(f"The snapshot of run {entry.run_id!r}", entry.snapshot)
     if entry.result is not None:
         _check_size(f"The result of run {entry.run_id!r}", entry.result)
+
+
+def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
+    """Refuse a branch whose name or own commits cannot be kept.
+
+    Raises:
+        StoreError: Names what is wrong.
+    """
+    check_run_id(run_id)
+    for number, body in enumerate(commits, at + 1):
+        _check_size(f"Commit {number} of run {run_id!r}", body)
 
 
 def _check_size(what: str, data: bytes) -> None:

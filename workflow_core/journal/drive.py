@@ -100,10 +100,10 @@ class Drive:
         self._attached = True
         self.desk.add(self)
 
-    def first(self) -> bytes:
-        """The commit that a run is created with."""
-        assert len(self._bodies) == 1
-        return self._bodies.pop()
+    def collected(self) -> list[bytes]:
+        """The commits that a run is created with."""
+        bodies, self._bodies = self._bodies, []
+        return bodies
 
     # --- the journal --------------------------------------------------------------------------------------------------
 

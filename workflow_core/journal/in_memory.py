@@ -10,6 +10,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import (
     check_commit,
+    check_fork,
     check_new_run,
     check_owner,
     check_payload,
@@ -457,9 +458,11 @@ class MemoryStore(StoredHistory):
                 behind = behind or run_id == after
         return found
 
-    async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
+    async def fork(
+        self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
+    ) -> Literal["forked", "exists", "unknown", "compacted"]:
         """See ``RunStore.fork``."""
-        check_run_id(new_id)
+        check_fork(new_id, at, commits)
         with self._lock:
             source = self._runs.get(check_run_id(run_id))
             if source is None or not 0 <= at <= source.seq:
@@ -472,9 +475,10 @@ class MemoryStore(StoredHistory):
             now = current_source().now()
             new = NewRun(new_id, source.new.workflow, source.new.digest, source.new.version, source.new.shape)
             fork = _Run(new, now, now, epoch=self._shared.epoch_floor, rung_at=now, forked_from=(run_id, at))
-            fork.seq, fork.stream_seq, fork.compacted = at, source.stream_seq, min(source.compacted, at)
+            fork.seq, fork.stream_seq, fork.compacted = at + len(commits), source.stream_seq, min(source.compacted, at)
             kept = at - fork.compacted
-            fork.bodies, fork.times = source.bodies[:kept], source.times[:kept]
+            fork.bodies = [*source.bodies[:kept], *commits]
+            fork.times = [*source.times[:kept], *(now for _ in commits)]
             if snapshot in source.snapshots:
                 fork.snapshots[snapshot] = source.snapshots[snapshot]
             self._runs[new_id] = fork

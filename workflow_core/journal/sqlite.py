@@ -242,9 +242,11 @@ class SQLiteStore(StoredHistory):
         """See ``RunStore.list_runs``."""
         return await self._read(reads.list_runs, check_statuses(status), workflow, after, limit, newest_first)
 
-    async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
+    async def fork(
+        self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
+    ) -> Literal["forked", "exists", "unknown", "compacted"]:
         """See ``RunStore.fork``."""
-        return await self._write(upkeep.fork, run_id, at, new_id)
+        return await self._write(upkeep.fork, run_id, at, new_id, commits)
 
     async def delete(self, run_id: str, *, force: bool = False) -> bool:
         """See ``RunStore.delete``."""

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from typing import Literal
 
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.journal.bounds import check_run_id
-from batonflow.workflow_core.journal.sqlite_commits import flush
+from batonflow.workflow_core.journal.bounds import check_fork, check_run_id
+from batonflow.workflow_core.journal.sqlite_commits import flush, insert_bodies
 from batonflow.workflow_core.journal.sqlite_rows import PLACE_BITS, Desk, RunRow, find_run
 
 __all__ = ["compact", "delete", "delete_ended", "fork", "to_retire"]
 
 
-def fork(desk: Desk, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
+def fork(
+    desk: Desk, run_id: str, at: int, new_id: str, commits: Sequence[bytes]
+) -> Literal["forked", "exists", "unknown", "compacted"]:
     """See ``RunStore.fork``."""
-    check_run_id(new_id)
+    check_fork(new_id, at, commits)
     source = find_run(desk, check_run_id(run_id))
     if source is None or not 0 <= at <= source.seq:
         return "unknown"
@@ -35,7 +37,7 @@ def fork(desk: Desk, run_id: str, at: int, new_id: str) -> Literal["forked", "ex
                stream_seq, ?, ?, ?, run_id, ?, salt
         FROM runs WHERE id = ?
         """,
-        (new_id, at, at, now, now, now, at, source.id),
+        (new_id, at + len(commits), at, now, now, now, at, source.id),
     )
     assert inserted.lastrowid is not None
     moved = (inserted.lastrowid - source.id) << PLACE_BITS
@@ -46,6 +48,7 @@ def fork(desk: Desk, run_id: str, at: int, new_id: str) -> Literal["forked", "ex
     desk.connection.execute(
         "INSERT INTO snapshots SELECT place + ?, body, crc FROM snapshots WHERE place = ?", (moved, snapshot)
     )
+    insert_bodies(desk, inserted.lastrowid, source.salt, at, commits, now)
     return "forked"
 
 

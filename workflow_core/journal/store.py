@@ -446,8 +446,16 @@ class RunStore(Protocol):
         """
         ...
 
-    async def fork(self, run_id: str, at: int, new_id: str) -> Literal["forked", "exists", "unknown", "compacted"]:
+    async def fork(
+        self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
+    ) -> Literal["forked", "exists", "unknown", "compacted"]:
         """A new run that shares the commits up to ``at``; it is ready to be claimed, the source stays as it is.
+
+        Args:
+            run_id: The run to branch off from.
+            at: The last commit that both have; 0 for none.
+            new_id: Id of the new run.
+            commits: What the new run has behind that, from the beginning.
 
         Returns:
             ``"exists"``: ``new_id`` is taken; ``"unknown"``: no such run or commit; ``"compacted"``: the commit is not

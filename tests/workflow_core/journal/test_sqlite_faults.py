@@ -102,12 +102,12 @@ async def test_a_full_database_is_told_and_goes_on_when_there_is_space(path: Pat
     epoch = await begin(store)
     await begin(store, "small")
     with pytest.raises(StoreError, match=r"no space left for the database .*raise max_bytes, now 400,000"):
-        await write(store, epoch, 0, [b"x" * 100_000] * 5)
+        await write(store, epoch, 0, [os.urandom(100_000)] * 5)
     assert await bodies(store) == []
     # There is room for less, and one that does not fit does not keep others from being written.
     results = await asyncio.gather(
         write(store, epoch, 0, [b"1"]),
-        write(store, 1, 0, [b"x" * 600_000], "small"),
+        write(store, 1, 0, [os.urandom(600_000)], "small"),
         store.append("small", "k", b""),
         return_exceptions=True,
     )
@@ -115,7 +115,7 @@ async def test_a_full_database_is_told_and_goes_on_when_there_is_space(path: Pat
     assert not isinstance(results[2], BaseException)
     await store.aclose()
     larger = SQLiteStore(path)
-    assert await write(larger, (await take(larger)).epoch, 1, [b"x" * 100_000] * 5) == "committed"
+    assert await write(larger, (await take(larger)).epoch, 1, [os.urandom(100_000)] * 5) == "committed"
     await larger.aclose()
     assert is_intact(path)
 
@@ -138,7 +138,7 @@ async def in_a_child(program: str, *arguments: str) -> str:
 async def test_a_limit_on_the_size_of_files_is_like_a_full_disk(path: Path):
     said = await in_a_child(
         """
-import asyncio, resource, sys
+import asyncio, os, resource, sys
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from tests.workflow_core.journal.runs import begin, bodies, write
@@ -150,7 +150,7 @@ async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
     for _ in range(2):
         try:
-            await write(store, epoch, 1, [b"x" * 500_000])
+            await write(store, epoch, 1, [os.urandom(500_000)])
         except StoreError as error:
             print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -260,9 +260,15 @@ class StoreMachine(RuleBasedStateMachine):
         for run_id in left:
             self.disown(self.runs[run_id], "ready")
 
-    @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS), new_id=st.sampled_from(RUNS), at=st.integers(0, 6))
-    def fork(self, who: int, run_id: str, new_id: str, at: int) -> None:
-        forked = self.do(self.owners[who].fork(run_id, at, new_id))
+    @rule(
+        who=st.sampled_from(OWNERS),
+        run_id=st.sampled_from(RUNS),
+        new_id=st.sampled_from(RUNS),
+        at=st.integers(0, 6),
+        own=st.lists(st.sampled_from([b"own", b"x", b"edit " * 2000]), max_size=2),
+    )
+    def fork(self, who: int, run_id: str, new_id: str, at: int, own: list[bytes]) -> None:
+        forked = self.do(self.owners[who].fork(run_id, at, new_id, own))
         run = self.runs.get(run_id)
         if run is None or at > len(run.commits):
             assert forked == "unknown"
@@ -274,7 +280,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert forked == "forked"
             self.count += 1
             new = Model(self.count, self.floor, "ready")
-            new.commits, new.compacted = run.commits[:at], min(run.compacted, at)
+            new.commits, new.compacted = [*run.commits[:at], *own], min(run.compacted, at)
             self.runs[new_id] = replace(new, snapshot=-1)  # whether it has one depends on the source's history
 
     @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS))

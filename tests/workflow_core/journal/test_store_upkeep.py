@@ -46,6 +46,18 @@ async def test_a_fork_goes_its_own_way(store: RunStore, other: RunStore):
     assert await bodies(store, "a", after=4) == [b"5", b"6", b"7"]
 
 
+async def test_a_fork_may_have_commits_of_its_own_from_the_beginning(store: RunStore, other: RunStore):
+    await grown(store)
+    assert await store.fork("a", 3, "branch", [b"edit", b"more"]) == "forked"
+    assert await bodies(other, "branch") == [b"1", b"2", b"3", b"edit", b"more"]
+    info = await other.info("branch")
+    assert info is not None
+    assert (info.seq, info.forked_from) == (5, ("a", 3))
+    claimed = await take(other, "branch")
+    assert await write(other, claimed.epoch, 5, [b"on"], "branch") == "committed"
+    assert await bodies(store, "a", after=3) == [b"4", b"5", b"6"]
+
+
 @pytest.mark.parametrize(("at", "snapshot"), [(0, None), (1, None), (2, 2), (3, 2), (4, 4), (6, 4)])
 async def test_a_fork_can_be_loaded_wherever_it_begins(store: RunStore, at: int, snapshot: int | None):
     await grown(store)
