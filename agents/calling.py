@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BUDGET_ANSWER",
     "LEDGER",
+    "REFUSED",
     "TOOLS_RUN",
     "Caller",
     "alone",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+REFUSED = "refused_calls"
+"""Where the state store keeps why calls were not made with which the run ended: words by id of the call."""
 
 TOOLS_RUN = "tools_run"
 """Where the state store keeps which calls of limited tools have run: places by tool."""
@@ -322,11 +326,14 @@ async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> 
 async def _over_budget(
     ctx: Context[Any], call: ToolCall, error: BudgetExceededError, limits: Limits | None
 ) -> ToolOutput:
-    if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
-        raise error
-    await ctx.store.set(BUDGET_ANSWER, True)
     most = getattr(error.budget, error.limit)
     words = BUDGET_USED_UP.format(tool_name=call.tool_name, limit=error.limit, most=most)
+    if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
+        if error.limit == "max_tool_calls":  # else it was running when the time was up
+            refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
+            await ctx.store.set(REFUSED, {**refused, call.tool_id: words})
+        raise error
+    await ctx.store.set(BUDGET_ANSWER, True)
     return refusal_output(call, words)
 
 

@@ -23,6 +23,7 @@ from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_
 from batonflow.agents.calling import (
     BUDGET_ANSWER,
     LEDGER,
+    REFUSED,
     TOOLS_RUN,
     in_time,
     perform,
@@ -271,7 +272,7 @@ class AgentLoop(AgentForks):
             "usage": {},
         }
         # What an earlier run on the same context has left of these is not this run's.
-        kept = {"budget": budget, LEDGER: None, BUDGET_ANSWER: None, TOOLS_RUN: None}
+        kept = {"budget": budget, LEDGER: None, BUDGET_ANSWER: None, TOOLS_RUN: None, REFUSED: None}
         for name, value in (*values.items(), *kept.items()):
             if name in values or value is not None or await store.get(name, default=None) is not None:
                 await store.set(name, value)

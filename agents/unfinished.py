@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from batonflow.agents.calling import REFUSED
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.members import Member
 from batonflow.agents.memory import BaseMemory
@@ -36,12 +37,15 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     said = [message for message in left if isinstance(message, ChatMessage)]
     answered = {message.additional_kwargs.get("tool_call_id") for message in said}
     calls = [call for message in said for call in tool_selections(message) if call.tool_id not in answered]
+    refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
     cut_off = [
         ToolCallResult(
             tool_name=call.tool_name,
             tool_kwargs=call.tool_kwargs,
             tool_id=call.tool_id,
-            tool_output=ToolOutput(tool_name=call.tool_name, content=CALL_CUT_OFF, is_error=True),
+            tool_output=ToolOutput(
+                tool_name=call.tool_name, content=refused.get(call.tool_id, CALL_CUT_OFF), is_error=True
+            ),
             return_direct=False,
         )
         for call in (*calls, *(one for one in left if isinstance(one, ToolSelection)))
