@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from batonflow.agents.as_tool import attach_agents
 from batonflow.agents.asking import streamed
@@ -14,7 +14,7 @@ from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import EarlyStopping, Member, Team
+from batonflow.agents.members import EarlyStopping, Member, Team, no_option
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
@@ -79,7 +79,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     Options of ``Workflow``: ``timeout`` (None unless given), ``verbose``, ``store`` and so on.
 
     Raises:
-        ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool.
+        ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool; or there is no such option.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -113,7 +113,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
         if "llm" not in fields and Settings.llm is not None:
             fields["llm"] = Settings.llm
-        BaseModel.__init__(self, **fields)
+        try:
+            BaseModel.__init__(self, **fields)
+        except ValidationError as error:
+            unknown = [str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden"]
+            if unknown:
+                raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
+            raise
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None
@@ -143,6 +149,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     @classmethod
     def _as_tools(cls, value: Any) -> list[BaseTool]:
         found: list[BaseTool] = []
+        if isinstance(value, BaseTool) or callable(value):
+            raise ValueError("tools is a list: write tools=[...] around a single one")
         for tool in cast("Sequence[Any]", value or ()):
             if not isinstance(tool, BaseTool) and not callable(tool):
                 raise ValueError(f"tools takes tools and functions, got {type(tool).__name__}")

@@ -17,7 +17,16 @@ from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
 
-__all__ = ["HANDOFF", "EarlyStopping", "Member", "Team", "check_options", "check_output", "warn_of_misspelt"]
+__all__ = [
+    "HANDOFF",
+    "EarlyStopping",
+    "Member",
+    "Team",
+    "check_options",
+    "check_output",
+    "no_option",
+    "warn_of_misspelt",
+]
 
 HANDOFF = "handoff"
 """The name of the tool with which an agent hands over."""
@@ -113,6 +122,14 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
         raise ValueError(f"output_cls is a class of pydantic models, not {output_cls!r}")
     if structured_output_fn is not None and not callable(structured_output_fn):
         raise ValueError(f"structured_output_fn is a function that is given the messages, not {structured_output_fn!r}")
+
+
+def no_option(kind: str, name: str, options: Iterable[str]) -> str:
+    """What to say of an option that agents do not have."""
+    if name in _OPTIONS_OF_RUNS:
+        return f"{kind} has no option {name}: it is one of run({name}=...)"
+    near = get_close_matches(name, list(options), n=1)
+    return f"{kind} has no option {name}" + (f": is {near[0]} meant?" if near else "")
 
 
 def warn_of_misspelt(names: Iterable[str]) -> None:

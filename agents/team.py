@@ -366,7 +366,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
 
 def _members(agents: Any) -> list[BaseWorkflowAgent]:
     if not isinstance(agents, Iterable) or isinstance(agents, str | Mapping | BaseModel):
-        raise ValueError(f"agents is a list of agents and teams, not {agents!r}")
+        raise ValueError(f"agents is a list of agents and teams, not {type(cast('Any', agents)).__name__}")
     members: list[BaseWorkflowAgent] = []
     for number, one in enumerate(cast("Iterable[Any]", agents)):
         if not isinstance(one, BaseWorkflowAgent | AgentWorkflow):

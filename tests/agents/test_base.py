@@ -86,7 +86,7 @@ class TestSubclasses:
             await Sleeper(timeout=0.01).run("hello")
 
     def test_an_unknown_field_is_refused(self) -> None:
-        with pytest.raises(ValidationError, match="temperament"):
+        with pytest.raises(ValueError, match="temperament"):
             Echo(temperament="calm")
 
     def test_what_is_no_tool_is_refused(self) -> None:
@@ -173,3 +173,17 @@ class TestStructuredOutput:
 def test_raw_answers_are_never_written() -> None:
     output = AgentOutput(response=ChatMessage("x"), raw=object(), current_agent_name="a")
     assert "raw" not in json.loads(output.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"max_iterations": 5}, r"has no option max_iterations: it is one of run\(max_iterations=\.\.\.\)"),
+        ({"system_promt": "x"}, "has no option system_promt: is system_prompt meant?"),
+        ({"colour": "red"}, "FunctionAgent has no option colour$"),
+        ({"tools": look}, r"tools is a list: write tools=\[\.\.\.\]"),
+    ],
+)
+def test_an_option_that_an_agent_does_not_have_is_named_with_what_may_be_meant(option: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        FunctionAgent(llm=ScriptedLLM(["Hello."]), **option)
