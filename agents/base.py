@@ -25,9 +25,9 @@ from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import Context, Workflow, WorkflowRuntimeError
 
-__all__ = ["BaseWorkflowAgent"]
+__all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
-_WORKFLOW_OPTIONS = (
+WORKFLOW_OPTIONS = (
     "timeout", "verbose", "store", "on_stall", "timeout_excludes_waiting", "num_concurrent_runs", "resource_manager",
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
     "skip_graph_checks", "store_streamed",
@@ -107,7 +107,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
 
     def __init__(self, **options: Any) -> None:
-        workflow_options = {name: options.pop(name) for name in _WORKFLOW_OPTIONS if name in options}
+        workflow_options = {name: options.pop(name) for name in WORKFLOW_OPTIONS if name in options}
         workflow_options.setdefault("timeout", None)
         # None for "left out", as programs of LlamaIndex write it; where it means something it stays.
         fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}

@@ -71,7 +71,10 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         agent: Whose it is; None for that of the run.
         spent: What was spent before.
         needed: What would have been spent now.
+        begun: Whether a tool was at work when it was noticed.
     """
+
+    begun = False
 
     def __init__(self, limit: str, budget: Budget, agent: str | None, spent: float, needed: float) -> None:
         self.limit, self.budget, self.agent, self.spent, self.needed = limit, budget, agent, spent, needed

@@ -15,7 +15,7 @@ from batonflow.agents.budget import BudgetExceededError, Limits
 from batonflow.agents.effects import is_recorded, recorded, writable
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
-from batonflow.agents.prompts import BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
+from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = [
+    "ARRIVED",
     "BUDGET_ANSWER",
     "LEDGER",
     "REFUSED",
@@ -43,6 +44,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+ARRIVED = "arrived_results"
+"""Where the state store keeps results of an answer's calls until the last one is there, by place in the answer."""
 
 REFUSED = "refused_calls"
 """Where the state store keeps why calls were not made with which the run ended: words by id of the call."""
@@ -257,6 +261,9 @@ async def _run(
         output = await (running if limits is None else in_time(running, limits))
         if settle is not None:
             counts = not isinstance(output.exception, ToolArgumentsError)
+    except BudgetExceededError as error:
+        error.begun = True
+        raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling() or (run is not None and run.ending.over):
@@ -327,9 +334,10 @@ async def _over_budget(
     ctx: Context[Any], call: ToolCall, error: BudgetExceededError, limits: Limits | None
 ) -> ToolOutput:
     most = getattr(error.budget, error.limit)
-    words = BUDGET_USED_UP.format(tool_name=call.tool_name, limit=error.limit, most=most)
+    said = BUDGET_CUT_OFF if error.begun else BUDGET_USED_UP
+    words = said.format(tool_name=call.tool_name, limit=error.limit, most=most)
     if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
-        if error.limit == "max_tool_calls":  # else it was running when the time was up
+        if not error.begun:
             refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
             await ctx.store.set(REFUSED, {**refused, call.tool_id: words})
         raise error

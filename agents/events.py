@@ -104,8 +104,9 @@ class AgentWorkflowStartEvent(StartEvent):
         elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
             raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
         # Memories of other makes do what ours do.
-        if data.get("memory") is not None and not hasattr(data["memory"], "aput"):
-            raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {data['memory']!r}")
+        memory = data.get("memory")
+        if memory is not None and (isinstance(memory, type) or not hasattr(memory, "aput")):
+            raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {memory!r}")
         if history is not None:
             if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping | BaseModel):
                 raise ValueError(f"chat_history is a list of ChatMessage, not {history!r}")

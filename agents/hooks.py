@@ -86,7 +86,9 @@ async def before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Tool
             said = await _said(hook, (Deny, Replace), ctx, call)
             if isinstance(said, Replace):
                 call = ToolCall(tool_name=call.tool_name, tool_kwargs=said.arguments, tool_id=call.tool_id)
-        except Exception as err:  # noqa: BLE001 - a check of the user's may raise anything, and then has not agreed
+        except Exception as err:
+            # A check of the user's may raise anything, and then has not agreed.
+            logger.exception("The hook %s failed, so %s does not run", _name(hook), call.tool_name)
             return Deny(_failed(hook, err))
         if isinstance(said, Deny):
             return said
@@ -104,7 +106,8 @@ async def after_tool(hooks: Sequence[AfterTool], ctx: Context[Any], result: Tool
     for hook in hooks:
         try:
             said = await _said(hook, (ToolOutput,), ctx, result)
-        except Exception as err:  # noqa: BLE001 - the same
+        except Exception as err:
+            logger.exception("The hook %s failed, so the result of %s is withheld", _name(hook), result.tool_name)
             words = f"The result of {result.tool_name} is withheld: {_failed(hook, err)}"
             return ToolOutput(
                 tool_name=result.tool_name, content=words, raw_input=result.tool_kwargs, is_error=True, exception=err

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, cast
 from batonflow.agents.as_tool import AgentTool, attach_agents
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits, ledger_of, paying
 from batonflow.agents.calling import (
+    ARRIVED,
     BUDGET_ANSWER,
     LEDGER,
     REFUSED,
@@ -191,14 +192,12 @@ class AgentLoop(AgentForks):
         """
         attach_agents(self, self._all_tools())  # some are put there after construction
         check_options(max_iterations, early_stopping_method, budget)
-        warn_of_misspelt(kwargs)
+        warn_of_misspelt(kwargs, type(self).__name__)
         if isinstance(user_msg, Context):
             ctx, user_msg = user_msg, None
             if isinstance(chat_history, StartEvent):
                 start_event, chat_history = chat_history, None
         check_context(ctx)
-        if ctx is not None and (user_msg is not None or chat_history):
-            ctx.leave_cancelled_run()
         given = {
             "user_msg": user_msg,
             "chat_history": chat_history,
@@ -208,13 +207,17 @@ class AgentLoop(AgentForks):
             "budget": budget,
         }
         given = {name: value for name, value in given.items() if value is not None}
+        options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
+        # Before the context is touched, as it may be refused.
+        begins = AgentWorkflowStartEvent(**given, **kwargs) if start_event is None else start_event
+        if ctx is not None and (start_event is not None or user_msg is not None or chat_history):
+            ctx.leave_cancelled_run()
         if ctx is not None and ctx.is_resumable:
             if given:
                 logger.warning(GOES_ON.format(names=", ".join(given)))
         elif start_event is None:
-            options = {name: kwargs.pop(name) for name in ("run_id", "stepwise") if name in kwargs}
-            start_event, kwargs = AgentWorkflowStartEvent(**given, **kwargs), options
-        return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **kwargs))
+            start_event, kwargs = begins, {}
+        return cast("AgentHandler", super().run(ctx=ctx, start_event=start_event, **options, **kwargs))
 
     @step
     async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
@@ -272,7 +275,7 @@ class AgentLoop(AgentForks):
             "usage": {},
         }
         # What an earlier run on the same context has left of these is not this run's.
-        kept = {"budget": budget, LEDGER: None, BUDGET_ANSWER: None, TOOLS_RUN: None, REFUSED: None}
+        kept = {"budget": budget, LEDGER: None, BUDGET_ANSWER: None, TOOLS_RUN: None, REFUSED: None, ARRIVED: None}
         for name, value in (*values.items(), *kept.items()):
             if name in values or value is not None or await store.get(name, default=None) is not None:
                 await store.set(name, value)
@@ -568,7 +571,10 @@ class AgentLoop(AgentForks):
         if expected > 1:  # a single one need not be put aside
             arrived = ctx.collect_events(ev, [ToolCallResult] * expected)
             if arrived is None:
+                # Should the run end before the others are there, this one is known.
+                await store.set(f"{ARRIVED}.{ev.get('position', 0)}", ev)
                 return None
+            await store.set(ARRIVED, {})
             results = sorted(cast("list[ToolCallResult]", arrived), key=lambda result: result.get("position", 0))
         agent = self._member(await store.get("current_agent_name", default=None))
         memory = await self._memory(ctx, agent)

@@ -39,6 +39,14 @@ _OPTIONS_OF_RUNS = (
 )  # fmt: skip
 
 
+# Of those that nobody gives to a run as a value of the program's own.
+_OPTIONS_OF_AGENTS = frozenset(
+    ("llm", "tools", "tool_retriever", "system_prompt", "can_handoff_to", "root_agent", "max_handoffs",
+     "handoff_carries", "output_cls", "structured_output_fn", "state_prompt", "initial_state", "streaming",
+     "before_tool", "after_tool", "input_guards", "output_guards", "max_result_chars", "store", "timeout",
+     "idle_release", "num_concurrent_runs")
+)  # fmt: skip
+
 get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
@@ -132,9 +140,17 @@ def no_option(kind: str, name: str, options: Iterable[str]) -> str:
     return f"{kind} has no option {name}" + (f": is {near[0]} meant?" if near else "")
 
 
-def warn_of_misspelt(names: Iterable[str]) -> None:
-    """Say so when what a run is given beside its options looks like one of them: it would go unnoticed."""
+def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
+    """Say so when what a run is given beside its options looks like one of them: it would go unnoticed.
+
+    Args:
+        names: What it is given.
+        kind: What the run is of.
+    """
     for name in names:
+        if name in _OPTIONS_OF_AGENTS:
+            warnings.warn(f"run({name}=...) changes nothing: {name} is given to {kind}(...)", stacklevel=3)
+            continue
         for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
             # A name that only goes on behind an option's is one of the program's own.
             if name != meant and not name.startswith(f"{meant}_"):

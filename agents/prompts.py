@@ -4,6 +4,7 @@ __all__ = [
     "AGENT_AS_TOOL",
     "APPROVAL_DENIED",
     "APPROVAL_EXPIRED",
+    "BUDGET_CUT_OFF",
     "BUDGET_EXCEEDED",
     "BUDGET_USED_UP",
     "CALL_CUT_OFF",
@@ -148,6 +149,11 @@ BUDGET_EXCEEDED = (
 )
 
 CALL_CUT_OFF = "The run ended before this call had a result. Whether it took effect is not known."
+
+BUDGET_CUT_OFF = (
+    "Tool {tool_name} was given up: what may be spent on this task is used up ({limit}={most:g}). Whether what it had "
+    "begun takes effect is not known. Go on without it."
+)
 
 BUDGET_USED_UP = (
     "Tool {tool_name} was not run: what may be spent on this task is used up ({limit}={most:g}). Go on without it."

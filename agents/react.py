@@ -17,6 +17,7 @@ from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
+from batonflow.agents.scratchpad import move_into
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.closing import closed_after
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
@@ -211,13 +212,13 @@ class ReActAgent(BaseWorkflowAgent):
         last = reasoning[-1]
         if isinstance(last, ResponseReasoningStep):
             written = "\n".join(one.get_content() for one in reasoning)
-            await memory.aput(ChatMessage(written, role=MessageRole.ASSISTANT))
+            messages = [ChatMessage(written, role=MessageRole.ASSISTANT)]
             answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
             answer.additional_kwargs = output.response.additional_kwargs
             output.response = answer
         else:
-            await memory.aput_messages([self._as_shown(one) for one in reasoning])
-        await ctx.store.set(self.reasoning_key, [])
+            messages = [self._as_shown(one) for one in reasoning]
+        await move_into(memory, messages, ctx, self.reasoning_key)
         return output
 
     def _as_shown(self, step: BaseReasoningStep) -> ChatMessage:

@@ -1,5 +1,6 @@
 """Agents that keep the messages of a turn apart from the memory until there is an answer."""
 
+import asyncio
 from typing import Any
 
 from batonflow.agents.base import BaseWorkflowAgent
@@ -11,7 +12,7 @@ from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.tool_protocol import tool_selections
 from batonflow.workflow_core import Context
 
-__all__ = ["ScratchpadAgent", "tool_message"]
+__all__ = ["ScratchpadAgent", "move_into", "tool_message"]
 
 
 def tool_message(result: ToolCallResult) -> ChatMessage:
@@ -24,6 +25,29 @@ def tool_message(result: ToolCallResult) -> ChatMessage:
             "blocks": list(result.tool_output.blocks),
         },
     )
+
+
+async def move_into(memory: BaseMemory, messages: list[ChatMessage], ctx: Context[Any], key: str) -> None:
+    """Put messages into the memory, and forget what they were made of.
+
+    Args:
+        memory: Where to.
+        messages: What is put there.
+        ctx: The run's context.
+        key: Where the state store has what they were made of, a list.
+    """
+    try:
+        await memory.aput_messages(messages)
+    except asyncio.CancelledError:
+        # A thread may be done with it all the same, and twice they must not be there.
+        if messages and [_told(one) for one in (await memory.aget_all())[-len(messages) :]] == [*map(_told, messages)]:
+            await ctx.store.set(key, [])
+        raise
+    await ctx.store.set(key, [])
+
+
+def _told(message: ChatMessage) -> tuple[str, str | None, Any]:
+    return message.role.value, message.content, message.additional_kwargs.get("tool_call_id")
 
 
 class ScratchpadAgent(BaseWorkflowAgent):
@@ -40,8 +64,7 @@ class ScratchpadAgent(BaseWorkflowAgent):
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory."""
-        await memory.aput_messages(await self._scratchpad(ctx))
-        await ctx.store.set(self.scratchpad_key, [])
+        await move_into(memory, await self._scratchpad(ctx), ctx, self.scratchpad_key)
         return output
 
     async def take_back(self, ctx: Context[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self, cast, get_args
 from pydantic import BaseModel
 
 from batonflow.agents.as_tool import attach, attach_agents, run_within
-from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
 from batonflow.agents.calling import spending
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
@@ -16,7 +16,7 @@ from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
-from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output
+from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output, no_option
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import (
@@ -45,6 +45,11 @@ _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"
 
 _DEFAULTS = BaseWorkflowAgent.model_fields
+_OPTIONS = (
+    "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
+    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "name", "description",
+    *WORKFLOW_OPTIONS,
+)  # fmt: skip
 
 
 class TeamMember(BaseWorkflowAgent):
@@ -141,6 +146,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         description: str = _TEAM_DESCRIPTION,
         **options: Any,
     ) -> None:
+        unknown = next((option for option in options if option not in WORKFLOW_OPTIONS), None)
+        if unknown is not None:
+            raise TypeError(no_option("AgentWorkflow", unknown, _OPTIONS))
         super().__init__(timeout=timeout, **options)
         check_options(None, early_stopping_method, budget)
         if max_handoffs is not None and not (type(max_handoffs) is int and max_handoffs >= 0):

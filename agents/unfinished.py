@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from batonflow.agents.calling import REFUSED
+from batonflow.agents.calling import ARRIVED, REFUSED
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.members import Member
 from batonflow.agents.memory import BaseMemory
@@ -38,8 +38,15 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     answered = {message.additional_kwargs.get("tool_call_id") for message in said}
     calls = [call for message in said for call in tool_selections(message) if call.tool_id not in answered]
     refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
-    cut_off = [
-        ToolCallResult(
+    kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
+    arrived = list(kept.values())
+
+    def result_of(call: ToolSelection) -> ToolCallResult:
+        found = next((one for one in arrived if (one.tool_id, one.tool_name) == (call.tool_id, call.tool_name)), None)
+        if found is not None:
+            arrived.remove(found)
+            return found.model_copy(update={"return_direct": False})  # the turn is over
+        return ToolCallResult(
             tool_name=call.tool_name,
             tool_kwargs=call.tool_kwargs,
             tool_id=call.tool_id,
@@ -48,9 +55,9 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
             ),
             return_direct=False,
         )
-        for call in (*calls, *(one for one in left if isinstance(one, ToolSelection)))
-    ]
-    if cut_off:
-        await agent.handle_tool_call_results(ctx, cut_off, memory)
+
+    results = [result_of(call) for call in (*calls, *(one for one in left if isinstance(one, ToolSelection)))]
+    if results:
+        await agent.handle_tool_call_results(ctx, results, memory)
     nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
     await agent.finalize(ctx, nothing, memory)

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 __all__ = ["run_on_background_loop"]
@@ -12,6 +13,9 @@ __all__ = ["run_on_background_loop"]
 
 SECONDS_TO_CANCEL = 2.0
 """How long an interrupted caller waits for the run's steps to clean up."""
+
+SECONDS_ALONE = 0.5
+"""What takes no longer has nothing going on beside it."""
 
 
 class _Background:
@@ -44,7 +48,7 @@ def run_on_background_loop(
 
     Args:
         start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
-        beside: Given that awaitable, what goes on beside it, no longer than it does.
+        beside: Given that awaitable, what goes on beside it when it takes long, until it is over.
 
     Raises:
         RuntimeError: Called on the background loop's own thread, which would wait for itself.
@@ -59,14 +63,20 @@ def run_on_background_loop(
     async def outcome() -> tuple[Any, BaseException | None]:
         awaitable = start()
         running.append(awaitable)
-        task = None if beside is None else loop.create_task(beside(awaitable), name="batonflow-beside")
+        tasks: list[asyncio.Task[None]] = []
+        timer: asyncio.TimerHandle | None = None
+        if beside is not None:
+            begin = partial(beside, awaitable)
+            timer = loop.call_later(SECONDS_ALONE, lambda: tasks.append(loop.create_task(begin())))
         try:
             return await awaitable, None
         except (KeyboardInterrupt, SystemExit) as error:
             # Raised by a step: it is for the caller, and would end the background loop if it went on from here.
             return None, error
         finally:
-            if task is not None:
+            if timer is not None:
+                timer.cancel()
+            for task in tasks:
                 task.cancel()
 
     future = asyncio.run_coroutine_threadsafe(outcome(), loop)

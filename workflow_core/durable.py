@@ -428,7 +428,7 @@ class _Opening:
         elif isinstance(found, Busy):
             raise RunInUseError(run_id, found.owner, found.since)
         elif isinstance(found, Ended):
-            self._give_result(found.info)
+            await self._give_result(found.info)
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
@@ -498,7 +498,14 @@ class _Opening:
         for sent, target in early:
             run.when_taken(sent, partial(run.send, sent, target, None))
 
-    def _give_result(self, info: RunInfo) -> None:
+    async def _give_result(self, info: RunInfo) -> None:
+        """The run is over: there is its result, and its state for those who go on from it."""
+        try:
+            loaded = await self._store.load(info.run_id)
+            if loaded is not None:
+                restore(self._run, folded(self._workflow, loaded))
+        except (ReplayIncompatible, StoreError) as error:
+            self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = from_json(info.result or b"null")
         self._forget()
         self._run.early = None

@@ -186,6 +186,8 @@ class WorkflowHandler(EarlierHandler):
             timeout: Seconds to wait for the steps.
         """
         ending = self._run.ending
+        if self._run.is_replaced:
+            return  # a step that is thrown away while its run leaves memory must not end what goes on later
         self._run.on_loop(ending.cancel)
         if asyncio.get_running_loop() is self._run.loop:
             try:

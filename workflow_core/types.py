@@ -1,7 +1,9 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeVar, cast
 
 __all__ = [
@@ -32,8 +34,14 @@ class RetryInfo:
 
 
 def loaded_class(qualified_name: str) -> Any:
-    """The object that ``module.QualName`` names among the modules already loaded, or None; never imports anything."""
+    """The object that ``module.QualName`` names among the modules already loaded, or None.
+
+    Nothing is imported but modules of batonflow, some of which are loaded when they are named.
+    """
     module_name, _, rest = qualified_name.rpartition(".")
+    if module_name.startswith("batonflow.") and "__" not in module_name and module_name not in sys.modules:
+        with suppress(ImportError):
+            import_module(module_name)
     trail = [rest]
     while module_name:
         module = sys.modules.get(module_name)

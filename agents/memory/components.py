@@ -1,6 +1,5 @@
 """Parts of a memory as data: chat stores and blocks, with the names of their classes."""
 
-from importlib import import_module
 from os import PathLike
 from typing import Any, TypeVar, cast
 
@@ -8,6 +7,7 @@ from pydantic import BaseModel
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.types import loaded_class
 
 __all__ = ["archiving", "dumped", "loaded", "opened"]
 
@@ -15,11 +15,7 @@ _T = TypeVar("_T", bound=BaseModel)
 
 CLASS = "class_name"
 
-# The one part of ours that is not loaded with the others.
-_SQLITE_MODULE = "batonflow.agents.memory.sqlite_store"
-_SQLITE = f"{_SQLITE_MODULE}.SQLiteChatStore"
-
-SQLiteChatStore = at_first_use(_SQLITE_MODULE, "SQLiteChatStore")
+SQLiteChatStore = at_first_use("batonflow.agents.memory.sqlite_store", "SQLiteChatStore")
 
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +33,7 @@ def loaded(base: type[_T], value: Any) -> Any:
     if CLASS not in data:
         return cast("Any", value)
     name = data.pop(CLASS)
-    if name == _SQLITE:
-        import_module(_SQLITE_MODULE)
+    loaded_class(name)  # a module of ours may be one that is loaded when it is named
     found = [cls for cls in _subclasses(base) if _name(cls) == name]
     if not found:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")

@@ -13,10 +13,12 @@ TABLE: dict[str, str] = {
     "llama_index.core.agent": "batonflow.agents",
     "llama_index.core.tools": "batonflow.tools",
     "llama_index.core.llms": "batonflow.llms",
+    "llama_index.core.base.llms.types": "batonflow.llms",
     "llama_index.llms.openai": "batonflow.llms",
     "llama_index.llms.anthropic": "batonflow.llms",
     "llama_index.llms.deepseek": "batonflow.llms",
     "llama_index.core.memory": "batonflow.agents.memory",
+    "llama_index.core.storage.chat_store": "batonflow.agents.memory",
     "llama_index.core.prompts": "batonflow.llms.prompts",
     "llama_index.core.instrumentation": "batonflow.workflow_core.instrumentation",
 }

@@ -23,6 +23,7 @@ from batonflow.workflow_core import (
     StopEvent,
     Workflow,
     WorkflowHandler,
+    bridge,
     inputs,
     step,
 )
@@ -622,6 +623,7 @@ class TestNobodyToAsk:
     def test_a_question_that_stays_open_is_said(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(bridge, "SECONDS_ALONE", 0)
         monkeypatch.setattr(inputs, "SECONDS_TO_ANSWER", 0)
         assert self.Ask().run_sync(wait=0.3) == "nobody"
         [said] = [record.message for record in caplog.records]
@@ -631,6 +633,7 @@ class TestNobodyToAsk:
     def test_one_that_is_answered_is_not(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(bridge, "SECONDS_ALONE", 0)
         monkeypatch.setattr(inputs, "SECONDS_TO_ANSWER", 0.1)
         assert self.Ask().run_sync(wait=5, replies=True) == "yes"
         assert not caplog.records

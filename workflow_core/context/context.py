@@ -154,8 +154,9 @@ class Context(EarlierContext, Generic[StateT]):
                 loaded.state.cancelled = False
                 return loaded.state, self._cell, loaded.children
             return None, self._cell, {}
-        if self._restored is not None:
-            self._restored.cancelled = False  # it goes on
+        if self._restored is None or not self._restored.running:
+            return None, self._cell, {}
+        self._restored.cancelled = False  # it goes on
         return self._restored, self._cell, self._children
 
     def _in_step(self, name: str) -> "tuple[Run, WorkItem]":

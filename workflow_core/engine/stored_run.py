@@ -90,6 +90,11 @@ class StoredRun:
         """Whether it left memory and is not quite back: what is sent to it is kept until it is."""
         return self.early is not None
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it was a run inside one that left memory: when that is back, another object goes on in its place."""
+        return self.is_away and self.family is not None and self.family.parent is not None
+
     def rouse(self) -> None:
         """Come back without anything having come."""
         wake_sleeper(self)

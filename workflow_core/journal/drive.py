@@ -498,7 +498,8 @@ class Desk:
         else:
             for (drive, commit), verdict in zip(batch, verdicts, strict=True):
                 if verdict.outcome == "fenced":
-                    drive.lose()
+                    if drive.run_id in self.drives:  # else it was given back meanwhile
+                        drive.lose()
                 else:
                     drive.was_written(commit)
         if self._dirty and not self._scheduled:
