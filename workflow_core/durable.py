@@ -495,8 +495,11 @@ class _Opening:
                 run.recorder.ended(run.ending.event, run.stream.seq)
             return
         self._workflow.launch_run(run, event, None, causes)
-        for sent, target in early:
-            run.when_taken(sent, partial(run.send, sent, target, None))
+        for sent, target, path in early:
+            if path:
+                run.send_to(sent, path)
+            else:
+                run.when_taken(sent, partial(run.send, sent, target, None))
 
     async def _give_result(self, info: RunInfo) -> None:
         """The run is over: there is its result, and its state for those who go on from it."""

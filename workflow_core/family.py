@@ -344,6 +344,14 @@ def _wants(run: "Run", event: Event) -> bool:
     return any(run.state.waiters.wanting(event))
 
 
+def run_at(run: "Run", path: str) -> "Run | None":
+    """The run at a path of the tree that ``run`` is in, if it is here."""
+    if run.path == path:
+        return run
+    children = run.family.children if run.family is not None else ()
+    return next((found for child in children if (found := run_at(child.run, path)) is not None), None)
+
+
 def reaches(run: "Run", event: Event) -> bool:
     """Whether a step of this run, or of one inside it, takes the event or waits for it."""
     if run.state.table.route(type(event)).accepted or _wants(run, event):

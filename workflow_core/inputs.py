@@ -78,14 +78,23 @@ class InputRequest:
     def _look_again(self) -> None:
         """The run may have left memory and come back: the wait is another object of the same name then."""
         waiter = self._question.waiter
-        if self._question.answered or self._run.root.is_away:
+        if self._question.answered:
             return
-        if waiter is None:
+        questions = self._run.root.questions
+        away = questions.away(self._run, self._question)
+        if away is not None:
+            self._run, self._question = away
+        elif self._run.root.is_asleep:
+            self._question.answered = True
+        elif waiter is None:
             name = self._question.path, self._question.number
             for question in self._run.root.state.questions:
                 if (question.path, question.number) == name:
                     self._question = question
-            return
+        else:
+            self._look_for_wait(waiter)
+
+    def _look_for_wait(self, waiter: Waiter) -> None:
         for run in runs_inside(self._run.root):
             for other in run.state.waiters:
                 if run.path == self._run.path and other.id == waiter.id and other.question is not None:
@@ -175,7 +184,10 @@ class InputRequest:
             )
         run, event = self._awaited()[0], self.answer(**given)
         run.root.questions.close(self._question, event)
-        (run.root if run.root.is_away else run).send(event, None, None)
+        if run.root.is_away or run.is_replaced:
+            run.root.send_to(event, run.path)
+        else:
+            run.send(event, None, None)
 
     def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
         """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
@@ -244,6 +256,31 @@ def open_requests(run: "Run") -> list[InputRequest]:
     return [InputRequest(place, question) for place, question in found if place is not None]
 
 
+def is_answer(key: str) -> bool:
+    """Whether an event in the inbox of a run is the answer to a question, by its key."""
+    return key.startswith(_ANSWER_TO)
+
+
+def asker_of(run: "Run", key: str) -> "Run | None":
+    """The run of a tree that takes the answer with this key; None when it is not here, or asks no more.
+
+    Args:
+        run: The run at the root.
+        key: Of the event in the inbox, see ``answer_key``.
+    """
+    if not is_answer(key):
+        return None
+    run.questions.look()
+    for question in run.state.questions:
+        if key == answer_key(question.path, question.cause, question=question.number):
+            taking = run.questions.taking(question)
+            return None if taking is None else taking[0]
+    asking = (
+        inner for inner in runs_inside(run) for waiter in inner.state.waiters if key == _key_of(waiter, inner.path)
+    )
+    return next(asking, None)
+
+
 def close_answered(run: "Run", key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
@@ -254,7 +291,7 @@ def close_answered(run: "Run", key: str, event: Event) -> None:
         key: Of the event in the inbox, see ``answer_key``.
         event: The answer.
     """
-    if not key.startswith(_ANSWER_TO):
+    if not is_answer(key):
         return
     run.questions.look()
     for question in run.state.questions:

@@ -84,6 +84,11 @@ class Questions:
             reader.coming.clear()
             self._give_asleep(reader, {name for run, one in self.asleep if (name := _name(run, one)) in owed})
 
+    def away(self, run: "Run", question: Question) -> "tuple[Run, Question] | None":
+        """A question as it was when the run left memory, with who asks, until that is back."""
+        name = _name(question.run or run, question)
+        return next(((asks, one) for asks, one in self.asleep if _name(asks, one) == name), None)
+
     def _give_asleep(self, reader: News, wanted: Container[tuple[str, str]] | None = None) -> None:
         for run, question in self.asleep:
             name = _name(run, question)
@@ -98,7 +103,8 @@ class Questions:
             # What it has not looked at yet it is told again: those questions are other objects now.
             reader.told.difference_update(names[question] for question in reader.coming if question in names)
             reader.coming.clear()
-        self.asleep, self._takers = [], ()
+        self.asleep = [(run, one) for run, one in self.asleep if _path(run, one)]
+        self._takers = ()
         answered = {question.number for _, question in (self._sent or {}).values()}
         self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
         # Those with a wait are told when their steps wait again.
@@ -106,6 +112,7 @@ class Questions:
 
     def is_back(self, run: "Run") -> None:
         """A run of the tree is in memory again: its questions without a wait can be answered."""
+        self.asleep = [(asks, one) for asks, one in self.asleep if _path(asks, one) != run.path]
         for question in self._root.state.questions:
             if question.path == run.path:
                 self._tell_readers(question, _loose_name(question))
@@ -192,11 +199,14 @@ class Questions:
             answer: The event that is on its way.
         """
         question.answered = True
-        if question.waiter is not None and not self._root.is_away:
+        asks = question.run
+        if question.waiter is not None and asks is not None and not (asks.is_away or self._root.is_away):
             for reader in self._readers or ():
                 reader.told.discard((question.path, question.waiter.id))
-        if question in self._root.state.questions:
-            self._root.state.questions.remove(question)
+        if question.waiter is None:
+            # By number, as what was asked out of memory is another object there.
+            number = question.number
+            self._root.state.questions = [one for one in self._root.state.questions if one.number != number]
         if answer is not None and question.waiter is None:
             if self._sent is None:
                 self._sent = {}
@@ -216,16 +226,16 @@ class Questions:
     def reader(self, run: "Run") -> News:
         """Begin to read, with all questions of a run and those inside it that may be open now."""
         news = News(run)
-        if self._root.is_asleep or self.asleep:
-            self._give_asleep(news)
-        else:
+        self._give_asleep(news)  # all of them, or those of runs inside that are not back yet
+        if not self._root.is_asleep:
             self.look()
             for inner in runs_inside(run):
                 for waiter in inner.state.waiters:
                     if waiter.question is not None:
                         waiter.question.run = inner
                         news.coming.append(waiter.question)
-            news.coming.extend(self._root.state.questions)
+            away = {_name(asks, question) for asks, question in self.asleep}
+            news.coming.extend(one for one in self._root.state.questions if _loose_name(one) not in away)
         if self._readers is None:
             self._readers = WeakSet()
         self._readers.add(news)
@@ -234,8 +244,10 @@ class Questions:
     def place(self, question: Question, within: "Run") -> "Run | None":
         """The run that asks, if it is ``within`` or one inside it, and the question is open."""
         waiter = question.waiter
-        if self._root.is_away:
+        if self.away(self._root, question) is not None:
             return None if question.answered else question.run or self._root
+        if self._root.is_asleep:
+            return None
         if waiter is None:
             run = next((run for run in runs_inside(within) if run.path == question.path), None)
             closed = question not in self._root.state.questions or self.taking(question) is None
@@ -333,6 +345,11 @@ def _without_state(run: "Run", question: Question, waiter: Waiter) -> Question:
 def _name(run: "Run", question: Question) -> tuple[str, str]:
     """Names a question, also over a restore; a wait for the answer by the run that waits."""
     return _loose_name(question) if question.waiter is None else (run.path, question.waiter.id)
+
+
+def _path(run: "Run", question: Question) -> str:
+    """Which workflow of the tree has to be back for an answer."""
+    return question.path if question.waiter is None else run.path
 
 
 def _loose_name(question: Question) -> tuple[str, str]:

@@ -5,6 +5,7 @@ streams.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from weakref import ref
@@ -414,8 +415,10 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
     if family is not None and target is not None:
         sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
         family.send_to(event, target, item.as_cause(sent) if item is not None else ())
-    else:
+    elif item is not None or run.is_away:
         run.send(event, target, item)
+    else:
+        run.when_taken(event, partial(run.send, event, target, None))
 
 
 async def _events_of(run: "Run") -> AsyncIterator[Event]:

@@ -121,12 +121,15 @@ class Ending:
 
     def end(self, tick: RunEnded) -> None:
         """End the run from outside its steps, also while it waits for the workflows that it started."""
-        if self.done:
+        run = self._run
+        if self.done or run.is_replaced:
             return
+        if run.is_asleep:
+            run.rouse()  # the store has to learn of it
         if self.over:
             self._complete(tick.event, tick.error)
         else:
-            self._run.start_all(tick)
+            run.start_all(tick)
 
     def cancel(self, reason: str = "") -> None:
         """Cancel the run; its state stays as it is, to be resumed.
@@ -134,9 +137,6 @@ class Ending:
         Args:
             reason: Why, for its last event; empty for none.
         """
-        root = self._run.root
-        if root.is_asleep:
-            root.rouse()  # the store has to learn of it
         event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))
 

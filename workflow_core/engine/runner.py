@@ -106,9 +106,10 @@ class Run(StoredRun):
         # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
         self.drive: Drive | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.early: list[tuple[Event, str | None]] | None = None
+        # What came while the run is not here: events with their steps, and which workflow of the tree they are for.
+        self.early: list[tuple[Event, str | None, str]] | None = None
         # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
-        self._late: deque[tuple[Event, Callable[[], None]]] | None = None
+        self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
         self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
         self.handler_context: Context[Any] | None = None
@@ -182,7 +183,7 @@ class Run(StoredRun):
     def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
         """Queue an event for delivery, in order; the sending step's result will wait for it."""
         if self.early is not None:
-            self.early.append((event, target))
+            self.early.append((event, target, ""))
             if self.is_asleep:
                 self.rouse()
             return

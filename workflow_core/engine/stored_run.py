@@ -3,12 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.family import Family, reaches
+from batonflow.workflow_core.family import Family, reaches, run_at
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class StoredRun:
     observer: "Observer | None"
     idle: bool
     opening: "asyncio.Task[None] | None"
-    early: list[tuple[Event, str | None]] | None
-    _late: deque[tuple[Event, Callable[[], None]]] | None
+    early: list[tuple[Event, str | None, str]] | None
+    _late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None
     _questions: "Questions | None"
 
     def adopt(self, loaded: "LoadedRun") -> None:
@@ -107,12 +108,36 @@ class StoredRun:
         """Whether a delivery is one of before the run left memory."""
         return self.state.steps.get(item.spec.name) is not item.step
 
-    def when_taken(self, event: Event, deliver: Callable[[], None]) -> None:
-        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on."""
-        if self._late is None or reaches(cast("Run", self), event):
+    def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
+        """Deliver an event; after a restore not before a step is there that takes it, or nothing else goes on.
+
+        Args:
+            event: The event.
+            deliver: Sends it.
+            ready: Tells whether who takes it is there, if that is somebody in particular.
+        """
+        self._when(ready or partial(reaches, cast("Run", self), event), deliver)
+
+    def _when(self, ready: Callable[[], bool], deliver: Callable[[], None]) -> None:
+        if self._late is None or ready():
             deliver()
         else:
-            self._late.append((event, deliver))
+            self._late.append((ready, deliver))
+
+    def send_to(self, event: Event, path: str) -> None:
+        """Send an event to one workflow of the tree, of which this is the root, as soon as that is here."""
+        if self.early is not None:
+            self.early.append((event, None, path))
+            if self.is_asleep:
+                self.rouse()
+            return
+        root = cast("Run", self)
+
+        def ready() -> bool:
+            taker = run_at(root, path)
+            return taker is not None and reaches(taker, event)
+
+        self._when(ready, lambda: (run_at(root, path) or root).send(event, None, None))
 
     @property
     def has_late(self) -> bool:
@@ -122,8 +147,8 @@ class StoredRun:
     def look_at_late(self) -> None:
         """A step waits, or a workflow inside is back: something that came before may be for it."""
         waiting, self._late = self._late or (), deque()
-        for event, deliver in waiting:
-            self.when_taken(event, deliver)
+        for ready, deliver in waiting:
+            self._when(ready, deliver)
 
     def silence(self) -> None:
         """Record nothing more, of the workflows inside either."""

@@ -19,8 +19,8 @@ from pydantic_core import from_json, to_json
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
-from batonflow.workflow_core.family import awaits_people
-from batonflow.workflow_core.inputs import close_answered
+from batonflow.workflow_core.family import awaits_people, run_at
+from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.gaps import with_gap
 from batonflow.workflow_core.journal.segments import Segment, as_json
@@ -219,8 +219,8 @@ class Drive:
             return
         if not parked and not self.lost:
             run.waiting.rearm()
-        for event, target in early:
-            run.send(event, target, None)
+        for event, target, path in early:
+            (run_at(run, path) or run).send(event, target, None)
 
     def _tell_end(self, *, parked: bool) -> None:
         """The run ended while it was leaving: the store has to learn of it."""
@@ -554,13 +554,16 @@ class Desk:
 
         def send() -> None:
             drive.consumed(item)
+            asker = asker_of(run, item.key)
             close_answered(run, item.key, event)
             if step is not None and "." in step and run.family is not None:
                 run.family.send_to(event, step, ())
             else:
-                run.send(event, step, None)
+                (asker or run).send(event, step, None)
 
-        run.when_taken(event, send)
+        # An answer is for the one who asked, who may not be back yet.
+        ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None
+        run.when_taken(event, send, ready)
 
 
 def snapshot_bytes(run: "Run") -> bytes | None:
