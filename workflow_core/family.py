@@ -240,10 +240,10 @@ class Family:
             self._is_back(run)
 
     def _is_back(self, child: "Run") -> None:
-        """A child was taken up: something that came before may be for it, and people may answer its questions."""
+        """A child was taken up: people may answer its questions, and something that came before may be for it."""
         root = self.run.root
-        root.look_at_late()
         root.questions.is_back(child)
+        root.look_at_late()
 
     def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
         """Remember what a snapshot knows of the children.

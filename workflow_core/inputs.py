@@ -274,7 +274,7 @@ def asker_of(run: "Run", key: str) -> "Run | None":
     for question in run.state.questions:
         if key == answer_key(question.path, question.cause, question=question.number):
             taking = run.questions.taking(question)
-            return None if taking is None else taking[0]
+            return None if taking is None or taking[0].is_replaced else taking[0]
     asking = (
         inner for inner in runs_inside(run) for waiter in inner.state.waiters if key == _key_of(waiter, inner.path)
     )

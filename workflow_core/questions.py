@@ -64,7 +64,7 @@ class Questions:
         self._sent: dict[int, tuple[Event, Question]] | None = None
         # Those that are open while the run is out of memory, with the runs that ask.
         self.asleep: list[tuple[Run, Question]] = []
-        # Runs whose steps take answers of people, meanwhile.
+        # Runs whose steps take answers of people, until they are back.
         self._takers: tuple[Run, ...] = ()
 
     def falls_asleep(self) -> None:
@@ -104,7 +104,7 @@ class Questions:
             reader.told.difference_update(names[question] for question in reader.coming if question in names)
             reader.coming.clear()
         self.asleep = [(run, one) for run, one in self.asleep if _path(run, one)]
-        self._takers = ()
+        self._takers = tuple(run for run in self._takers if run.path)
         answered = {question.number for _, question in (self._sent or {}).values()}
         self._root.state.questions = [one for one in self._root.state.questions if one.number not in answered]
         # Those with a wait are told when their steps wait again.
@@ -113,6 +113,7 @@ class Questions:
     def is_back(self, run: "Run") -> None:
         """A run of the tree is in memory again: its questions without a wait can be answered."""
         self.asleep = [(asks, one) for asks, one in self.asleep if _path(asks, one) != run.path]
+        self._takers = tuple(taker for taker in self._takers if taker.path != run.path)
         for question in self._root.state.questions:
             if question.path == run.path:
                 self._tell_readers(question, _loose_name(question))
@@ -265,7 +266,7 @@ class Questions:
 
         In the run that asked, else in any other of the tree.
         """
-        runs = sorted(self._takers or runs_inside(self._root), key=lambda run: run.path != question.path)
+        runs = sorted((*self._takers, *runs_inside(self._root)), key=lambda run: run.path != question.path)
         for run in runs:
             if run.state.table.accepts_human and not run.ending.over:
                 return run, run.state.table.human_events

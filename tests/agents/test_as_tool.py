@@ -22,6 +22,7 @@ from batonflow.agents import (
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import run_tool, tool
 from batonflow.workflow_core import Context
+from tests.workflow_core.flows import until
 
 PUBLISHED: list[str] = []
 
@@ -402,3 +403,44 @@ def test_approvals_of_two_agents_behind_tools_come_in_another_process(tmp_path: 
         "published right",
         "Both are out. ['left is out.', 'right is out.'] ['boss', 'left', 'right']",
     ]
+
+
+@pytest.mark.parametrize("pause", [None, 0, 0.01])
+async def test_their_approvals_are_given_while_the_run_is_out_of_memory(
+    pause: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    paid: list[str] = []
+
+    @tool(requires_approval=True)
+    def pay(who: str) -> str:
+        """Pay."""
+        paid.append(who)
+        return f"paid {who}"
+
+    first = FunctionAgent(
+        name="clerk",
+        llm=ScriptedLLM([[tool_call("pay", who="Ann"), tool_call("pay", who="Bob")], "Both."]),
+        tools=[pay],
+    )
+    second = FunctionAgent(name="other", llm=ScriptedLLM([tool_call("pay", who="Cem"), "One."]), tools=[pay])
+    calls = [tool_call("clerk", input="pay"), tool_call("other", input="pay")]
+    boss = FunctionAgent(
+        llm=ScriptedLLM([calls, "Done."]),
+        tools=[first.as_tool(), second.as_tool()],
+        store="memory:",
+        idle_release=0,
+        on_stall="raise",
+    )
+    handler = boss.run("Go.")
+    requests = handler.approvals()
+    asked = [await anext(requests) for _ in range(3)]
+    await until(lambda: handler.is_out_of_memory)
+    await asyncio.sleep(0.05)
+    assert handler.is_out_of_memory  # it stays away
+    for request in asked:
+        request.approve()
+        if pause is not None:
+            await asyncio.sleep(pause)
+    assert str(await handler) == "Done."
+    assert sorted(paid) == ["Ann", "Bob", "Cem"]
+    assert not caplog.records

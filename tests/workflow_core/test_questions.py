@@ -8,7 +8,9 @@ import pytest
 
 from batonflow.workflow_core import (
     Context,
+    Event,
     HumanResponseEvent,
+    InputClosedError,
     InputRequest,
     InputRequiredEvent,
     StartEvent,
@@ -16,6 +18,7 @@ from batonflow.workflow_core import (
     Workflow,
     step,
 )
+from batonflow.workflow_core.errors import WorkflowTimeoutError
 from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
@@ -242,3 +245,100 @@ async def test_a_late_answer_closes_no_other() -> None:
     assert [text for text, *_ in told(await flow.open_inputs("r"))] == ["Ann", "Cem"]
     await handler.interrupt()
     assert [text for text, *_ in told(await flow.open_inputs("r"))] == ["Ann", "Cem"]
+
+
+class Go(Event):
+    name: str
+
+
+class Said(Event):
+    name: str
+
+
+class Waits(Workflow):
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        answer = await ctx.wait_for_event(Answer, waiter_event=Question(text=ev.name), timeout=None)
+        return StopEvent(result=f"{ev.name} heard {answer.text}")
+
+
+class Streams(Workflow):
+    @step
+    async def ask(self, ctx: Context, ev: StartEvent) -> Question:
+        await ctx.store.set("name", ev.name)
+        return Question(text=ev.name)
+
+    @step
+    async def take(self, ctx: Context, ev: Answer) -> StopEvent:
+        return StopEvent(result=f"{await ctx.store.get('name')} heard {ev.text}")
+
+
+class Pair(Workflow):
+    """Two runs of one workflow at a time, which ask the same."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Go | None:
+        ctx.send_event(Go(name="A"))
+        ctx.send_event(Go(name="B"))
+        return None
+
+    @step
+    async def call(self, ev: Go, child: Workflow) -> Said:
+        return Said(name=await child.run(name=ev.name))
+
+    @step
+    async def end(self, ctx: Context, ev: Said) -> StopEvent | None:
+        said = ctx.collect_events(ev, [Said] * 2)
+        return None if said is None else StopEvent(result=sorted(one.name for one in said))
+
+
+@pytest.mark.parametrize("child", [Waits, Streams])
+@pytest.mark.parametrize("idle_release", [None, 0])
+@pytest.mark.parametrize("way", ["respond", "at once", "inbox"])
+async def test_each_of_two_that_ask_the_same_gets_its_own_answer(
+    child: type[Workflow], idle_release: float | None, way: str
+) -> None:
+    flow = Pair(store=MemoryStore(), timeout=10, idle_release=idle_release, workflows={"child": child(timeout=None)})
+    handler = flow.run(run_id="r")
+    asked = await next_ones(handler.inputs(), 2)
+    if idle_release == 0:
+        await until(lambda: handler.is_out_of_memory)
+    for name in ("B", "A"):
+        answer = f"{name}'s"
+        if way == "inbox":
+            event = asked[name].answer(text=answer)
+            assert await flow.send_to_run("r", event, key=asked[name].answer_key) is True
+        else:
+            asked[name].respond(text=answer)
+        if way == "respond":
+            await asyncio.sleep(0)
+    assert await handler == ["A heard A's", "B heard B's"]
+
+
+@pytest.mark.parametrize("idle_release", [None, 0])
+async def test_one_is_answered_once_whoever_asked_for_it(idle_release: float | None) -> None:
+    flow = Siblings(store=MemoryStore(), timeout=None, idle_release=idle_release)
+    handler = flow.run(run_id="r")
+    earlier = await next_ones(handler.inputs(), 3)
+    if idle_release == 0:
+        await until(lambda: handler.is_out_of_memory)
+    [later, *_] = await flow.open_inputs("r")
+    assert later.event.text == "Ann"
+    later.respond(text="yes")
+    assert not earlier["Ann"].is_open
+    with pytest.raises(InputClosedError):
+        earlier["Ann"].respond(text="no")
+    await until(lambda: flow.taken == ["yes"])
+    await handler.cancel_run()
+
+
+async def test_a_run_whose_time_is_up_out_of_memory_is_over_in_the_store_too() -> None:
+    store = MemoryStore()
+    flow = Siblings(store=store, timeout=0.2, idle_release=0)
+    handler = flow.run(run_id="r")
+    await until(lambda: handler.is_out_of_memory)
+    with pytest.raises(WorkflowTimeoutError):
+        await handler
+    with pytest.raises(WorkflowTimeoutError):
+        await Siblings(store=store, timeout=0.2).resume("r")
+    assert await flow.open_inputs("r") == []
