@@ -87,7 +87,15 @@ class BaseChatStore(BaseModel, ABC):
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """How the async forms call the others."""
         async with self._turns.here():
-            return await asyncio.to_thread(function, *arguments)
+            running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # A thread cannot be stopped: who comes next finds what it has done.
+                await asyncio.wait([running])
+                if not running.cancelled():
+                    running.exception()
+                raise
 
     async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """Async form of ``set_messages``."""

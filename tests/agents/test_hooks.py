@@ -300,3 +300,12 @@ class TestInOtherKindsOfAgents:
         assert "no: Tool send was not run: Ann wants no letters" in shown[-1]
         assert shown[-1].endswith("done")
         assert SENT == ["Bob"]
+
+
+@pytest.mark.parametrize("place", ["before_tool", "after_tool"])
+async def test_a_hook_that_is_broken_is_logged(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    options: dict[str, Any] = {place: [lambda ctx, call: call.nope]}
+    await agent(tool_call("send", to="Bob"), "Done.", **options).run("Go.")
+    [logged] = caplog.records
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is AttributeError

@@ -19,7 +19,7 @@ from batonflow.agents import (
 )
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.tools import FunctionTool, tool
-from batonflow.workflow_core import Context, StopEvent, WorkflowCancelledByUser, step
+from batonflow.workflow_core import Context, MemoryStore, StopEvent, WorkflowCancelledByUser, step
 from tests.workflow_core.flows import until
 
 
@@ -358,3 +358,45 @@ class TestWhatARunIsGiven:
     async def test_values_of_the_program_s_own_are_not(self) -> None:
         agent = FunctionAgent(llm=ScriptedLLM(["Hello."]))
         assert str(await agent.run("Hi.", user="Ann", memory_id=3, locale="de", run_id="r-1")) == "Hello."
+
+    @pytest.mark.parametrize("name", ["timeout", "store", "max_handoffs", "output_cls"])
+    async def test_nor_does_an_option_of_agents_go_unnoticed(self, name: str) -> None:
+        agent = FunctionAgent(llm=ScriptedLLM(["Hello."]))
+        with pytest.warns(UserWarning, match=rf"changes nothing: {name} is given to FunctionAgent\(\.\.\.\)"):
+            await agent.run("Hi.", **{name: 1})
+
+
+class TestConversationsKeptAsData:
+    @pytest.mark.parametrize("store", [None, "memory:"])
+    async def test_each_turn_is_a_run_of_its_own(self, store: str | None) -> None:
+        keys: list[str] = []
+
+        def pay(to: str, idempotency_key: str) -> str:
+            """Pay."""
+            keys.append(idempotency_key)
+            return f"paid {to}"
+
+        llm = ScriptedLLM([tool_call("pay", to="Ann"), "Done.", tool_call("pay", to="Bob"), "Done, too."])
+        agent = FunctionAgent(llm=llm, tools=[pay], store=store)
+        first = agent.run("Go on.")
+        assert str(await first) == "Done."
+        ctx = Context.from_dict(agent, first.ctx.to_dict())
+        second = agent.run("Go on.", ctx=ctx)
+        assert str(await second) == "Done, too."
+        assert first.run_id != second.run_id
+        assert len(set(keys)) == 2
+
+    async def test_a_recorded_run_can_be_gone_on_from(self) -> None:
+        store = MemoryStore()
+
+        def agent(*says: str) -> FunctionAgent:
+            return FunctionAgent(llm=ScriptedLLM(list(says)), store=store)
+
+        await agent("One.").run("First?", run_id="ann-1")
+        # In another process, as it were.
+        handler = agent().resume("ann-1")
+        assert str(await handler) == "One."
+        asks = agent("Two.")
+        assert str(await asks.run("Second?", ctx=handler.ctx, run_id="ann-2")) == "Two."
+        [request] = asks.llm.requests
+        assert [message.content for message in request.messages] == ["First?", "One.", "Second?"]

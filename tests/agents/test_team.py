@@ -372,3 +372,10 @@ class TestTeamsInTeams:
 def test_what_a_team_cannot_begin_with_is_refused_at_once(option: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AgentWorkflow(agents=[agent("one", "Hi.")], **option)
+
+
+def test_an_option_that_a_team_does_not_have_is_named_with_what_may_be_meant() -> None:
+    with pytest.raises(TypeError, match=r"AgentWorkflow has no option handoff_carry: is handoff_carries meant?"):
+        AgentWorkflow(agents=[agent("one", "Hi.")], handoff_carry="own")
+    with pytest.raises(TypeError, match=r"AgentWorkflow has no option max_iterations: it is one of run"):
+        AgentWorkflow(agents=[agent("one", "Hi.")], max_iterations=3)

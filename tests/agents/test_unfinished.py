@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from batonflow.agents import (
     AgentOutput,
     AgentWorkflow,
+    AgentWorkflowStartEvent,
     BaseWorkflowAgent,
     Budget,
     BudgetExceededError,
@@ -18,11 +20,11 @@ from batonflow.agents import (
     ReActAgent,
     ToolCallResult,
 )
-from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer, SQLiteChatStore
 from batonflow.agents.prompts import CALL_CUT_OFF
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.tools import AsyncBaseTool
-from batonflow.workflow_core import Context, WorkflowCancelledByUser
+from batonflow.workflow_core import Context, WorkflowCancelledByUser, WorkflowTimeoutError
 
 
 def search(topic: str) -> str:
@@ -149,6 +151,52 @@ class TestTheTurn:
         assert observed[1].endswith(CALL_CUT_OFF)
         assert asked == ("user", "Two?")
 
+    @pytest.mark.parametrize("end", ["cancel", "timeout", "budget"])
+    @pytest.mark.parametrize("restored", [False, True])
+    async def test_what_a_call_gave_beside_one_that_was_cut_off_is_told(self, end: str, *, restored: bool) -> None:
+        async def slow() -> str:
+            """Take long."""
+            await asyncio.sleep(60)
+            return "never"
+
+        llm = ScriptedLLM([[tool_call("slow"), tool_call("search", topic="tides")], "Done."])
+        limits: dict[str, Any] = {"timeout": {"timeout": 0.2}, "budget": {"budget": Budget(seconds=0.2)}}.get(end, {})
+        made = FunctionAgent(llm=llm, tools=[search, slow], **limits)
+        ctx: Context[Any] = Context(made)
+        handler = made.run("One?", ctx=ctx)
+        async for event in handler.stream_events():
+            if isinstance(event, ToolCallResult) and event.tool_name == "search" and end == "cancel":
+                await asyncio.sleep(0.05)
+                await handler.cancel_run()
+        with pytest.raises((WorkflowCancelledByUser, WorkflowTimeoutError, BudgetExceededError)):
+            await handler
+        if restored:
+            ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
+        made = FunctionAgent(llm=llm, tools=[search, slow])
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        assert shown(llm)[2:] == [("tool", CALL_CUT_OFF), ("tool", "all about tides"), ("user", "Two?")]
+
+    async def test_that_was_written_down_when_it_was_cancelled_is_there_once(self, tmp_path: Path) -> None:
+        stops: list[asyncio.Task[None]] = []
+
+        class Stops(SQLiteChatStore):
+            """Cancels the run while the turn is being written."""
+
+            async def aadd_messages(self, key: str, messages: Sequence[ChatMessage]) -> None:
+                if len(messages) > 1 and not stops:
+                    stops.append(asyncio.create_task(handler.cancel_run()))
+                await super().aadd_messages(key, messages)
+
+        llm = ScriptedLLM([find("tides"), "Five metres.", "Done."])
+        made = FunctionAgent(llm=llm, tools=[search])
+        ctx: Context[Any] = Context(made)
+        memory = ChatMemoryBuffer.from_defaults(chat_store=Stops(tmp_path / "chats.db"))
+        handler = made.run("One?", ctx=ctx, memory=memory)
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        assert [role for role, _ in shown(llm)] == ["user", "assistant", "tool", "assistant", "user"]
+
     async def test_of_an_agent_of_one_s_own(self) -> None:
         made = Notebook(llm=ScriptedLLM([OSError("no line"), "Done."]))
         ctx: Context[Any] = Context(made)
@@ -181,3 +229,40 @@ class Notebook(BaseWorkflowAgent):
 
     async def unfinished(self, ctx: Context[Any]) -> list[ChatMessage]:
         return await ctx.store.get("notes", default=[])
+
+
+class TestACancelledRun:
+    @staticmethod
+    async def cancelled() -> tuple[FunctionAgent, Context[Any]]:
+        begun = asyncio.Event()
+
+        async def wait() -> str:
+            """Wait."""
+            if begun.is_set():
+                return "waited"
+            begun.set()
+            await asyncio.sleep(60)
+            return "never"
+
+        made = FunctionAgent(llm=ScriptedLLM([tool_call("wait"), "Done.", "Done again."]), tools=[wait])
+        ctx: Context[Any] = Context(made)
+        handler = made.run("One?", ctx=ctx)
+        await begun.wait()
+        await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        return made, ctx
+
+    async def test_goes_on_when_what_was_given_with_a_message_was_refused(self) -> None:
+        made, ctx = await self.cancelled()
+        with pytest.raises(ValueError, match="memory is a BaseMemory"):
+            made.run("Two?", ctx=ctx, memory=7)  # type: ignore[arg-type]
+        assert ctx.is_resumable
+        output = await made.run(ctx=ctx)
+        assert [call.tool_output.content for call in output.tool_calls] == ["waited"]
+
+    async def test_is_left_for_a_start_event_too(self) -> None:
+        made, ctx = await self.cancelled()
+        assert str(await made.run(ctx=ctx, start_event=AgentWorkflowStartEvent(user_msg="Two?"))) == "Done."
+        kept = await (await ctx.store.get("memory")).aget_all()
+        assert [message.content for message in kept if message.role == "user"] == ["One?", "Two?"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from batonflow.agents.memory import (
     ChatMemoryBuffer,
     ChatSummaryMemoryBuffer,
     Memory,
+    SQLiteChatStore,
     StaticMemoryBlock,
 )
 from batonflow.agents.memory.turns import is_observation, observation
@@ -250,3 +252,30 @@ async def test_a_tool_that_edits_the_state_leaves_the_memory_what_the_program_ho
     await agent.run("And?", ctx=ctx)
     assert [message.content for message in memory.get_all()][-2:] == ["And?", "Again."]
     assert await ctx.store.get("state") == {"notes": ["high"]}
+
+
+RESTORES = """
+import asyncio, json, sys
+from batonflow.agents import FunctionAgent
+from batonflow.llms import ScriptedLLM
+from batonflow.workflow_core import Context
+
+async def main():
+    made = FunctionAgent(llm=ScriptedLLM(["two"]))
+    ctx = Context.from_dict(made, json.loads(sys.argv[1]))
+    print(await made.run("y", ctx=ctx), type(await ctx.store.get("kept")).__name__)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["SQLiteChatStore", "Memory"])
+async def test_what_a_program_keeps_is_restored_where_nothing_has_named_it_yet(tmp_path: Path, kind: str) -> None:
+    made = FunctionAgent(llm=ScriptedLLM(["one"]))
+    ctx: Context[Any] = Context(made)
+    kept = SQLiteChatStore(tmp_path / "a.db") if kind == "SQLiteChatStore" else Memory.from_defaults(session_id="a")
+    await ctx.store.set("kept", kept)
+    await made.run("x", ctx=ctx)
+    command = [sys.executable, "-W", "error", "-c", RESTORES, json.dumps(ctx.to_dict())]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ended.stdout, ended.stderr) == (f"two {kind}\n", "")
