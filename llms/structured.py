@@ -325,7 +325,7 @@ def _check_whole(
             f"less. It was: {_short(unfit.answer, _LONGEST_ANSWER)}",
             model=model,
         ) from unfit.__cause__
-    if way == "function" and not calls:
+    if way == "function" and not calls and not (response.message.content or "").lstrip().startswith("{"):
         raise NoToolCallError(
             f"the model was to call {form.name}, and answered in words: {response.message.content!r}. If it cannot "
             'call tools, set pydantic_program_mode="llm"',
@@ -341,6 +341,8 @@ def _correction(
     if way != "function":
         text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
         return [*said, ChatMessage(text)]
+    if not calls:  # the object was written as text
+        return [*said, ChatMessage(f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected.")]
     chosen = form.chosen(calls)
     wrong = f"The arguments do not fit the schema:\n{unfit}\nCall {form.name} again with all of them, corrected."
     other = f"Not looked at: one call of {form.name} is wanted."

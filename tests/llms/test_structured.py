@@ -198,6 +198,15 @@ class TestTheToolWay:
         llm = ScriptedLLM([f"Here it is: {json.dumps(EBB)}"])
         assert await llm.astructured_predict(Song, "A song") == SONG
 
+    async def test_and_an_object_in_words_that_does_not_fit_goes_back_with_what_is_wrong(self) -> None:
+        llm = ScriptedLLM(['{"title": "Ebb"}', tool_call("Song", **EBB)])
+        assert await llm.astructured_predict(Song, "A song") == SONG
+        *_, said, wrong = llm.requests[1].messages
+        assert said.content == '{"title": "Ebb"}'
+        assert wrong.role == "user"
+        assert "bars" in (wrong.content or "")
+        assert "Call Song with all of it, corrected." in (wrong.content or "")
+
     async def test_arguments_that_are_nearly_json(self) -> None:
         call = ToolCallDelta(index=0, id="1", name="Song", arguments="{'title': 'Ebb', 'bars': 12,}")
         assert (await Stopping(said=[call]).astructured_predict(Song, "A song")).bars == 12
