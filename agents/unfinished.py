@@ -34,9 +34,7 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
         left: What ``left_over`` found.
         memory: The conversation as the agent knows it.
     """
-    said = [message for message in left if isinstance(message, ChatMessage)]
-    answered = {message.additional_kwargs.get("tool_call_id") for message in said}
-    calls = [call for message in said for call in tool_selections(message) if call.tool_id not in answered]
+    calls = _unanswered([message for message in left if isinstance(message, ChatMessage)])
     refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
     kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
     arrived = list(kept.values())
@@ -61,3 +59,15 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
         await agent.handle_tool_call_results(ctx, results, memory)
     nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
     await agent.finalize(ctx, nothing, memory)
+
+
+def _unanswered(messages: list[ChatMessage]) -> list[ToolSelection]:
+    """The calls that have no result behind them; models use ids more than once."""
+    calls: list[ToolSelection] = []
+    for message in messages:
+        answers = message.additional_kwargs.get("tool_call_id")
+        answered = next((call for call in calls if call.tool_id == answers), None)
+        if answered is not None:
+            calls.remove(answered)
+        calls.extend(tool_selections(message))
+    return calls

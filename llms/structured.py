@@ -342,7 +342,8 @@ def _correction(
         text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
         return [*said, ChatMessage(text)]
     if not calls:  # the object was written as text
-        return [*said, ChatMessage(f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected.")]
+        text = f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected."
+        return [*said, ChatMessage(text)]
     chosen = form.chosen(calls)
     wrong = f"The arguments do not fit the schema:\n{unfit}\nCall {form.name} again with all of them, corrected."
     other = f"Not looked at: one call of {form.name} is wanted."

@@ -18,11 +18,12 @@ from batonflow.agents import (
     CodeActAgent,
     FunctionAgent,
     ReActAgent,
+    ToolCall,
     ToolCallResult,
 )
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer, SQLiteChatStore
 from batonflow.agents.prompts import CALL_CUT_OFF
-from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context, WorkflowCancelledByUser, WorkflowTimeoutError
 
@@ -175,6 +176,27 @@ class TestTheTurn:
         made = FunctionAgent(llm=llm, tools=[search, slow])
         assert str(await made.run("Two?", ctx=ctx)) == "Done."
         assert shown(llm)[2:] == [("tool", CALL_CUT_OFF), ("tool", "all about tides"), ("user", "Two?")]
+
+    async def test_has_a_result_for_every_call_of_a_model_that_uses_ids_twice(self) -> None:
+        async def slow() -> str:
+            """Take long."""
+            await asyncio.sleep(60)
+            return "never"
+
+        same = ToolCallBlock(tool_call_id="call_same", tool_name="search", tool_kwargs={"topic": "tides"})
+        again = ToolCallBlock(tool_call_id="call_same", tool_name="slow", tool_kwargs={})
+        llm = ScriptedLLM([same, again, "Done."])
+        made = FunctionAgent(llm=llm, tools=[search, slow])
+        ctx: Context[Any] = Context(made)
+        handler = made.run("One?", ctx=ctx)
+        async for event in handler.stream_events():
+            if isinstance(event, ToolCall) and event.tool_name == "slow":
+                await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        told = [("assistant", ""), ("tool", "all about tides"), ("assistant", ""), ("tool", CALL_CUT_OFF)]
+        assert shown(llm) == [("user", "One?"), *told, ("user", "Two?")]
 
     async def test_that_was_written_down_when_it_was_cancelled_is_there_once(self, tmp_path: Path) -> None:
         stops: list[asyncio.Task[None]] = []
