@@ -33,6 +33,12 @@ def search(topic: str) -> str:
     return f"all about {topic}"
 
 
+async def slow() -> str:
+    """Take long."""
+    await asyncio.sleep(60)
+    return "never"
+
+
 def find(*topics: str) -> list[Any]:
     return [tool_call("search", topic=topic) for topic in topics]
 
@@ -155,11 +161,6 @@ class TestTheTurn:
     @pytest.mark.parametrize("end", ["cancel", "timeout", "budget"])
     @pytest.mark.parametrize("restored", [False, True])
     async def test_what_a_call_gave_beside_one_that_was_cut_off_is_told(self, end: str, *, restored: bool) -> None:
-        async def slow() -> str:
-            """Take long."""
-            await asyncio.sleep(60)
-            return "never"
-
         llm = ScriptedLLM([[tool_call("slow"), tool_call("search", topic="tides")], "Done."])
         limits: dict[str, Any] = {"timeout": {"timeout": 0.2}, "budget": {"budget": Budget(seconds=0.2)}}.get(end, {})
         made = FunctionAgent(llm=llm, tools=[search, slow], **limits)
@@ -178,11 +179,6 @@ class TestTheTurn:
         assert shown(llm)[2:] == [("tool", CALL_CUT_OFF), ("tool", "all about tides"), ("user", "Two?")]
 
     async def test_has_a_result_for_every_call_of_a_model_that_uses_ids_twice(self) -> None:
-        async def slow() -> str:
-            """Take long."""
-            await asyncio.sleep(60)
-            return "never"
-
         same = ToolCallBlock(tool_call_id="call_same", tool_name="search", tool_kwargs={"topic": "tides"})
         again = ToolCallBlock(tool_call_id="call_same", tool_name="slow", tool_kwargs={})
         llm = ScriptedLLM([same, again, "Done."])
