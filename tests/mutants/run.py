@@ -75,13 +75,16 @@ def read_list() -> list[Mutant]:
 
 
 def misplaced(mutants: Sequence[Mutant]) -> dict[str, str]:
-    """The faults that cannot be put in: name -> how often the text is there, where it should be once."""
+    """The faults that cannot be put in, or looked for: name -> how often the text is there, or which tests are not."""
     wrong: dict[str, str] = {}
     for mutant in mutants:
         file = ROOT / "workflow_core" / mutant.file
         count = file.read_text().count(mutant.old) if file.exists() else 0
         if count != 1:
             wrong[mutant.name] = f"its text stands {count} times in {mutant.file}: {mutant.old!r}"
+        gone = [path for path in mutant.tests if not (ROOT / path).exists()]
+        if gone:
+            wrong[mutant.name] = f"there are no tests {', '.join(gone)}"
     return wrong
 
 
