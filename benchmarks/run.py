@@ -72,12 +72,12 @@ ROWS = [
 ]
 
 AGENTS = [
-    Row("tool turn", 50, 20, home="agents"),
-    Row("tool turn after 1,000 messages", 20, 10, home="agents"),
-    Row("tool called in parallel", 100, 50, home="agents"),
-    Row("two-turn run", 60, 20, home="agents"),
-    Row("streamed piece of an answer", 5000, 2000, home="agents"),
-    Row("handoff", 10, 10, home="agents"),
+    Row("tool turn", 50, 20, home="agents", peer=0.08),
+    Row("tool turn after 1,000 messages", 20, 10, home="agents", peer=0.01),
+    Row("tool called in parallel", 100, 50, home="agents", peer=0.06),
+    Row("two-turn run", 60, 20, home="agents", peer=0.08),
+    Row("streamed piece of an answer", 5000, 2000, home="agents", peer=0.4),
+    Row("handoff", 10, 10, home="agents", peer=0.1),
 ]
 
 GROWTH = [
