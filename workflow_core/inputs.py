@@ -12,7 +12,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from batonflow.workflow_core.engine.state import Question, Waiter
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.questions import News, runs_inside
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.handler import WorkflowHandler
 
 __all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
+
+in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 
 logger = logging.getLogger("batonflow.workflow_core")
 

@@ -34,7 +34,6 @@ from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
-from batonflow.workflow_core.problems import in_words
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
@@ -54,6 +53,7 @@ observer_for = at_first_use("batonflow.workflow_core.observers", "observer_for")
 open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
 begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
+in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
 
