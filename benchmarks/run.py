@@ -58,7 +58,7 @@ class Row:
 
 ROWS = [
     Row("hop", 3000, 400, floor=1.2, peer=0.025),
-    Row("hop, memory journal", 3000, floor=1.5),
+    Row("hop, memory journal", 3000, floor=1.6),
     Row("three-step run", 300, 60, floor=2.0, peer=0.05),
     Row("concurrent run", 400, 100, peer=0.10),
     Row("fan-out item", 1000, 150, peer=0.03),
