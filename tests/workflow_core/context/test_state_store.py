@@ -324,23 +324,27 @@ async def test_an_edit_counts_only_when_the_block_ends_well():
 async def test_writers_are_exclusive_and_readers_never_wait():
     store = free(n=0)
     order: list[str] = []
+    inside, has_read = asyncio.Event(), asyncio.Event()
 
     async def edit(name: str) -> None:
         async with store.edit_state() as state:
             order.append(f"{name} in")
+            inside.set()
             read = state["n"]
-            await asyncio.sleep(0.002)
+            await has_read.wait()
             state["n"] = read + 1
             order.append(f"{name} out")
 
     async def write() -> None:
-        await asyncio.sleep(0.001)
+        await inside.wait()
         await store.set("m", 1)
         order.append("set")
 
     async def read() -> None:
-        await asyncio.sleep(0.001)
+        await inside.wait()
+        await asyncio.sleep(0)  # the writer is on its way
         order.append(f"read {await store.get('n')}")
+        has_read.set()
 
     await asyncio.gather(edit("a"), edit("b"), write(), read())
     assert await store.get("n") == 2
