@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -66,6 +67,14 @@ def _own_docstring(workflow_class: type) -> str | None:
     return None
 
 
+def _said_of(function: Any) -> str | None:
+    """The docstring of a step, or of the step that it stands in for; not that of a method of ours by the same name."""
+    said = inspect.getdoc(function)
+    ours = import_module("batonflow.workflow_core.workflow").Workflow
+    inherited = function.__doc__ is None and said == inspect.getdoc(getattr(ours, function.__name__, None))
+    return None if inherited else said
+
+
 class _Builder:
     """Gathers the nodes and edges of one workflow; first all nodes, as an edge may need to know of any of them."""
 
@@ -76,8 +85,7 @@ class _Builder:
         self._events: dict[type[Event], None] = {}
         self._resource_ids: dict[Any, str] = {}
         for spec in member.steps.values():
-            description = inspect.getdoc(spec.func)
-            self._add(WorkflowStepNode(id=spec.name, label=spec.name, description=description))
+            self._add(WorkflowStepNode(id=spec.name, label=spec.name, description=_said_of(spec.func)))
             for cls in (*spec.config.accepted_events, *spec.config.return_types):
                 if issubclass(cls, Event):
                     self._add_event(cls)

@@ -353,3 +353,26 @@ def test_a_workflow_that_a_resource_makes_is_a_graph_inside_the_graph_of_the_cla
     graph = get_workflow_representation(Calling)
     assert list(graph.children) == ["clerk"]
     assert [(link.source, link.target) for link in graph.links] == [("begin", "clerk/StartEvent")]
+
+
+class Again(Workflow):
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent:
+        """Begin."""
+        return StopEvent()
+
+    @catch_error
+    async def recover(self, ev: StepFailedEvent) -> StopEvent:
+        return StopEvent()
+
+
+class AgainOtherwise(Again):
+    @step
+    async def begin(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result="other")
+
+
+def test_a_step_called_like_a_method_of_ours_is_not_described_by_that() -> None:
+    nodes = get_workflow_representation(AgainOtherwise).nodes
+    described = {node.id: node.description for node in nodes if isinstance(node, WorkflowStepNode)}
+    assert described == {"begin": "Begin.", "recover": None}
