@@ -48,6 +48,13 @@ async def fail(made: Any, ctx: Context[Any], question: str = "One?", **options: 
         await made.run(question, ctx=ctx, **options)
 
 
+async def cancel_after(begun: asyncio.Event, handler: Any) -> None:
+    await begun.wait()
+    await handler.cancel_run()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+
+
 def shown(llm: ScriptedLLM) -> list[tuple[str, str]]:
     return [(message.role.value, message.content or "") for message in llm.requests[-1].messages]
 
@@ -145,10 +152,7 @@ class TestTheTurn:
         made = kind(llm=llm, tools=[search_long])
         ctx: Context[Any] = Context(made)
         handler = made.run("One?", ctx=ctx)
-        await begun.wait()
-        await handler.cancel_run()
-        with pytest.raises(WorkflowCancelledByUser):
-            await handler
+        await cancel_after(begun, handler)
         if restored:
             ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
         assert "Done." in str(await made.run("Two?", ctx=ctx))
@@ -265,10 +269,7 @@ class TestACancelledRun:
         made = FunctionAgent(llm=ScriptedLLM([tool_call("wait"), "Done.", "Done again."]), tools=[wait])
         ctx: Context[Any] = Context(made)
         handler = made.run("One?", ctx=ctx)
-        await begun.wait()
-        await handler.cancel_run()
-        with pytest.raises(WorkflowCancelledByUser):
-            await handler
+        await cancel_after(begun, handler)
         return made, ctx
 
     async def test_goes_on_when_what_was_given_with_a_message_was_refused(self) -> None:
