@@ -224,6 +224,18 @@ class AgentStream(LazyFields, Event):
         now["_mark"] = mark
         return cls.partial(so_far.pieces, now, _OF_A_MESSAGE)
 
+    @classmethod
+    def of_text(cls, answer: Answer, text: str, agent: str) -> Self:
+        """The event for a piece of text.
+
+        Args:
+            answer: The answer so far, with the text.
+            text: What is new in it.
+            agent: Whose answer it is.
+        """
+        now = {"delta": text, "current_agent_name": agent, "thinking_delta": None, "_mark": answer.mark()}
+        return cls.partial(answer, now, _OF_A_PIECE)
+
     @override
     def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
         if not isinstance(make, Answer):

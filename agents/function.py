@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.agents.asking import streamed
+from batonflow.agents.asking import streamed, streamed_events
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
@@ -99,9 +99,14 @@ class FunctionAgent(ScratchpadAgent):
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.llm
-        chunks = await llm.astream_chat_with_tools(**self._request(current_llm_input, tools))
+        request = self._request(current_llm_input, tools)
         finds_calls = getattr(llm, "get_tool_calls_from_response", None)
         own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
+        if not own and isinstance(llm, FunctionCallingLLM):
+            events = llm.events_with_tools(**request)
+            if events is not None:
+                return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)
+        chunks = await llm.astream_chat_with_tools(**request)
         return await streamed(ctx, chunks, self.name, self._calls if own else None)
 
     async def handle_tool_call_results(

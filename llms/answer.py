@@ -101,11 +101,8 @@ class _Call:
             self._misled += self._opened == 0
             return
         self.settled_at = number
-        self.block = ToolCallBlock(
-            tool_call_id=self.id or f"call_{current_source().token(12)}",
-            tool_name=self.name,
-            tool_kwargs=text if arguments is None else arguments,
-        )
+        call_id = self.id or f"call_{current_source().token(12)}"
+        self.block = ToolCallBlock.made(call_id, self.name, text if arguments is None else arguments)
 
 
 class Answer:
@@ -147,6 +144,52 @@ class Answer:
             self._parts.append(call)
         call.add(event)
         call.settle(self._number, final=False)
+
+    def shown(self, event: StreamEvent) -> ChatResponse | None:
+        """Take an event that is not the last one; gives the answer so far where the event shows something of it."""
+        delta = ""
+        additional: dict[str, Any] = {}
+        match event:
+            case TextDelta():
+                self.text(event)
+                delta = event.text
+            case ThinkingDelta():
+                additional["thinking_delta"] = event.text
+            case ToolCallDelta():
+                self.call(event)
+            case _:
+                assert isinstance(event, BlockDone)
+                self.block(event.block)
+                if isinstance(event.block, ThinkingBlock):
+                    return None
+        return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
+
+    def finished(self, event: Finish, model: str | None) -> ChatResponse:
+        """The whole answer; what it took is counted where :func:`batonflow.llms.track_usage` is at work.
+
+        Args:
+            event: The terminal mark.
+            model: The model's name, for answers that do not say it.
+        """
+        self.settle()
+        if event.usage is not None:
+            record_usage(event.usage, event.model or model or "unknown")
+        values: dict[str, Any] = {
+            "raw": event.raw,
+            "delta": "",
+            "logprobs": None,
+            "additional_kwargs": dict(event.additional_kwargs),
+            "usage": event.usage,
+            "stop_reason": event.reason,
+            "model": event.model or model,
+            "vendor": event.vendor,
+            "request_id": event.request_id,
+        }
+        # Not left until somebody asks, as somebody always does.
+        values["message"] = message = self.whole()
+        message.additional_kwargs.update(event.message_kwargs)
+        values["_mark"] = self.mark()
+        return ChatResponse.partial(self, values, ALL_FIELDS)
 
     def settle(self) -> None:
         """All calls so far are whole."""
@@ -212,8 +255,6 @@ async def fold(
 ) -> AsyncGenerator[ChatResponse, None]:
     """The responses that ``events`` add up to, one per event that shows something, the last one with usage and reason.
 
-    What the answer took is counted where :func:`batonflow.llms.track_usage` is at work.
-
     Args:
         events: What an adapter produces.
         vendor: For errors.
@@ -225,47 +266,13 @@ async def fold(
     answer = Answer()
     try:
         async for event in events:
-            delta = ""
-            additional: dict[str, Any] = {}
-            match event:
-                case TextDelta():
-                    answer.text(event)
-                    delta = event.text
-                case ThinkingDelta():
-                    additional["thinking_delta"] = event.text
-                case ToolCallDelta():
-                    answer.call(event)
-                case Finish():
-                    answer.settle()
-                    if event.usage is not None:
-                        record_usage(event.usage, event.model or model or "unknown")
-                    yield _last(answer, event, model)
-                    return
-                case BlockDone():
-                    answer.block(event.block)
-                    if isinstance(event.block, ThinkingBlock):
-                        continue
-            yield ChatResponse.piece(answer, delta, event.raw, additional, answer.mark())
+            if isinstance(event, Finish):
+                yield answer.finished(event, model)
+                return
+            response = answer.shown(event)
+            if response is not None:
+                yield response
     finally:
         # As aclosing would, at a third of its price.
         await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)
-
-
-def _last(answer: Answer, finish: Finish, model: str | None) -> ChatResponse:
-    values: dict[str, Any] = {
-        "raw": finish.raw,
-        "delta": "",
-        "logprobs": None,
-        "additional_kwargs": dict(finish.additional_kwargs),
-        "usage": finish.usage,
-        "stop_reason": finish.reason,
-        "model": finish.model or model,
-        "vendor": finish.vendor,
-        "request_id": finish.request_id,
-    }
-    # Not left until somebody asks, as somebody always does.
-    values["message"] = message = answer.whole()
-    message.additional_kwargs.update(finish.message_kwargs)
-    values["_mark"] = answer.mark()
-    return ChatResponse.partial(answer, values, ALL_FIELDS)

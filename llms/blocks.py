@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from batonflow.llms import _vendor
 from batonflow.llms.errors import LLMRequestError
+from batonflow.llms.lazy_fields import assembled
 
 __all__ = [
     "AudioBlock",
@@ -386,6 +387,19 @@ class ToolCallBlock(BaseContentBlock):
     tool_call_id: str | None = None
     tool_name: str
     tool_kwargs: dict[str, Any] | str = Field(default_factory=lambda: cast("dict[str, Any]", {}))
+
+    @staticmethod
+    def made(tool_call_id: str | None, tool_name: str, tool_kwargs: dict[str, Any] | str) -> "ToolCallBlock":
+        """A call of values that fit, unvalidated; a dict is kept."""
+        return assembled(
+            ToolCallBlock,
+            {
+                "block_type": "tool_call",
+                "tool_call_id": tool_call_id,
+                "tool_name": tool_name,
+                "tool_kwargs": tool_kwargs,
+            },
+        )
 
 
 class NativeBlock(BaseContentBlock):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field, SerializeAsAny
@@ -104,4 +105,4 @@ def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
     told: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
     if failures:
         told["switched_from"] = [str(failure) for failure in failures]
-    return finish.model_copy(update={"additional_kwargs": told, "model": finish.model or llm.metadata.model_name})
+    return replace(finish, additional_kwargs=told, model=finish.model or llm.metadata.model_name)

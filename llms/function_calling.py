@@ -2,21 +2,26 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import NoToolCallError
+from batonflow.llms.gates import gates
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
 from batonflow.llms.predicting import Watch
+from batonflow.llms.stream import StreamEvent
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
 
 __all__ = ["FunctionCallingLLM"]
+
+_dispatcher = get_dispatcher(__name__)
 
 called = at_first_use("batonflow.llms.predict_and_call", "called")
 
@@ -141,11 +146,38 @@ class FunctionCallingLLM(LLM):
         )
         return await self.astream_chat(**prepared)
 
+    def events_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> AsyncGenerator[StreamEvent, None] | None:
+        """What :meth:`astream_chat_with_tools` makes its responses of, for who can do without most of them.
+
+        Returns:
+            The events of the stream; None when something stands between them and the responses, as a method of a
+            subclass, a trace or a limit does.
+        """
+        if _dispatcher.enabled or gates() or not self._takes_stream_with_tools:
+            return None
+        prepared = self._prepare(
+            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        )
+        return self._stream(self._request(prepared.pop("messages"), prepared))
+
+    @property
+    def _takes_stream_with_tools(self) -> bool:
+        # Whoever overrides one of these means it to be called.
+        return self._watchable_stream and getattr(self.astream_chat_with_tools, "__func__", None) is _WITH_TOOLS
+
     def _watched_calls(
         self, messages: list[ChatMessage], options: dict[str, Any], watch: Watch
     ) -> ChatResponseAsyncGen | None:
-        # Whoever overrides one of these means it to be called.
-        if not self._watchable_stream or getattr(self.astream_chat_with_tools, "__func__", None) is not _WITH_TOOLS:
+        if not self._takes_stream_with_tools:
             return None
         others = {name: value for name, value in options.items() if name not in {"tools", "tool_required"}}
         prepared = self._prepare(options["tools"], None, messages, False, False, options["tool_required"], others)

@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, ClassVar
@@ -298,7 +299,7 @@ class SDKModel(FunctionCallingLLM):
             await aload("genai_prices", "prices")
             usage = usage.model_copy(update={"cost": price(usage, model, self.vendor)})
         request_id = event.request_id or self._request_id(stream.response.headers)
-        return event.model_copy(update={"usage": usage, "vendor": self.vendor, "request_id": request_id})
+        return replace(event, usage=usage, vendor=self.vendor, request_id=request_id)
 
     @property
     def _owns_connections(self) -> bool:

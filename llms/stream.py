@@ -1,12 +1,12 @@
 """What a model is asked, and the events of which every adapter's answer consists."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.llms.blocks import ContentBlock
+from batonflow.llms.blocks import BaseContentBlock, ContentBlock
 from batonflow.llms.messages import ChatMessage
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage
@@ -72,7 +72,7 @@ def _no_text(piece: Any) -> ValueError:
     return ValueError(f"a piece of an answer is {type(piece).__name__}, not text: {str(piece)[:100]}")
 
 
-# The three of which an answer has thousands are plain objects: making one takes a third of the time.
+# Plain objects, not models: an answer has thousands of them, and making one takes a third of the time.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,25 +137,33 @@ class ToolCallDelta:
     kind: Literal["tool_call"] = "tool_call"
 
     def __post_init__(self) -> None:
-        piece: Any = self.arguments
-        if not isinstance(piece, str):
-            raise _no_text(piece)
+        piece: Any
+        for piece in (self.arguments, self.name or "", self.id or ""):
+            if not isinstance(piece, str):
+                raise _no_text(piece)
 
 
-class _StreamEvent(BaseModel):
-    model_config = ConfigDict(frozen=True)
+@dataclass(slots=True, kw_only=True)
+class BlockDone:
+    """A block that arrives whole, or is whole now: a thought with its signature, a citation.
 
-    raw: NotKept = None
+    Args:
+        block: The block.
+        raw: What the vendor sent.
+    """
 
-
-class BlockDone(_StreamEvent):
-    """A block that arrives whole, or is whole now: a thought with its signature, a citation."""
-
-    kind: Literal["block"] = "block"
     block: ContentBlock
+    raw: NotKept = None
+    kind: Literal["block"] = "block"
+
+    def __post_init__(self) -> None:
+        block: Any = self.block
+        if not isinstance(block, BaseContentBlock):
+            raise ValueError(f"a block of an answer is {type(block).__name__}, not one of the content blocks")
 
 
-class Finish(_StreamEvent):
+@dataclass(slots=True, kw_only=True)
+class Finish:
     """The terminal mark. An answer without it is not whole.
 
     Args:
@@ -167,16 +175,23 @@ class Finish(_StreamEvent):
         request_id: The vendor's id of the request.
         additional_kwargs: For the response: what the vendor says about the answer as a whole.
         message_kwargs: For the message: what the vendor wants back with it.
+        raw: What the vendor sent.
     """
 
-    kind: Literal["finish"] = "finish"
     reason: str = "stop"
     usage: Usage | None = None
     model: str | None = None
     vendor: str | None = None
     request_id: str | None = None
-    additional_kwargs: dict[str, Any] = Field(default_factory=dict)
-    message_kwargs: dict[str, Any] = Field(default_factory=dict)
+    additional_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    message_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    raw: NotKept = None
+    kind: Literal["finish"] = "finish"
+
+    def __post_init__(self) -> None:
+        reason: Any = self.reason
+        if not isinstance(reason, str):
+            raise ValueError(f"the reason why an answer ended is {type(reason).__name__}, not text: {reason!r:.100}")
 
 
 StreamEvent = Annotated[TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Finish, Field(discriminator="kind")]

@@ -135,7 +135,7 @@ class Priced(ScriptedLLM):
 
     async def _stream(self, request: Any) -> Any:
         yield TextDelta(text="Hello.")
-        yield Finish(stop_reason="stop", usage=Usage(input_tokens=100, output_tokens=7, cost=0.25))
+        yield Finish(reason="stop", usage=Usage(input_tokens=100, output_tokens=7, cost=0.25))
 
 
 async def test_metrics_of_models(exported: Exported) -> None:

@@ -1,0 +1,136 @@
+"""How agents listen to a model: from its stream's events, or from the responses that are made of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from batonflow.agents import AgentOutput, AgentStream, FunctionAgent
+from batonflow.llms import FunctionCallingLLM, LLMMetadata, ThinkingBlock, ToolCallBlock, Usage
+from batonflow.llms.errors import IncompleteResponseError
+from batonflow.llms.stream import (
+    BlockDone,
+    ChatRequest,
+    Finish,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+
+
+class Given(FunctionCallingLLM):
+    """A model whose first answer consists of given events."""
+
+    events: list[Any] = Field(exclude=True)
+    asked: int = 0
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="given", is_function_calling_model=True)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        self.asked += 1
+        for event in self.events if self.asked == 1 else [TextDelta(text="done"), Finish()]:
+            yield event
+
+
+class WithAMethodOfItsOwn(Given):
+    """The same, answering through a method that a subclass has written."""
+
+    async def astream_chat_with_tools(self, *args: Any, **kwargs: Any) -> Any:
+        return await super().astream_chat_with_tools(*args, **kwargs)
+
+
+def look_up(word: str) -> str:
+    """Look a word up."""
+    return word
+
+
+async def heard(llm: FunctionCallingLLM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What an agent with ``llm`` streams of the answer, and its output."""
+    handler = FunctionAgent(llm=llm, tools=[look_up]).run("Go.")
+    shown = [event async for event in handler.stream_events() if isinstance(event, AgentStream | AgentOutput)]
+    output = await handler
+    return [event.model_dump() | {"raw": getattr(event, "raw", None)} for event in shown], output.model_dump()
+
+
+_TEXTS = st.sampled_from(["", "a", "ö {", "}", "two words "])
+_RAW = st.sampled_from([None, {"piece": 1}])
+_PIECES = st.one_of(
+    st.builds(TextDelta, text=_TEXTS, part=st.integers(0, 1), raw=_RAW),
+    st.builds(ThinkingDelta, text=_TEXTS, raw=_RAW),
+    st.builds(BlockDone, block=st.just(ThinkingBlock(content="hm")), raw=_RAW),
+    st.builds(
+        BlockDone, block=st.just(ToolCallBlock(tool_call_id="b", tool_name="look_up", tool_kwargs={"word": "x"}))
+    ),
+    st.builds(
+        ToolCallDelta,
+        index=st.integers(0, 1),
+        id=st.sampled_from(["c1", "c2"]),
+        name=st.just("look_up"),
+        arguments=st.sampled_from(['{"word": ', '"x"}', '{"word": "y"}', "[1]"]),
+    ),
+)
+_FINISH = st.builds(
+    Finish,
+    reason=st.sampled_from(["stop", "tool_calls", "length"]),
+    usage=st.sampled_from([None, Usage(input_tokens=3, output_tokens=2)]),
+    raw=_RAW,
+    message_kwargs=st.sampled_from([{}, {"kept": 1}]),
+)
+
+
+@given(pieces=st.lists(_PIECES, max_size=6), finish=_FINISH)
+def test_an_agent_shows_the_same_whichever_way_it_listens(pieces: Sequence[Any], finish: Finish) -> None:
+    at_once = asyncio.run(heard(Given(events=[*pieces, finish])))
+    assert at_once == asyncio.run(heard(WithAMethodOfItsOwn(events=[*pieces, finish])))
+
+
+@pytest.mark.parametrize("llm", [Given, WithAMethodOfItsOwn])
+async def test_an_answer_without_its_terminal_mark_is_an_error(llm: type[Given]) -> None:
+    handler = FunctionAgent(llm=llm(events=[TextDelta(text="half")])).run("Go.")
+    with pytest.raises(IncompleteResponseError, match="half way") as caught:
+        await handler
+    assert caught.value.model == "given"
+    assert [event.delta async for event in handler.stream_events() if isinstance(event, AgentStream)] == ["half"]
+
+
+@pytest.mark.parametrize("llm", [Given, WithAMethodOfItsOwn])
+async def test_a_model_is_let_go_when_the_run_is_cancelled(llm: type[Given]) -> None:
+    left = asyncio.Event()
+
+    class Endless(llm):  # type: ignore[valid-type, misc]
+        """A model that says one word and goes on thinking."""
+
+        async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+            try:
+                yield TextDelta(text="one")
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+    handler = FunctionAgent(llm=Endless(events=[])).run("Go.")
+    async for event in handler.stream_events():
+        if isinstance(event, AgentStream):
+            await handler.cancel_run()
+            break
+    assert left.is_set()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: BlockDone(block="text"), "a block of an answer is str"),
+        (lambda: Finish(reason=None), "the reason why an answer ended is NoneType"),
+        (lambda: ToolCallDelta(index=0, id=7), "a piece of an answer is int, not text: 7"),
+        (lambda: ToolCallDelta(index=0, name=["add"]), "a piece of an answer is list, not text"),
+    ],
+)
+def test_adapters_are_told_what_does_not_fit(make: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
