@@ -111,9 +111,12 @@ class Answer:
     It only grows, so that what it was after any event can be told later from a few numbers.
     """
 
+    __slots__ = ("_calls", "_last", "_number", "_parts", "settled_late")
+
     def __init__(self) -> None:
         self._parts: list[_Text | ContentBlock | _Call] = []
-        self._calls: dict[int, _Call] = {}
+        # Made when first needed, as an answer is kept for as long as somebody holds a piece of it.
+        self._calls: dict[int, _Call] | None = None
         self._number = 0
         # Whether its end made calls whole, which nobody can have seen before.
         self.settled_late = False
@@ -136,6 +139,8 @@ class Answer:
     def call(self, event: ToolCallDelta) -> None:
         """A piece of a call has arrived."""
         self._number += 1
+        if self._calls is None:
+            self._calls = {}
         call = self._calls.get(event.index)
         if call is None:
             # That it begins does not say that those before it are whole: some servers write several at a time.
@@ -195,7 +200,7 @@ class Answer:
         """All calls so far are whole."""
         # Later than everything so far, or answers read late would show calls that had not been whole then.
         self._number += 1
-        for call in self._calls.values():
+        for call in (self._calls or {}).values():
             if call.block is None:
                 self.settled_late = True
                 call.settle(self._number, final=True)
@@ -206,7 +211,7 @@ class Answer:
 
     def number_of_calls(self) -> int:
         """How many calls have begun."""
-        return len(self._calls) + sum(isinstance(part, ToolCallBlock) for part in self._parts)
+        return len(self._calls or ()) + sum(isinstance(part, ToolCallBlock) for part in self._parts)
 
     def mark(self) -> int:
         """Tells :meth:`at` what the answer is now, however much comes later."""

@@ -72,6 +72,11 @@ _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
 _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 
 
+# By class, the names of its fields: one set for all events that are made without validation, as one for each would be
+# an object more for the collector to look at.
+_given: dict[type[BaseModel], set[str]] = {}
+
+
 class DictLikeModel(BaseModel):
     """A pydantic model whose undeclared data can be used like a dict; shared by events and ``DictState``.
 
@@ -194,10 +199,21 @@ class Event(DictLikeModel):
         event = _new(cls)
         # What the constructor would do.
         _put_values(event, fields)
-        _put_given(event, set(fields))  # one of its own, as dynamic data that is set as an attribute comes into it
+        given = _given.get(cls)
+        if given is None:
+            given = _given[cls] = set(fields)
+        _put_given(event, given)
         _put_extra(event, {})
         _put_private(event, None)
         return event
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # The name of dynamic data that is set so is one that was given, to this event alone.
+            if self.__pydantic_fields_set__ is _given.get(type(self)) and name not in self.__pydantic_fields__:
+                _put_given(self, set(self.__pydantic_fields_set__))
+            super().__setattr__(name, value)
 
 
 EventType = type[Event]

@@ -87,12 +87,7 @@ class Family:
         if child.call is not None:
             about["call"] = call_as_data(child.call)
             # Which delivery that is: it may have no record of its own yet.
-            caller = next(
-                item
-                for step in self.run.state.steps.values()
-                for item in step.items.values()
-                if item.id == child.call[0]
-            )
+            caller = self.run.state.items[child.call[0]]
             about["caller"] = {
                 "step": caller.spec.name,
                 "item": caller.id,

@@ -135,7 +135,7 @@ class _Writer:
                 "queue": [], "in_progress": [], "collected_events": {}, "static_collect_events": [],
                 "collected_waiters": [],
             }  # fmt: skip
-        executing = [item for item in step.items.values() if item.worker >= 0 or item.suspended]
+        executing = [item for item in state.items_of(step) if item.worker >= 0 or item.suspended]
         queued = [item for item in step.queue or () if item.answered is None]
         answered = [item for item in step.queue or () if item.answered is not None]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
@@ -461,7 +461,7 @@ class _Reader:
         if item.stream is not None:
             item.stream.live += 1
         self._items[known or f"work_item_{number}"] = item
-        step.items[item.id] = item
+        self._state.items[item.id] = item
         state.busy += 1
         if item.due is not None:
             state.delayed[item.id] = item
@@ -535,13 +535,11 @@ class _Reader:
         """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
         for name in workers:
             step = self._state.step(self._state.table.steps[name])
-            for item in step.items.values():
+            for item in self._state.items_of(step):
                 if item.due is not None:
                     continue
                 if step.active < step.spec.num_workers:
-                    item.worker = step.workers
-                    step.active += 1
-                    step.workers += 1
+                    step.occupy(item)
                 else:
                     step.enqueue(item)
 

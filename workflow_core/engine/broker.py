@@ -168,33 +168,19 @@ class Broker:
     def _enqueue(self, item: WorkItem) -> None:
         """Start an item at once when a worker is free, else put it last in the queue; it counts as busy already."""
         step = item.step
-        step.items[item.id] = item
+        self._state.items[item.id] = item
         if step.active < item.spec.num_workers and not step.queue:
-            self._occupy(step, item)
+            step.occupy(item)
             self._commands.append(StartStep(item))
         else:
             step.enqueue(item)
             self._commands.append(Enqueued(item))
 
-    def _occupy(self, step: StepState, item: WorkItem) -> None:
-        step.active += 1
-        if step.free_workers:
-            item.worker = step.free_workers.pop()
-        else:
-            item.worker = step.workers
-            step.workers += 1
-
-    def _release(self, step: StepState, item: WorkItem) -> None:
-        if item.worker >= 0:
-            step.active -= 1
-            step.free_workers.append(item.worker)
-            item.worker = -1
-
     def _start_next(self, step: StepState) -> None:
         """Give free workers to what waits in the queue: new attempts start, answered waits go on."""
         while step.queue and step.active < step.spec.num_workers:
             item = step.queue.popleft()
-            self._occupy(step, item)
+            step.occupy(item)
             if item.answered is None:
                 self._commands.append(StartStep(item))
             else:
@@ -204,13 +190,12 @@ class Broker:
     def _close(self, item: WorkItem) -> None:
         """The delivery is over: forget it, free its worker, and perhaps end its stream."""
         step = item.step
-        step.items.pop(item.id, None)
+        self._state.items.pop(item.id, None)
         if item.open_waits or item.answered is not None:
             self._drop_waits(step, item)
         if not item.suspended:
             self._state.busy -= 1
-        if item.worker >= 0:
-            self._release(step, item)
+        step.release(item)
         if item.stream is not None:
             if item.segment is not None:
                 item.stream.causes.append(item.segment)
@@ -318,7 +303,7 @@ class Broker:
     def _on_returned(self, tick: StepReturned) -> None:
         item, result = tick.item, tick.result
         # The worker is free before the result is handed out: a step that feeds itself need not queue behind itself.
-        self._release(item.step, item)
+        item.step.release(item)
         if result is not None:
             if isinstance(result, Event) and item.spec.may_be_bare:
                 if isinstance(result, StopEvent):
@@ -392,7 +377,7 @@ class Broker:
         if item.suspended:
             item.suspended = False
             self._state.busy += 1
-        self._release(step, item)
+        step.release(item)
         item.due = due
         if due is None:
             self._enqueue(item)
@@ -440,7 +425,7 @@ class Broker:
         if not item.suspended:
             item.suspended = True
             step = item.step
-            self._release(step, item)
+            step.release(item)
             self._state.busy -= 1
             self._start_next(step)
 
@@ -485,7 +470,7 @@ class Broker:
             # Its code is running already, so it takes a worker even when none is free.
             waiter.item.suspended = False
             self._state.busy += 1
-            self._occupy(waiter.item.step, waiter.item)
+            waiter.item.step.occupy(waiter.item)
 
     def _forget(self, waiter: Waiter) -> None:
         self._state.waiters.remove(waiter)
@@ -532,13 +517,13 @@ class Broker:
     def _end(self, event: StopEvent, error: BaseException | None, *, resumable: bool = False) -> None:
         """End the run. Unless it is to be resumed, all that was queued, held back or waiting is dropped."""
         state = self._state
-        items = [item for step in state.steps.values() for item in step.items.values()]
-        self._commands.append(Finish(event, error, resumable, items, list(state.waiters)))
+        self._commands.append(Finish(event, error, resumable, list(state.items.values()), list(state.waiters)))
         if not resumable:
             state.running = False
             state.busy = 0
             state.waiters.clear()
             state.delayed.clear()
             state.streams.clear()
+            state.items.clear()
             for step in state.steps.values():
                 step.clear()

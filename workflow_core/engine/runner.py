@@ -154,10 +154,9 @@ class Run(StoredRun):
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
-        for step in list(self.state.steps.values()):
-            for item in list(step.items.values()):
-                if item.worker >= 0:
-                    self.spawn(item)
+        for item in list(self.state.items.values()):
+            if item.worker >= 0:
+                self.spawn(item)
         for item in self.state.delayed.values():
             self._set_retry_timer(item)
         self.waiting.rearm()

@@ -215,28 +215,49 @@ class Stream:
 
 
 class StepState:
-    """The live side of a step: its queue, its executions and what its joins hold back."""
+    """The live side of a step: its queue, its workers and what its joins hold back."""
 
     __slots__ = (
-        "_buffers", "_join_causes", "_joins", "active", "free_workers", "items", "produced", "queue", "received",
-        "spec", "workers",
+        "_buffers", "_free_workers", "_join_causes", "_joins", "active", "produced", "queue", "received", "spec",
+        "workers",
     )  # fmt: skip
 
     def __init__(self, spec: StepSpec) -> None:
         self.spec = spec
         self.active = 0
         self.workers = 0
-        self.free_workers: list[int] = []
         # How often each event type came in and went out, for drawing what happened.
         self.received: dict[type[Event], int] = {}
         self.produced: dict[type[Event], int] = {}
-        self.items: dict[int, WorkItem] = {}
         # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
         # Made when first needed, as most steps of most runs never queue.
         self.queue: deque[WorkItem] | None = None
+        self._free_workers: list[int] | None = None
         self._buffers: dict[str, Buffer] | None = None
         self._joins: dict[int, list[deque[Event]]] | None = None
         self._join_causes: dict[int, list[deque[Cause]]] | None = None
+
+    def occupy(self, item: WorkItem) -> None:
+        """Give an item the worker that became free last, or a new one; the first one when none works."""
+        if self.active == 0:
+            self.workers, self._free_workers = 1, None
+            item.worker = 0
+        elif self._free_workers:
+            item.worker = self._free_workers.pop()
+        else:
+            item.worker = self.workers
+            self.workers += 1
+        self.active += 1
+
+    def release(self, item: WorkItem) -> None:
+        """Take an item's worker back, if it has one."""
+        if item.worker >= 0:
+            self.active -= 1
+            if self.active:
+                if self._free_workers is None:
+                    self._free_workers = []
+                self._free_workers.append(item.worker)
+            item.worker = -1
 
     # Made when first needed, too.
 
@@ -270,16 +291,14 @@ class StepState:
     def clear(self) -> None:
         """Drop all that is queued, held back or executing; the counts of what happened stay."""
         self.active = self.workers = 0
-        self.free_workers.clear()
-        self.items.clear()
-        self.queue = self._buffers = self._joins = self._join_causes = None
+        self._free_workers = self.queue = self._buffers = self._joins = self._join_causes = None
 
 
 class RunState:
     """Everything a run knows. Times are wall-clock seconds."""
 
     __slots__ = (
-        "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "question_seq", "questions",
+        "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
         "restored_deliveries", "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
         "waiters",
     )  # fmt: skip
@@ -288,6 +307,8 @@ class RunState:
         self.run_id = run_id
         self.table = table
         self.steps: dict[str, StepState] = {}
+        # Deliveries that are not over, by number: queued, executing, waiting or timed.
+        self.items: dict[int, WorkItem] = {}
         self.streams: dict[int, Stream] = {}
         self.waiters = Waits()
         self.delayed: dict[int, WorkItem] = {}
@@ -315,6 +336,10 @@ class RunState:
             state = self.steps[spec.name] = StepState(spec)
         return state
 
+    def items_of(self, step: StepState) -> list[WorkItem]:
+        """The deliveries to a step that are not over."""
+        return [item for item in self.items.values() if item.step is step]
+
     def name_parts(self) -> None:
         """Give what a snapshot brought along names for a journal, as nobody knows which records made it."""
         numbers = count(1)
@@ -323,9 +348,9 @@ class RunState:
         def name() -> Cause:
             return past, next(numbers)
 
+        for item in self.items.values():
+            item.causes = tuple(name() for _ in item.inputs or (item.event,))
         for step in self.steps.values():
-            for item in step.items.values():
-                item.causes = tuple(name() for _ in item.inputs or (item.event,))
             for key, queues in step.joins.items():
                 step.join_causes[key] = [deque(name() for _ in queue) for queue in queues]
             for buffer in step.buffers.values():

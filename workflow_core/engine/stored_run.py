@@ -63,7 +63,7 @@ class StoredRun:
 
     def sleep(self) -> None:
         """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""
-        tasks = [item.task for step in self.state.steps.values() for item in step.items.values() if item.task]
+        tasks = [item.task for item in self.state.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
         if self.family is None or self.family.parent is None:
             cast("Run", self).questions.falls_asleep()
