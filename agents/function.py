@@ -9,13 +9,16 @@ from batonflow.agents.memory import BaseMemory
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
-from batonflow.llms.structured import Form
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["FunctionAgent"]
 
 _MOST_PAUSES = 20
+
+# Most agents answer in words.
+_form = at_first_use("batonflow.llms.structured", "Form")
 
 
 class FunctionAgent(ScratchpadAgent):
@@ -81,7 +84,7 @@ class FunctionAgent(ScratchpadAgent):
             request["tool_choice"] = self.initial_tool_choice
         # A model that can be held to a form answers in it at once, without being asked a second time.
         if self.output_cls is not None and getattr(self.the_llm(), "native_output_schema", False) is True:
-            form = Form(self.output_cls).native
+            form = _form(self.output_cls).native
             if form is not None:
                 request["output_schema"] = form
         return request

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from batonflow.llms._bridge import iterate_sync, run_sync
 from batonflow.llms._vendor import load
 from batonflow.llms.closing import closed_after
-from batonflow.llms.errors import LLMConfigurationError
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -21,17 +20,16 @@ from batonflow.llms.messages import (
     LLMMetadata,
     MessageRole,
 )
-from batonflow.llms.partial import GrowingObject, PartialModel
 from batonflow.llms.prompts.base import BasePromptTemplate, PromptTemplate
-from batonflow.llms.stream import StreamEvent, ToolCallDelta
-from batonflow.llms.structured import Form, Outcome, Way, ask_until_it_fits
-from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.llms.stream import StreamEvent
 from batonflow.llms.types import Model, PydanticProgramMode, TokenAsyncGen, TokenGen
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
+    from batonflow.llms.partial import PartialModel
     from batonflow.llms.predict_and_call import AgentChatResponse
+    from batonflow.llms.structured import Outcome
     from batonflow.llms.structured_llm import StructuredLLM
 
 __all__ = ["Predicting", "Watch", "after_system_prompt"]
@@ -42,19 +40,18 @@ _dispatcher = get_dispatcher(__name__)
 _EVENTS = "batonflow.workflow_core.instrumentation.events.llm"
 LLMPredictEndEvent = at_first_use(_EVENTS, "LLMPredictEndEvent")
 LLMPredictStartEvent = at_first_use(_EVENTS, "LLMPredictStartEvent")
-LLMStructuredPredictEndEvent = at_first_use(_EVENTS, "LLMStructuredPredictEndEvent")
-LLMStructuredPredictInProgressEvent = at_first_use(_EVENTS, "LLMStructuredPredictInProgressEvent")
-LLMStructuredPredictStartEvent = at_first_use(_EVENTS, "LLMStructuredPredictStartEvent")
 conversation = at_first_use("batonflow.llms.predict_and_call", "conversation")
 react_step = at_first_use("batonflow.llms.predict_and_call", "react_step")
+_form = at_first_use("batonflow.llms.structured", "Form")
+_pieces = at_first_use("batonflow.llms.structured_asking", "pieces")
+_outputs = at_first_use("batonflow.llms.structured_asking", "outputs")
+_last_output = at_first_use("batonflow.llms.structured_asking", "last_output")
 
 # Decided by the way in which the form is reached.
 _NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
 
 Watch = Callable[[StreamEvent], None]
 """Is shown the events of a stream while they pass."""
-
-_SoFar = Callable[[ChatResponse], dict[str, Any] | None]
 
 
 class Predicting(BaseModel, ABC):
@@ -196,13 +193,8 @@ class Predicting(BaseModel, ABC):
             >>> song = await llm.astructured_predict(Song, PromptTemplate("A song of {topic}"), topic="tides")
         """
         messages = _filled_messages(self, prompt, prompt_args)
-        outcome: Outcome[Model] | None = None
         pieces = self._structured_pieces(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args)
-        async for piece in pieces:
-            if isinstance(piece, Outcome):
-                outcome = piece
-        assert outcome is not None  # it ends with an outcome or an error
-        return outcome.output
+        return cast("Model", await _last_output(pieces))
 
     def structured_predict(
         self,
@@ -220,7 +212,7 @@ class Predicting(BaseModel, ABC):
         prompt: BasePromptTemplate | str,
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
-    ) -> AsyncGenerator[Model | PartialModel, None]:
+    ) -> "AsyncGenerator[Model | PartialModel, None]":
         """The same in pieces. Await the call, then iterate.
 
         Args:
@@ -237,7 +229,7 @@ class Predicting(BaseModel, ABC):
             >>> async for song in await llm.astream_structured_predict(Song, "A song of the tides"):
             ...     print(song.title)
         """
-        Form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
+        _form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
         messages = _filled_messages(self, prompt, prompt_args)
         return _outputs(
             self._structured_pieces(
@@ -251,7 +243,7 @@ class Predicting(BaseModel, ABC):
         prompt: BasePromptTemplate | str,
         llm_kwargs: dict[str, Any] | None = None,
         **prompt_args: Any,
-    ) -> Generator[Model | PartialModel, None, None]:
+    ) -> "Generator[Model | PartialModel, None, None]":
         """The same as :meth:`astream_structured_predict` for synchronous code."""
         return iterate_sync(run_sync(self.astream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)))
 
@@ -268,7 +260,7 @@ class Predicting(BaseModel, ABC):
         Example:
             >>> song = (await llm.as_structured_llm(Song).achat([ChatMessage("A song of the tides")])).raw
         """
-        Form(output_cls)
+        _form(output_cls)
         made = load("batonflow.llms.structured_llm").StructuredLLM(llm=self, output_cls=output_cls, **kwargs)
         return cast("StructuredLLM", made)
 
@@ -282,33 +274,21 @@ class Predicting(BaseModel, ABC):
         stream: bool = False,
         template: Any = None,
         args: dict[str, Any] | None = None,
-    ) -> AsyncGenerator[PartialModel | Outcome[Model], None]:
+    ) -> "AsyncGenerator[PartialModel | Outcome[Model], None]":
         """The answer to ``messages`` in the form of ``output_cls``: partial models if streamed, then the outcome."""
-        form = Form(output_cls)
-        way = _way(self, form)
-        options = {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
-        asking = _Asking(self, form, way, options, self._watched_calls, self._watchable_stream)
-        if _dispatcher.enabled:
-            _dispatcher.event(
-                LLMStructuredPredictStartEvent(output_cls=output_cls, template=template, template_args=args)
-            )
-        pieces = ask_until_it_fits(
-            form,
-            way,
+        pieces = _pieces(
+            self,
+            output_cls,
             messages,
-            asking.pieces if stream else asking.whole,
-            asking.calls_in,
-            retries=self.structured_retries,
-            model=self.metadata.model_name,
+            {name: value for name, value in options.items() if name not in _NOT_OPTIONS},
+            self._watched_calls,
+            stream=stream,
+            marks_end=self._watchable_stream,
+            template=template,
+            args=args,
         )
         async with aclosing(pieces):
             async for piece in pieces:
-                if _dispatcher.enabled:
-                    _dispatcher.event(
-                        LLMStructuredPredictEndEvent(output=piece.output)
-                        if isinstance(piece, Outcome)
-                        else LLMStructuredPredictInProgressEvent(output=piece)
-                    )
                 yield piece
 
     def _watched_calls(
@@ -369,85 +349,6 @@ class Predicting(BaseModel, ABC):
     ) -> "AgentChatResponse":
         """The same as :meth:`apredict_and_call` for synchronous code."""
         return run_sync(self.apredict_and_call(tools, user_msg, chat_history, verbose, **kwargs))
-
-
-class _Asking:
-    """Asks a model for an answer in a form, by the way chosen."""
-
-    def __init__(
-        self,
-        llm: Predicting,
-        form: Form[Any],
-        way: Way,
-        options: dict[str, Any],
-        watched_calls: Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None],
-        marks_end: bool,
-    ) -> None:
-        self._llm = llm
-        self._watched_calls = watched_calls
-        self._marks_end = marks_end
-        self._form = form
-        self._way: Way = way
-        self._options = options
-        if way == "native":
-            self._options = {**options, "output_schema": form.native}
-        elif way == "function":
-            self._options = {**options, "tools": [form.tool], "tool_required": True}
-
-    def calls_in(self, response: ChatResponse) -> Sequence[ToolSelection]:
-        """The calls in a response."""
-        own: Any = getattr(self._llm, "get_tool_calls_from_response", None)
-        if own is None:
-            return tool_selections(response.message)
-        return cast("Sequence[ToolSelection]", own(response, error_on_no_tool_call=False))
-
-    async def whole(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
-        """The response."""
-        if self._way == "function":
-            yield await cast("Any", self._llm).achat_with_tools(chat_history=messages, **self._options)
-        else:
-            yield await self._llm.achat(messages, **self._options)
-
-    async def pieces(self, messages: list[ChatMessage]) -> AsyncGenerator[PartialModel | ChatResponse, None]:
-        """Partial models, and last the response."""
-        responses, so_far, marks_end = await self._opened(messages)
-        response, waiting = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT)), None
-        async with closed_after(responses):
-            async for response in responses:
-                if waiting is not None:
-                    yield waiting
-                value = so_far(response)
-                waiting = None if value is None else self._form.partial(value)
-                # Where no end is marked the last piece may be the whole answer, of which there is no part to show.
-                if waiting is not None and marks_end:
-                    yield waiting
-                    waiting = None
-        yield response
-
-    async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
-        """The answer in pieces, what tells the object so far if a piece shows more of it, and whether the end shows."""
-        growing = GrowingObject()
-        if self._way != "function":
-            responses = await self._llm.astream_chat(messages, **self._options)
-            return responses, lambda response: growing.add(response.delta or "").news(), self._marks_end
-        watched = self._watched_calls(messages, self._options, _arguments_into(growing))
-        if watched is not None:
-            return watched, lambda _: growing.news(), True
-        with_tools = cast("Any", self._llm).astream_chat_with_tools
-        return await with_tools(chat_history=messages, **self._options), self._arguments_so_far(), False
-
-    def _arguments_so_far(self) -> _SoFar:
-        shown: dict[str, Any] = {}
-
-        def so_far(response: ChatResponse) -> dict[str, Any] | None:
-            nonlocal shown
-            call = self._form.chosen(self.calls_in(response))
-            if call is None or call.tool_kwargs == shown:
-                return None
-            shown = call.tool_kwargs
-            return shown
-
-        return so_far
 
 
 async def _tokens(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> TokenAsyncGen:
@@ -511,48 +412,6 @@ def _prompt_text(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args:
     return text if llm.query_wrapper_prompt is None else llm.query_wrapper_prompt.format(query_str=text)
 
 
-async def _outputs(
-    pieces: AsyncGenerator[PartialModel | Outcome[Model], None],
-) -> AsyncGenerator[Model | PartialModel, None]:
-    async with aclosing(pieces):
-        async for piece in pieces:
-            yield piece.output if isinstance(piece, Outcome) else piece
-
-
-def _way(llm: Predicting, form: Form[Any]) -> Way:
-    """The best way to ``form``, or the one that ``pydantic_program_mode`` says."""
-    given = llm.pydantic_program_mode
-    try:
-        # Programs have enums of their own with the same words.
-        mode = PydanticProgramMode(getattr(given, "value", given) or "default")
-    except ValueError:
-        mode = None
-    takes_tools = llm.metadata.is_function_calling_model and hasattr(llm, "achat_with_tools")
-    native = llm.native_output_schema and form.native is not None
-    match mode:
-        case PydanticProgramMode.DEFAULT:
-            return "native" if native else "function" if takes_tools else "llm"
-        case PydanticProgramMode.NATIVE if native:
-            return "native"
-        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI if takes_tools:
-            return "function"
-        case PydanticProgramMode.LLM:
-            return "llm"
-        case PydanticProgramMode.NATIVE if llm.native_output_schema:
-            reason = f"the schema of {form.title} has no strict form (free keys, for instance)"
-        case PydanticProgramMode.NATIVE:
-            reason = "the model cannot be held to a schema"
-        case PydanticProgramMode.FUNCTION | PydanticProgramMode.OPENAI:
-            reason = "the model does not take tools"
-        case _:
-            reason = "there is no such way here"
-    raise LLMConfigurationError(
-        f"pydantic_program_mode is {getattr(given, 'value', given)!r}, but {reason}; leave it at 'default' for the "
-        "best way there is, or set one of native, function, llm",
-        model=llm.metadata.model_name,
-    )
-
-
 def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> None:
     if _dispatcher.enabled:
         _dispatcher.event(LLMPredictStartEvent(template=prompt, template_args=prompt_args))
@@ -561,17 +420,3 @@ def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> 
 def _filled(text: str, values: dict[str, Any]) -> str:
     # Without values a text is no template, and its double braces are double braces.
     return PromptTemplate(text).format(**values) if values else text
-
-
-def _arguments_into(growing: GrowingObject) -> Watch:
-    """Puts the arguments of the first call into ``growing``."""
-    first: int | None = None
-
-    def watch(event: StreamEvent) -> None:
-        nonlocal first
-        if isinstance(event, ToolCallDelta):
-            first = event.index if first is None else first
-            if event.index == first:
-                growing.add(event.arguments)
-
-    return watch
