@@ -69,21 +69,7 @@ def call_options() -> dict[str, Any]:
     return _under_way.get()[1]
 
 
-class _Account(UsageTotals):
-    """Where what is spent in a step of a run is counted."""
-
-    __slots__ = ("run",)
-
-    run: "Run | None"
-
-
-def _accounts() -> list[_Account]:
-    """The accounts that what is spent here is counted in, the outermost first."""
-    counting = counting_here()
-    return [one for one in counting if isinstance(one, _Account)] if counting else []
-
-
-class spending:  # noqa: N801 - used like a function
+class spending(UsageTotals):  # noqa: N801 - used like a function
     """Count what models take inside the block in the name of an agent, within the budgets that hold.
 
     Args:
@@ -93,26 +79,26 @@ class spending:  # noqa: N801 - used like a function
         only_around: Leave those of this run out.
     """
 
-    __slots__ = ("_account", "_agent", "_ctx", "_held", "_token")
+    __slots__ = ("_agent", "_ctx", "_held", "_token", "run")
 
     _token: Token[Any]
 
     def __init__(self, ctx: Context[Any], agent: str, limits: Limits | None, *, only_around: bool = False) -> None:
+        super().__init__()
         self._ctx, self._agent = ctx, agent
         self._held = None if limits is None else limits.only_around() if only_around else limits.hold()
-        self._account = _Account()
-        self._account.run = ctx.run
+        self.run = ctx.run
 
     # Written out: every step of an agent does this, and an asynchronous generator would cost five times as much.
 
     async def __aenter__(self) -> UsageTotals:
-        account, around = self._account, _accounts()
+        around = _accounts()
         # Code that an agent runs calls tools inside a call: what they take counts there, and not once more around.
-        inside = around and around[-1].run is account.run is not None
-        self._token = begin_counting(account, self._agent, instead_of=around[-1] if inside else None)
+        inside = around and around[-1].run is self.run is not None
+        self._token = begin_counting(self, self._agent, instead_of=around[-1] if inside else None)
         if self._held is not None:
             self._held.__enter__()
-        return account
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -120,8 +106,14 @@ class spending:  # noqa: N801 - used like a function
         if self._held is not None:
             self._held.__exit__(kind, error, traceback)
         end_counting(self._token)
-        if error is None and self._account.requests:
-            await _add_usage(self._ctx, self._agent, self._account)
+        if error is None and self.requests:
+            await _add_usage(self._ctx, self._agent, self)
+
+
+def _accounts() -> list[spending]:
+    """The accounts that what is spent here is counted in, the outermost first."""
+    counting = counting_here()
+    return [one for one in counting if isinstance(one, spending)] if counting else []
 
 
 async def _add_usage(ctx: Context[Any], agent: str, spent: UsageTotals) -> None:

@@ -130,7 +130,8 @@ class AgentLoop(AgentForks):
     async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
         """The end of a run, with what it took."""
         totals: Any = await ctx.store.get("usage", default=None)
-        if isinstance(totals, dict):  # a store that stands in for one in a test has anything but that
+        # A store that stands in for one in a test has anything but a dict.
+        if isinstance(totals, dict) and (totals or output.usage is not None):
             output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
             output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
         await ctx.store.set("current_tool_calls", [])
@@ -226,7 +227,7 @@ class AgentLoop(AgentForks):
         await self._init_context(ctx, ev)
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
-            user_msg = ChatMessage(user_msg)
+            user_msg = ChatMessage.of_text(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
         asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]

@@ -20,7 +20,7 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
 def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
     """The result of a call, which remembers where the call stood in the model's answer."""
     result = ToolCallResult.of(call, call.tool_kwargs, output, return_direct=return_direct)
-    result["position"] = call.get("position", 0)
+    result.to_dict()["position"] = call.get("position", 0)
     return result
 
 

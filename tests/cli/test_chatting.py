@@ -157,6 +157,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: Terminal) -> None
     terminal.says("two\n")
     assert "two." in terminal.until("> ")  # what was said before is not forgotten
     terminal.says("half a li")
+    terminal.until("half a li")  # Ctrl-C throws away what is not read yet, and the line editor would wait for it
     terminal.interrupts("> ")
     terminal.says("\x04")
     assert terminal.process.wait(40) == 0
