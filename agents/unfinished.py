@@ -37,12 +37,11 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
     calls = _unanswered([message for message in left if isinstance(message, ChatMessage)])
     refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
     kept: dict[str, ToolCallResult] = await ctx.store.get(ARRIVED, default=None) or {}
-    arrived = list(kept.values())
 
-    def result_of(call: ToolSelection) -> ToolCallResult:
-        found = next((one for one in arrived if (one.tool_id, one.tool_name) == (call.tool_id, call.tool_name)), None)
-        if found is not None:
-            arrived.remove(found)
+    def result_of(position: int, call: ToolSelection) -> ToolCallResult:
+        # All of an answer's results become known together: what is left is one answer, whose calls have these places.
+        found = kept.get(str(position))
+        if found is not None and (found.tool_id, found.tool_name) == (call.tool_id, call.tool_name):
             return found.model_copy(update={"return_direct": False})  # the turn is over
         return ToolCallResult(
             tool_name=call.tool_name,
@@ -54,7 +53,8 @@ async def close_turn(ctx: Context[Any], agent: Member, left: list[Any], memory: 
             return_direct=False,
         )
 
-    results = [result_of(call) for call in (*calls, *(one for one in left if isinstance(one, ToolSelection)))]
+    calls += [one for one in left if isinstance(one, ToolSelection)]
+    results = [result_of(position, call) for position, call in enumerate(calls)]
     if results:
         await agent.handle_tool_call_results(ctx, results, memory)
     nothing = AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)

@@ -1,6 +1,7 @@
 """Fixtures and options of the whole test suite."""
 
 import asyncio
+import gc
 import inspect
 import shutil
 from collections.abc import AsyncIterator
@@ -41,6 +42,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if worker_output is not None:
         # Under xdist only the workers collect; this carries the number to the process that prints the summary.
         worker_output["external_left_out"] = len(external)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Thousands of tests stay to the end: a collector that looked at them again and again would take a minute of it,
+    # and each test that asks for a collection a second.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

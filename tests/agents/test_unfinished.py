@@ -198,6 +198,33 @@ class TestTheTurn:
         told = [("assistant", ""), ("tool", "all about tides"), ("assistant", ""), ("tool", CALL_CUT_OFF)]
         assert shown(llm) == [("user", "One?"), *told, ("user", "Two?")]
 
+    @pytest.mark.parametrize("restored", [False, True])
+    async def test_has_the_result_of_each_call_where_several_of_an_answer_have_one_id(self, restored: bool) -> None:
+        async def wait(seconds: float) -> str:
+            """Wait."""
+            await asyncio.sleep(seconds)
+            return f"waited {seconds}"
+
+        def call(seconds: float) -> ToolCallBlock:
+            return ToolCallBlock(tool_call_id="same", tool_name="wait", tool_kwargs={"seconds": seconds})
+
+        llm = ScriptedLLM([[call(60), call(0), call(61)], "Done."])
+        made = FunctionAgent(llm=llm, tools=[wait])
+        ctx: Context[Any] = Context(made)
+        handler = made.run("One?", ctx=ctx)
+        async for event in handler.stream_events():
+            if isinstance(event, ToolCallResult):
+                await asyncio.sleep(0.05)
+                await handler.cancel_run()
+        with pytest.raises(WorkflowCancelledByUser):
+            await handler
+        if restored:
+            ctx = Context.from_dict(made, json.loads(json.dumps(ctx.to_dict())))
+        assert str(await made.run("Two?", ctx=ctx)) == "Done."
+        assert shown(llm)[2:] == [
+            ("tool", CALL_CUT_OFF), ("tool", "waited 0.0"), ("tool", CALL_CUT_OFF), ("user", "Two?"),
+        ]  # fmt: skip
+
     async def test_that_was_written_down_when_it_was_cancelled_is_there_once(self, tmp_path: Path) -> None:
         stops: list[asyncio.Task[None]] = []
 
