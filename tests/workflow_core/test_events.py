@@ -552,3 +552,31 @@ def test_dynamic_data_that_is_no_dict_is_refused_as_other_wrong_values_are():
 def test_a_result_may_come_with_dynamic_data_of_any_name():
     event = StopEvent(result=1, self=2)
     assert (event.result, event["self"]) == (1, 2)
+
+
+class Measured(Event):
+    depth: int
+    unit: str = "m"
+
+
+def test_an_event_that_is_made_is_as_one_that_is_built():
+    made, built = Measured.made(depth=3, unit="m"), Measured(depth=3, unit="m")
+    assert made == built
+    assert made.model_dump() == built.model_dump()
+    assert made.model_fields_set == built.model_fields_set
+    for event in (made, built):
+        event.depth = 4
+        event.where = "harbour"
+    assert made == built
+    assert made.model_dump(exclude_unset=True) == built.model_dump(exclude_unset=True)
+    assert made.model_fields_set == built.model_fields_set == {"depth", "unit", "where"}
+
+
+def test_what_is_added_to_an_event_is_not_said_to_be_given_to_others():
+    one, other = Measured.made(depth=3, unit="m"), Measured.made(depth=5, unit="m")
+    copied = one.model_copy()
+    one.where = "harbour"
+    assert other.model_fields_set == copied.model_fields_set == {"depth", "unit"}
+    assert Measured.made(depth=1, unit="m").model_fields_set == {"depth", "unit"}
+    del one.where
+    assert "where" not in one
