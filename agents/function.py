@@ -105,7 +105,7 @@ class FunctionAgent(ScratchpadAgent):
         request = self._request(current_llm_input, tools)
         finds_calls = getattr(llm, "get_tool_calls_from_response", None)
         own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
-        if not own and isinstance(llm, FunctionCallingLLM):
+        if not own and issubclass(type(llm), FunctionCallingLLM):
             events = llm.events_with_tools(**request)
             if events is not None:
                 return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)

@@ -131,7 +131,7 @@ class AgentLoop(AgentForks):
         """The end of a run, with what it took."""
         totals: Any = await ctx.store.get("usage", default=None)
         # A store that stands in for one in a test has anything but a dict.
-        if isinstance(totals, dict) and (totals or output.usage is not None):
+        if isinstance(totals, dict) and (totals or output.usage is not None or output.usage_by_agent):
             output.usage_by_agent = dict(cast("dict[str, Usage]", totals))
             output.usage = sum(output.usage_by_agent.values(), Usage()) if totals else None
         await ctx.store.set("current_tool_calls", [])
@@ -227,7 +227,8 @@ class AgentLoop(AgentForks):
         await self._init_context(ctx, ev)
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
-            user_msg = ChatMessage.of_text(user_msg)
+            # A text of a class of its own, as a member of an enum, becomes a plain one.
+            user_msg = ChatMessage(user_msg) if type(user_msg) is not str else ChatMessage.of_text(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
         asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]

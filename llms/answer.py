@@ -162,11 +162,15 @@ class Answer:
                 additional["thinking_delta"] = event.text
             case ToolCallDelta():
                 self.call(event)
-            case _:
-                assert isinstance(event, BlockDone)
+            case BlockDone():
                 self.block(event.block)
                 if isinstance(event.block, ThinkingBlock):
                     return None
+            case _:
+                raise TypeError(
+                    f"a model's _stream gave {event!r:.100}, which is no event of a stream: give TextDelta, "
+                    "ThinkingDelta, ToolCallDelta, BlockDone or Finish of batonflow.llms.stream"
+                )
         return ChatResponse.piece(self, delta, event.raw, additional, self.mark())
 
     def finished(self, event: Finish, model: str | None) -> ChatResponse:

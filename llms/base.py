@@ -32,6 +32,7 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
+from batonflow.llms.native import generated, is_own
 from batonflow.llms.predicting import Predicting, Watch
 from batonflow.llms.stream import (
     BlockDone,
@@ -284,8 +285,7 @@ class LLM(Predicting):
 
     @property
     def _watchable_stream(self) -> bool:
-        # Whoever overrides astream_chat means it to be called.
-        return self._origins["astream_chat"] == _NATIVE and getattr(self.astream_chat, "__func__", None) is _ASTREAM
+        return self._origins["astream_chat"] == _NATIVE and is_own(self.astream_chat, _ASTREAM)
 
     def _watched_chat(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
@@ -298,7 +298,7 @@ class LLM(Predicting):
         """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
         name = self.metadata.model_name
         request = self._request(messages, kwargs)
-        events = self._stream(request)
+        events = generated(self._stream(request), type(self).__name__)
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name)

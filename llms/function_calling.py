@@ -10,6 +10,7 @@ from batonflow.llms.base import LLM
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.gates import gates
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
+from batonflow.llms.native import generated, is_own
 from batonflow.llms.predicting import Watch
 from batonflow.llms.stream import StreamEvent
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FunctionCallingLLM"]
 
-_dispatcher = get_dispatcher(__name__)
+# Of the module that tells of answers.
+_dispatcher = get_dispatcher("batonflow.llms.base")
 
 called = at_first_use("batonflow.llms.predict_and_call", "called")
 
@@ -164,15 +166,14 @@ class FunctionCallingLLM(LLM):
         """
         if _dispatcher.enabled or gates() or not self._takes_stream_with_tools:
             return None
-        prepared = self._prepare(
-            tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
+        prepared = dict(
+            self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
         )
-        return self._stream(self._request(prepared.pop("messages"), prepared))
+        return generated(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
 
     @property
     def _takes_stream_with_tools(self) -> bool:
-        # Whoever overrides one of these means it to be called.
-        return self._watchable_stream and getattr(self.astream_chat_with_tools, "__func__", None) is _WITH_TOOLS
+        return self._watchable_stream and is_own(self.astream_chat_with_tools, _WITH_TOOLS)
 
     def _watched_calls(
         self, messages: list[ChatMessage], options: dict[str, Any], watch: Watch

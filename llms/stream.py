@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.llms.blocks import BaseContentBlock, ContentBlock
+from batonflow.llms.blocks import ContentBlock
 from batonflow.llms.messages import ChatMessage
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage
@@ -63,8 +63,11 @@ class ChatRequest(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-NotKept = Annotated[Any, Field(exclude=True, repr=False)]
+NotKept = Annotated[Any, Field(exclude=True)]
 """The vendor's own object: shown, but never written down."""
+
+
+_BLOCKS: tuple[type[Any], ...] = get_args(get_args(ContentBlock)[0])
 
 
 def _no_text(piece: Any) -> ValueError:
@@ -87,7 +90,7 @@ class TextDelta:
 
     text: str
     part: int = 0
-    raw: NotKept = None
+    raw: NotKept = field(default=None, repr=False)
     kind: Literal["text"] = "text"
 
     def __post_init__(self) -> None:
@@ -106,7 +109,7 @@ class ThinkingDelta:
     """
 
     text: str
-    raw: NotKept = None
+    raw: NotKept = field(default=None, repr=False)
     kind: Literal["thinking"] = "thinking"
 
     def __post_init__(self) -> None:
@@ -133,7 +136,7 @@ class ToolCallDelta:
     name: str | None = None
     arguments: str = ""
     extra: dict[str, Any] | None = None
-    raw: NotKept = None
+    raw: NotKept = field(default=None, repr=False)
     kind: Literal["tool_call"] = "tool_call"
 
     def __post_init__(self) -> None:
@@ -153,12 +156,12 @@ class BlockDone:
     """
 
     block: ContentBlock
-    raw: NotKept = None
+    raw: NotKept = field(default=None, repr=False)
     kind: Literal["block"] = "block"
 
     def __post_init__(self) -> None:
         block: Any = self.block
-        if not isinstance(block, BaseContentBlock):
+        if not isinstance(block, _BLOCKS):
             raise ValueError(f"a block of an answer is {type(block).__name__}, not one of the content blocks")
 
 
@@ -185,13 +188,21 @@ class Finish:
     request_id: str | None = None
     additional_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     message_kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
-    raw: NotKept = None
+    raw: NotKept = field(default=None, repr=False)
     kind: Literal["finish"] = "finish"
 
     def __post_init__(self) -> None:
-        reason: Any = self.reason
-        if not isinstance(reason, str):
-            raise ValueError(f"the reason why an answer ended is {type(reason).__name__}, not text: {reason!r:.100}")
+        told: Any
+        for what in ("reason", "model", "vendor", "request_id"):
+            told = getattr(self, what)
+            if not isinstance(told, str) and (told is not None or what == "reason"):
+                raise ValueError(f"{what} of an answer is {type(told).__name__}, not text: {told!r:.100}")
+        for what in ("additional_kwargs", "message_kwargs"):
+            told = getattr(self, what)
+            if not isinstance(told, dict):
+                raise ValueError(f"{what} of an answer is {type(told).__name__}, not a dict: {told!r:.100}")
+        if self.usage is not None and not isinstance(cast("Any", self.usage), Usage):
+            self.usage = Usage.model_validate(self.usage)
 
 
 StreamEvent = Annotated[TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Finish, Field(discriminator="kind")]

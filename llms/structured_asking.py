@@ -18,7 +18,8 @@ from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["last_output", "outputs", "pieces"]
 
-_dispatcher = get_dispatcher(__name__)
+# Of the module that is asked.
+_dispatcher = get_dispatcher("batonflow.llms.predicting")
 
 # Nobody needs the events of traces before there is somebody to tell.
 _EVENTS = "batonflow.workflow_core.instrumentation.events.llm"

@@ -277,7 +277,6 @@ _SHOWN = ("type", "properties", "required", "definitions", "$defs")
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=256)
 def argument_names(schema: type[BaseModel]) -> Mapping[str, str]:
     """The arguments that a schema declares, as a model names them -> the schema's fields."""
     return {field.alias or name: name for name, field in schema.model_fields.items()}

@@ -201,7 +201,7 @@ class Event(DictLikeModel):
         _put_values(event, fields)
         given = _given.get(cls)
         if given is None:
-            given = _given[cls] = set(fields)
+            given = _given[cls] = set(cls.model_fields)
         _put_given(event, given)
         _put_extra(event, {})
         _put_private(event, None)
@@ -211,9 +211,26 @@ class Event(DictLikeModel):
 
         def __setattr__(self, name: str, value: Any) -> None:
             # The name of dynamic data that is set so is one that was given, to this event alone.
-            if self.__pydantic_fields_set__ is _given.get(type(self)) and name not in self.__pydantic_fields__:
-                _put_given(self, set(self.__pydantic_fields_set__))
+            if name not in self.__pydantic_fields__:
+                _own_names(self)
             super().__setattr__(name, value)
+
+        @property
+        def model_fields_set(self) -> set[str]:
+            """The names of what was given."""
+            _own_names(self)
+            return self.__pydantic_fields_set__
+
+        def __getstate__(self) -> dict[Any, Any]:
+            _own_names(self)
+            return super().__getstate__()
+
+
+def _own_names(event: Event) -> None:
+    """Give an event a set of names of its own, if it is made already and shares one."""
+    shared = _given.get(type(event))
+    if shared is not None and getattr(event, "__pydantic_fields_set__", None) is shared:
+        _put_given(event, set(shared))
 
 
 EventType = type[Event]

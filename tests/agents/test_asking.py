@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from batonflow.agents import AgentOutput, AgentStream, FunctionAgent
-from batonflow.llms import FunctionCallingLLM, LLMMetadata, ThinkingBlock, ToolCallBlock, Usage
+from batonflow.llms import LLM, FunctionCallingLLM, LLMMetadata, ScriptedLLM, ThinkingBlock, ToolCallBlock, Usage
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.stream import (
     BlockDone,
@@ -21,6 +22,7 @@ from batonflow.llms.stream import (
     ThinkingDelta,
     ToolCallDelta,
 )
+from batonflow.workflow_core.instrumentation import BaseEventHandler, get_dispatcher
 
 
 class Given(FunctionCallingLLM):
@@ -126,7 +128,10 @@ async def test_a_model_is_let_go_when_the_run_is_cancelled(llm: type[Given]) -> 
     ("make", "words"),
     [
         (lambda: BlockDone(block="text"), "a block of an answer is str"),
-        (lambda: Finish(reason=None), "the reason why an answer ended is NoneType"),
+        (lambda: Finish(reason=None), "reason of an answer is NoneType, not text"),
+        (lambda: Finish(model=["m"]), "model of an answer is list, not text"),
+        (lambda: Finish(message_kwargs=None), "message_kwargs of an answer is NoneType, not a dict"),
+        (lambda: Finish(usage={"input_tokens": "many"}), "input_tokens"),
         (lambda: ToolCallDelta(index=0, id=7), "a piece of an answer is int, not text: 7"),
         (lambda: ToolCallDelta(index=0, name=["add"]), "a piece of an answer is list, not text"),
     ],
@@ -134,3 +139,87 @@ async def test_a_model_is_let_go_when_the_run_is_cancelled(llm: type[Given]) -> 
 def test_adapters_are_told_what_does_not_fit(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+class Wrapped:
+    """A method with something around it, as libraries that trace programs put it there; it hands on what it has."""
+
+    def __init__(self, method: Any, seen: list[str]) -> None:
+        self._method, self._seen = method, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
+
+    def __get__(self, owner: Any, kind: type[Any]) -> Any:
+        return Wrapped(self._method.__get__(owner, kind), self._seen)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._seen.append(self._method.__name__)
+        return self._method(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [(FunctionCallingLLM, "astream_chat_with_tools"), (LLM, "astream_chat")], ids=["tools", "chat"]
+)
+async def test_methods_that_are_wrapped_are_called(monkeypatch: pytest.MonkeyPatch, cls: type[LLM], name: str) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(cls, name, Wrapped(getattr(cls, name), seen))
+    assert str(await FunctionAgent(llm=Given(events=[TextDelta(text="done"), Finish()])).run("Go.")) == "done"
+    assert seen == [name]
+
+
+async def test_whoever_listens_to_models_alone_is_told_of_those_of_agents() -> None:
+    class Told(BaseEventHandler):
+        names: list[str] = Field(default_factory=list)
+
+        def handle(self, event: Any, **kwargs: Any) -> None:
+            self.names.append(type(event).__name__)
+
+    told = Told()
+    dispatcher = get_dispatcher("batonflow.llms.base")
+    dispatcher.add_event_handler(told)
+    try:
+        await FunctionAgent(llm=Given(events=[TextDelta(text="done"), Finish()])).run("Go.")
+    finally:
+        dispatcher.event_handlers.remove(told)
+    assert told.names == ["LLMChatStartEvent", "LLMChatEndEvent"]
+
+
+async def test_what_a_model_prepares_stays_its_own() -> None:
+    class Keeps(Given):
+        """Gives the same arguments for every request of a kind."""
+
+        kept: dict[str, Any] = Field(default_factory=dict)
+
+        def _prepare_chat_with_tools(self, tools: Any, **kwargs: Any) -> dict[str, Any]:
+            self.kept.update({"messages": kwargs["chat_history"], "tools": tools})
+            return self.kept
+
+    call = ToolCallDelta(index=0, id="c", name="look_up", arguments='{"word": "x"}')
+    llm = Keeps(events=[call, Finish(reason="tool_calls")])
+    assert str(await FunctionAgent(llm=llm, tools=[look_up]).run("Go.")) == "done"
+    assert set(llm.kept) == {"messages", "tools"}
+
+
+@pytest.mark.parametrize("llm", [Given, WithAMethodOfItsOwn])
+async def test_a_model_that_gives_something_else_than_events_is_told_so(llm: type[Given]) -> None:
+    with pytest.raises(TypeError, match="_stream gave 'text', which is no event of a stream: give TextDelta"):
+        await FunctionAgent(llm=llm(events=["text"])).run("Go.")
+
+    class NoGenerator(llm):  # type: ignore[valid-type, misc]
+        async def _stream(self, request: ChatRequest) -> Any:
+            return TextDelta(text="done")
+
+    with pytest.raises(TypeError, match=r"NoGenerator\._stream is no asynchronous generator: write it with `yield`"):
+        await FunctionAgent(llm=NoGenerator(events=[])).run("Go.")
+
+
+async def test_a_question_of_a_class_of_its_own_is_asked_as_its_text() -> None:
+    class Question(str, Enum):  # noqa: UP042 - the form whose text is not that of its members
+        TIDES = "Why are there tides?"
+
+    llm = ScriptedLLM(["The moon."])
+    await FunctionAgent(llm=llm).run(Question.TIDES)
+    (asked,) = llm.requests[0].messages
+    assert type(asked.content) is str
+    assert asked.content == "Why are there tides?"

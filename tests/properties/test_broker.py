@@ -137,8 +137,10 @@ class Books:
         state = self.state
         executing: set[int] = set()
         busy = 0
+        items = state.items_by_step()
         for step_state in state.steps.values():
-            at_work = [item for item in state.items_of(step_state) if item.worker >= 0]
+            of_step = items.get(step_state.spec.name, [])
+            at_work = [item for item in of_step if item.worker >= 0]
             assert step_state.active == len(at_work) <= step_state.spec.num_workers
             workers = [item.worker for item in at_work]
             assert len(set(workers)) == len(workers)
@@ -146,7 +148,7 @@ class Books:
             queued = len(step_state.queue or ())
             assert queued == 0 or len(at_work) == step_state.spec.num_workers, "a worker is free and work is queued"
             executing |= {item.id for item in at_work}
-            busy += sum(not item.suspended for item in state.items_of(step_state))
+            busy += sum(not item.suspended for item in of_step)
         assert executing == set(self.running)
         assert state.busy == busy
         assert {item.id for item in self.delayed} == set(state.delayed)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import pickle
 from datetime import UTC
 from typing import Any
 
@@ -580,3 +581,31 @@ def test_what_is_added_to_an_event_is_not_said_to_be_given_to_others():
     assert Measured.made(depth=1, unit="m").model_fields_set == {"depth", "unit"}
     del one.where
     assert "where" not in one
+
+
+def test_names_of_what_was_given_belong_to_an_event_wherever_they_are_looked_at():
+    one, other = pickle.loads(pickle.dumps([Measured.made(depth=1, unit="m"), Measured.made(depth=2, unit="m")]))
+    one.where = "harbour"
+    assert other.model_fields_set == {"depth", "unit"}
+    Measured.made(depth=1, unit="m").model_fields_set.discard("unit")
+    assert Measured.made(depth=1, unit="m").model_fields_set == {"depth", "unit"}
+
+
+def test_an_event_may_set_what_it_likes_before_it_is_built():
+    class Scaled(Event):
+        depth: int
+
+        def __init__(self, **data: Any) -> None:
+            self.scale = 2
+            super().__init__(**data)
+
+        @property
+        def scale(self) -> int:
+            return 2
+
+        @scale.setter
+        def scale(self, scale: int) -> None:
+            assert scale == 2
+
+    assert Scaled(depth=1).depth == Scaled.made(depth=1).depth == 1
+    assert Scaled(depth=3).depth == 3

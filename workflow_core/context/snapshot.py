@@ -6,6 +6,7 @@ engine keeps beyond it (numbers of sends and writes, answers, ``once`` records, 
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -74,13 +75,14 @@ def dump_run(
         ValueError: Something cannot be written; the message names it.
     """
     writer = _Writer(serializer)
+    items = state.items_by_step()
     ended = run is not None and run.ending.over
     payload: dict[str, Any] = {
         "version": 2,
         "state": dump_state(cell.state, serializer) if include_state else {},
         "is_running": state.running,
         "run_id": state.run_id,
-        "workers": {name: writer.step(state, name) for name in state.table.steps},
+        "workers": {name: writer.step(state, name, items.get(name, ())) for name in state.table.steps},
         "stream_seq": state.stream_seq,
         "work_item_seq": state.item_seq,
         "waiter_seq": state.waiter_seq,
@@ -128,14 +130,14 @@ class _Writer:
         except (TypeError, ValueError) as error:
             raise ValueError(f"Event {type(event).__name__} cannot be written into a snapshot: {error}") from error
 
-    def step(self, state: RunState, name: str) -> dict[str, Any]:
+    def step(self, state: RunState, name: str, items: Sequence[WorkItem]) -> dict[str, Any]:
         step = state.steps.get(name)
         if step is None:
             return {
                 "queue": [], "in_progress": [], "collected_events": {}, "static_collect_events": [],
                 "collected_waiters": [],
             }  # fmt: skip
-        executing = [item for item in state.items_of(step) if item.worker >= 0 or item.suspended]
+        executing = [item for item in items if item.worker >= 0 or item.suspended]
         queued = [item for item in step.queue or () if item.answered is None]
         answered = [item for item in step.queue or () if item.answered is not None]
         delayed = [item for item in state.delayed.values() if item.spec.name == name]
@@ -533,9 +535,10 @@ class _Reader:
 
     def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
         """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
+        items = self._state.items_by_step()
         for name in workers:
             step = self._state.step(self._state.table.steps[name])
-            for item in self._state.items_of(step):
+            for item in items.get(name, ()):
                 if item.due is not None:
                     continue
                 if step.active < step.spec.num_workers:

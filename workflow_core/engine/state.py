@@ -336,9 +336,12 @@ class RunState:
             state = self.steps[spec.name] = StepState(spec)
         return state
 
-    def items_of(self, step: StepState) -> list[WorkItem]:
-        """The deliveries to a step that are not over."""
-        return [item for item in self.items.values() if item.step is step]
+    def items_by_step(self) -> dict[str, list[WorkItem]]:
+        """The deliveries that are not over, by step; steps without one are left out."""
+        found: dict[str, list[WorkItem]] = {}
+        for item in self.items.values():
+            found.setdefault(item.spec.name, []).append(item)
+        return found
 
     def name_parts(self) -> None:
         """Give what a snapshot brought along names for a journal, as nobody knows which records made it."""
