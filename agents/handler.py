@@ -33,6 +33,8 @@ class AgentHandler(WorkflowHandler):
         """What the models say, piece by piece, from the beginning of the run.
 
         Thoughts and tool calls are left out, and what agents say that work behind a tool: that is their tool's result.
+        An answer that no model streams is in the output alone: that of a tool that returns directly, of a guard, of an
+        agent with ``streaming=False``.
         Any number of readers, independent of ``stream_events``. Errors of the run are raised by awaiting the handler.
         """
         workflow = cast("AgentLoop", self.workflow)

@@ -36,8 +36,16 @@ __all__ = ["ReActAgent"]
 
 _LABEL = re.compile(r"(?:\A|\n)[ \t]*[*_#> \t]*(?:final[ \t]+)?answer[*_ \t]*[:\uff1a][*_ \t]*\s*", re.IGNORECASE)
 _LONGEST_LABEL = 40
-_BEGINS = re.compile(r"[\s*_#>]*(thought|action|answer|final)", re.IGNORECASE)
-_SHORTEST_BEGINNING = 12
+_THOUGHT = re.compile(r"(?:(?i:(?:\A|\n)[\s*_#>`]*thought)|\bThought)[*_ \t]*[:\uff1a]")
+_LABELLED = re.compile(
+    r"(?:(?i:(?:\A|\n)[\s*_#>`]*(?:thought|action|(?:final[ \t]+)?answer))|\b(?:Thought|Action))[*_ \t]*[:\uff1a]"
+)
+# How models that think aloud mark it, before they begin with what they were asked for.
+_THINKING = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
+_LONGEST_TAG = 16
+_THOUGHT_OUT = re.compile(r"</think(?:ing)?>\s*", re.IGNORECASE)
+# A text in which no label comes for so long is an answer as a whole.
+_LONGEST_PREAMBLE = 300
 
 
 class ReActAgent(BaseWorkflowAgent):
@@ -251,43 +259,73 @@ def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
 
 
 class _Splitter:
-    """Tells the answer from the thoughts before it while the text arrives."""
+    """Tells the answer from what stands before it while the text arrives."""
 
     def __init__(self) -> None:
         self._held = ""
         self._answering: bool | None = None
+        self._aloud = False
+        # Where in what is held the label of the thought ends; an answer without a thought is none to the parser.
+        self._thought: int | None = None
 
     def feed(self, delta: str) -> tuple[str, str]:
         """Thought and text in what arrived so far and was not told yet."""
         self._held += delta
-        if self._answering is None and len(self._held) >= _SHORTEST_BEGINNING:
-            # A text that begins with none of the labels is an answer as a whole.
-            self._answering = _BEGINS.match(self._held) is None
+        aloud = self._begun()
         if self._answering:
-            return "", self._take(len(self._held))
+            return aloud, self._take(len(self._held))
         if self._answering is None:
-            return "", ""
-        found = _LABEL.search(self._held)
+            return aloud, ""
+        found = self._answer()
         if found is None or found.end() == len(self._held):
             # The end may be the beginning of the label, or of the space behind it.
             kept = len(self._held) - (found.start() if found else 0) if found else _LONGEST_LABEL
-            return self._take(max(0, len(self._held) - kept)), ""
+            return aloud + self._take(max(0, len(self._held) - kept)), ""
         thought = self._take(found.start())
         self._take(found.end() - found.start())
         self._answering = True
-        return thought, self._take(len(self._held))
+        return aloud + thought, self._take(len(self._held))
 
     def rest(self) -> tuple[str, str]:
         """What is left when the text has ended."""
-        found = None if self._answering else _LABEL.search(self._held)
-        if self._answering or (self._answering is None and not _BEGINS.match(self._held)):
+        if self._aloud:
+            return self._take(len(self._held)), ""
+        if self._answering is not False:
             return "", self._take(len(self._held))
+        found = self._answer()
         if found is None:
             return self._take(len(self._held)), ""
         thought = self._take(found.start())
         self._take(found.end() - found.start())
         return thought, self._take(len(self._held))
 
+    def _begun(self) -> str:
+        """Find out whether the text has the form; gives what is thought aloud before that."""
+        if self._answering is not None:
+            return ""
+        aloud = ""
+        if self._aloud or _THINKING.match(self._held):
+            end = _THOUGHT_OUT.search(self._held)
+            self._aloud = end is None
+            if end is None:
+                return self._take(max(0, len(self._held) - _LONGEST_TAG))
+            aloud = self._take(end.end())
+        if _LABELLED.search(self._held):
+            self._answering = False
+        elif len(self._held) >= _LONGEST_PREAMBLE:
+            self._answering = True
+        return aloud
+
+    def _answer(self) -> re.Match[str] | None:
+        if self._thought is None:
+            thought = _THOUGHT.search(self._held)
+            if thought is None:
+                return None
+            self._thought = thought.end()
+        return _LABEL.search(self._held, self._thought)
+
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]
+        if self._thought is not None:
+            self._thought = max(0, self._thought - length)
         return taken

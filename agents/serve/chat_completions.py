@@ -104,7 +104,8 @@ def chat_completions_app(agents: Mapping[str, Servable] | Iterable[Servable] | S
     """An ASGI app with ``/chat/completions`` and ``/models``, to be mounted where clients expect ``/v1``.
 
     What the caller sends as messages is the whole conversation; nothing is kept between requests. The answer as a whole
-    is the agent's answer; streamed, it is all that its models say on the way there, in paragraphs. A run that needs a
+    is the agent's answer; streamed, it is all that its models say on the way there, in paragraphs, and the answer where
+    no model has streamed it: that of a tool, of a guard, of an agent that does not stream. A run that needs a
     person says so in its answer: it goes on when the agent has a store and is answered there, else it is cancelled. A
     caller who hangs up cancels the run.
 
@@ -210,10 +211,7 @@ async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> A
         async with aclosing(_texts(handler)) as texts:
             async for text in texts:
                 yield answer.chunk({"content": text})
-        spent = None
-        if handler.is_done():
-            output: AgentOutput = await handler
-            spent = output.usage
+        spent = (await handler).usage if handler.is_done() else None
         yield answer.chunk({}, "stop")
         if usage:
             yield answer.chunk(None, usage=_usage(spent))
@@ -228,19 +226,23 @@ async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> A
 
 
 async def _texts(handler: AgentHandler) -> AsyncGenerator[str, None]:
-    """What is said, a paragraph for each answer of a model; ends when a person is asked."""
-    paragraph = ""
-    said = False
+    """What is said, a paragraph for each answer of a model, with the last answer; ends when a person is asked."""
+    paragraph, last = "", ""
     async for item in handler.subscribe():
         event = item.event
         if isinstance(event, AgentStream) and event.delta and not item.path:
+            last = event.delta if paragraph else last + event.delta
             yield paragraph + event.delta
-            paragraph, said = "", True
-        elif isinstance(event, ToolCallResult | AgentOutput) and said:
+            paragraph = ""
+        elif isinstance(event, ToolCallResult | AgentOutput) and last:
             paragraph = "\n\n"
         elif isinstance(event, InputRequiredEvent):
             yield paragraph + _asks(handler, event)
             return
+    output: AgentOutput = await handler
+    answer = output.response.content or ""
+    if answer.strip() != last.strip():
+        yield paragraph + answer
 
 
 async def _question(handler: AgentHandler) -> InputRequiredEvent | None:

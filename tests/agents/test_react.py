@@ -230,6 +230,32 @@ class TestStream:
         assert "".join(piece.delta for piece in pieces) == str(output) == "It is simply 42, I think."
         assert all(piece.thinking_delta is None for piece in pieces)
 
+    @pytest.mark.parametrize(
+        ("before", "thought"),
+        [
+            ("Sure! Let me see.\nThought: I know.", "Sure! Let me see.\nThought: I know."),
+            ("<think>Two and\n40.</think>\n\nThought: I know.", "<think>Two and\n40.</think>\n\nThought: I know."),
+            ("```\nThought: I know.", "```\nThought: I know."),
+            ("Answer: 41\nThought: No, I know.", "Answer: 41\nThought: No, I know."),
+        ],
+    )
+    async def test_what_stands_before_the_first_label_is_no_answer(self, before: str, thought: str) -> None:
+        events, output = await events_of(agent(f"{before}\nAnswer: 42"), "2 + 40?")
+        pieces = [event for event in events if isinstance(event, AgentStream)]
+        assert "".join(piece.delta for piece in pieces) == str(output) == "42"
+        assert "".join(piece.thinking_delta or "" for piece in pieces) == thought
+
+    async def test_an_action_after_a_preamble_is_no_answer(self) -> None:
+        first = 'Let me add them:\nThought: I add.\nAction: add\nAction Input: {"a": 2, "b": 40}'
+        events, _ = await events_of(agent(first, "Thought: I know.\nAnswer: 42"), "2 + 40?")
+        assert "".join(event.delta for event in events if isinstance(event, AgentStream)) == "42"
+
+    @pytest.mark.parametrize("text", ["Action films are fine.", "<think>Hm.</think>It is 42.", "tide " * 200])
+    async def test_a_text_in_no_form_is_streamed_as_the_answer(self, text: str) -> None:
+        events, _ = await events_of(agent(text), "2 + 40?")
+        said = "".join(event.delta for event in events if isinstance(event, AgentStream))
+        assert said == text.removeprefix("<think>Hm.</think>")
+
     @given(st.data())
     def test_however_the_text_is_cut(self, data: st.DataObject) -> None:
         thought = data.draw(st.sampled_from(["Thought: I see.", "Thought: a\nb answer: no", "**Thought:** x y z"]))

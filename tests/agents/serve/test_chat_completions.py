@@ -10,6 +10,7 @@ import pytest
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 
 from batonflow import AgentWorkflow, FunctionAgent, tool
+from batonflow.agents import Block
 from batonflow.agents.serve import chat_completions_app
 from batonflow.llms import ImageBlock, ScriptedLLM, tool_call
 from batonflow.workflow_core import MemoryStore
@@ -67,6 +68,35 @@ async def test_streamed_it_comes_piece_by_piece_in_paragraphs_with_the_usage_at_
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].usage.total_tokens > 0
     assert not any(chunk.choices[0].delta.tool_calls for chunk in chunks if chunk.choices)
+
+
+@tool(return_direct=True)
+def tide() -> str:
+    """Say when the tide comes."""
+    return "At nine."
+
+
+async def never(ctx, text):
+    return Block("Not here.")
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        (lambda: adder(streaming=False), "It is 42."),
+        (lambda: adder(input_guards=[never]), "Not here."),
+        (
+            lambda: FunctionAgent(name="adder", tools=[tide], llm=ScriptedLLM([["I look.", tool_call("tide")]])),
+            "I look.\n\nAt nine.",
+        ),
+        (lambda: adder(output_guards=[never]), "Let me add.\n\nIt is 42.\n\nNot here."),
+    ],
+    ids=["not streamed", "input guard", "direct tool", "output guard"],
+)
+async def test_an_answer_that_no_model_has_streamed_comes_at_the_end(agent, told):
+    with client_of(agent()) as client:
+        async with client:
+            assert await read(client, stream=True) == told
 
 
 async def test_the_conversation_so_far_is_what_the_model_reads():
