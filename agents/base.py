@@ -20,6 +20,7 @@ from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
@@ -120,6 +121,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             if unknown:
                 raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
             raise
+        missing = [name for name in ("state", "msg") if name not in placeholders(self.state_prompt.get_template())]
+        if self.initial_state and missing:
+            # What the user says would not be shown, or the state not.
+            raise ValueError(f"state_prompt must contain {' and '.join(f'{{{name}}}' for name in missing)}")
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None

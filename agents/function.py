@@ -52,7 +52,8 @@ class FunctionAgent(ScratchpadAgent):
             ValueError: The model cannot call tools.
             WorkflowRuntimeError: The answer pauses again and again.
         """
-        if not self.the_llm().metadata.is_function_calling_model:
+        llm = self.the_llm()
+        if not (llm.metadata.is_function_calling_model and hasattr(llm, "astream_chat_with_tools")):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad = await self._scratchpad(ctx)
         shown = [*llm_input, *scratchpad]

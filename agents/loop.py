@@ -46,7 +46,7 @@ from batonflow.agents.hooks import blocked
 from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
-from batonflow.agents.outcomes import blocked_output, direct_output, nothing_said, result_of
+from batonflow.agents.outcomes import as_output, awaitable, blocked_output, direct_output, nothing_said, result_of
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
     EARLY_STOPPING,
@@ -335,7 +335,7 @@ class AgentLoop(AgentForks):
             if is_traced():
                 turn = await store.get("num_iterations", default=0) + 1
                 running = traced(ctx, agent, turn, asked, running)
-            output = await running
+            output = as_output(await awaitable(running, agent, "take_step"), agent, "take_step")
         if spent.requests:
             output.usage = spent.usage
         ctx.write_event_to_stream(output)
@@ -471,7 +471,8 @@ class AgentLoop(AgentForks):
             if reason is not None:
                 await agent.take_back(ctx)
                 output = blocked_output(agent, reason, "output")
-        return await agent.finalize(ctx, output, memory)
+        finished = await awaitable(agent.finalize(ctx, output, memory), agent, "finalize")
+        return as_output(finished, agent, "finalize")
 
     async def _add_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
         """Put the answer's structured form into the output, and show it, where one is wanted."""

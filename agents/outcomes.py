@@ -1,13 +1,15 @@
 """Results and answers that the loop makes itself."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.members import Member
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.tools import ToolOutput, ToolSelection
 
-__all__ = ["blocked_output", "direct_output", "nothing_said", "result_of"]
+__all__ = ["as_output", "awaitable", "blocked_output", "direct_output", "nothing_said", "result_of"]
 
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
@@ -22,6 +24,28 @@ def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> Too
     result = ToolCallResult.of(call, call.tool_kwargs, output, return_direct=return_direct)
     result.to_dict()["position"] = call.get("position", 0)
     return result
+
+
+def awaitable(given: Any, agent: Member, method: str) -> Awaitable[Any]:
+    """What a method of an agent gave, if it can be awaited.
+
+    Raises:
+        TypeError: It cannot.
+    """
+    if not inspect.isawaitable(given):
+        raise TypeError(f"{type(agent).__name__}.{method} is no coroutine function: write it with `async def`")
+    return given
+
+
+def as_output(given: Any, agent: Member, method: str) -> AgentOutput:
+    """What a method of an agent returned, if it is an output.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not isinstance(given, AgentOutput):
+        raise TypeError(f"{type(agent).__name__}.{method} returned {type(given).__name__}, not an AgentOutput")
+    return given
 
 
 def nothing_said(agent: Member) -> AgentOutput:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
@@ -41,6 +42,8 @@ _dispatcher = get_dispatcher(__name__)
 ToolCallEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallEndEvent")
 ToolCallStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallStartEvent")
 _SUMMARY = 200
+
+logger = logging.getLogger(__name__)
 
 
 def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:
@@ -92,9 +95,16 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     """Whether a person must agree before ``tool`` runs with ``arguments``."""
     required = _requirement(tool)
     if callable(required):
-        required = required(arguments)
-        if inspect.isawaitable(required):
-            required = await required
+        try:
+            required = required(arguments)
+            if inspect.isawaitable(required):
+                required = await required
+        except Exception as err:
+            logger.exception("requires_approval of tool %r failed", tool.metadata.name)
+            raise RuntimeError(
+                f"Tool {tool.metadata.name!r} was not run: whether a person has to agree could not be found out "
+                f"({type(err).__name__}: {err})."
+            ) from err
     if not isinstance(required, bool):
         raise TypeError(
             f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False: it is not run"

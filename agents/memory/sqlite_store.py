@@ -86,7 +86,9 @@ class SQLiteChatStore(ArchivingChatStore):
         name = self.table_name
         return (
             (
-                f"CREATE TABLE IF NOT EXISTS {name} (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, "
+                # The mark tells a store of runs that it may lie in the same file.
+                f"CREATE TABLE IF NOT EXISTS {name} (/* batonflow */ "
+                "id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, "
                 "status TEXT NOT NULL, role TEXT NOT NULL, data TEXT NOT NULL)"
             ),
             f"CREATE INDEX IF NOT EXISTS {name}_by_key ON {name} (key, status, id)",

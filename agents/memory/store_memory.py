@@ -62,19 +62,19 @@ class BaseChatStoreMemory(BaseMemory):
 
     @override
     def put(self, message: ChatMessage) -> None:
-        self.chat_store.add_message(self.chat_store_key, message)
+        self.chat_store.add_message(self.chat_store_key, *_checked([message]))
 
     @override
     async def aput(self, message: ChatMessage) -> None:
-        await self.chat_store.async_add_message(self.chat_store_key, message)
+        await self.chat_store.async_add_message(self.chat_store_key, *_checked([message]))
 
     @override
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
-        self.chat_store.add_messages(self.chat_store_key, messages)
+        self.chat_store.add_messages(self.chat_store_key, _checked(messages))
 
     @override
     async def aput_messages(self, messages: Sequence[ChatMessage]) -> None:
-        await self.chat_store.aadd_messages(self.chat_store_key, messages)
+        await self.chat_store.aadd_messages(self.chat_store_key, _checked(messages))
 
     @override
     def set(self, messages: list[ChatMessage]) -> None:
@@ -91,6 +91,17 @@ class BaseChatStoreMemory(BaseMemory):
     @override
     async def areset(self) -> None:
         await self.chat_store.adelete_messages(self.chat_store_key)
+
+
+def _checked(messages: Sequence[ChatMessage]) -> Sequence[ChatMessage]:
+    """The messages, if that is what they are: what else is kept would fail in the next run."""
+    if isinstance(messages, ChatMessage):
+        raise TypeError("put_messages takes a list of ChatMessage: put() takes one")
+    for message in messages:
+        one: Any = message
+        if not isinstance(one, ChatMessage):
+            raise TypeError(f"a memory keeps ChatMessage, not {one!r:.100}: write ChatMessage(text, role=...)")
+    return messages
 
 
 def limit_for(token_limit: int | None, llm: LLM | None, otherwise: int) -> int:

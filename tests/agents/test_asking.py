@@ -214,6 +214,21 @@ async def test_a_model_that_gives_something_else_than_events_is_told_so(llm: typ
         await FunctionAgent(llm=NoGenerator(events=[])).run("Go.")
 
 
+async def test_a_model_that_says_it_calls_tools_and_has_no_way_to_is_refused() -> None:
+    class Plain(LLM):
+        """A model that only chats."""
+
+        @property
+        def metadata(self) -> LLMMetadata:
+            return LLMMetadata(model_name="plain", is_function_calling_model=True)
+
+        async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+            yield Finish()
+
+    with pytest.raises(ValueError, match="LLM must be a FunctionCallingLLM"):
+        await FunctionAgent(llm=Plain()).run("Go.")
+
+
 async def test_a_question_of_a_class_of_its_own_is_asked_as_its_text() -> None:
     class Question(str, Enum):  # noqa: UP042 - the form whose text is not that of its members
         TIDES = "Why are there tides?"

@@ -1,6 +1,7 @@
 """BaseWorkflowAgent: what a subclass may do, and what is refused."""
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -187,3 +188,43 @@ def test_raw_answers_are_never_written() -> None:
 def test_an_option_that_an_agent_does_not_have_is_named_with_what_may_be_meant(option: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         FunctionAgent(llm=ScriptedLLM(["Hello."]), **option)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "missing"), [("Known: {state}", "{msg}"), ("{msg}", "{state}"), ("?", "{state} and {msg}")]
+)
+def test_a_state_prompt_that_would_not_show_everything_is_refused(prompt: str, missing: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"state_prompt must contain {missing}")):
+        FunctionAgent(llm=ScriptedLLM([]), initial_state={"order": 1}, state_prompt=prompt)
+    assert FunctionAgent(llm=ScriptedLLM([]), state_prompt=prompt).state_prompt.get_template() == prompt
+
+
+class Says(Echo):
+    """Returns something else than it should."""
+
+    def take_step(self, *args: Any) -> Any:
+        async def text() -> str:
+            return "an answer"
+
+        return text() if self.prefix == "text" else "an answer"
+
+
+class Forgets(Echo):
+    """Returns nothing at the end."""
+
+    async def finalize(self, *args: Any) -> Any:
+        await super().finalize(*args)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Says(), r"Says\.take_step is no coroutine function: write it with `async def`"),
+        (Says(prefix="text"), r"Says\.take_step returned str, not an AgentOutput"),
+        (Forgets(), r"Forgets\.finalize returned NoneType, not an AgentOutput"),
+    ],
+    ids=["no coroutine", "a text", "nothing"],
+)
+async def test_methods_of_one_s_own_that_return_something_else_are_named(made: Echo, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        await made.run("Go.")

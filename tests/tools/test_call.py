@@ -225,7 +225,11 @@ class TestApproval:
         def pay(amount: int) -> str:
             return "paid"
 
-        assert (await run_tool(pay, {"amount": 5})).is_error
+        output = await run_tool(pay, {"amount": 5})
+        assert output.is_error
+        assert output.content == (
+            "Tool 'pay' was not run: whether a person has to agree could not be found out (KeyError: 'missing')."
+        )
 
 
 class TestCallingByHand:

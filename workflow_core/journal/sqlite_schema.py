@@ -227,8 +227,12 @@ class DatabaseFile:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application == APPLICATION_ID:
             return
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application or tables:
+        # Chats may lie in the same file, and may have been there first.
+        (others,) = connection.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' "
+            "AND sql NOT LIKE '%/* batonflow */%'"
+        ).fetchone()
+        if application or others:
             raise StoreError(f"{self.path} is a database of another program: choose another path for the store")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:

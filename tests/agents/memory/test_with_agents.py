@@ -24,7 +24,7 @@ from batonflow.agents.memory import (
 )
 from batonflow.agents.memory.turns import is_observation, observation
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, SQLiteStore
 from tests.agents.memory.conversations import shows_whole_calls
 from tests.programs.running import ROOT
 
@@ -279,3 +279,30 @@ async def test_what_a_program_keeps_is_restored_where_nothing_has_named_it_yet(t
     command = [sys.executable, "-W", "error", "-c", RESTORES, json.dumps(ctx.to_dict())]
     ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert (ended.stdout, ended.stderr) == (f"two {kind}\n", "")
+
+
+@pytest.mark.parametrize("first", ["chats", "runs"])
+async def test_chats_and_runs_lie_in_one_file_whichever_was_there_first(first: str, tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    memory = ChatMemoryBuffer.from_defaults(chat_store=path)
+    if first == "chats":
+        assert memory.get_all() == []
+    store = SQLiteStore(path)
+    made = FunctionAgent(llm=ScriptedLLM(["At six."]), store=store)
+    assert str(await made.run("When?", memory=memory)) == "At six."
+    assert [message.content for message in memory.get_all()] == ["When?", "At six."]
+    await store.aclose()
+
+
+@pytest.mark.parametrize("message", ["hello", {"role": "user", "content": "hello"}, None])
+async def test_a_memory_says_what_it_keeps(message: Any) -> None:
+    memory = ChatMemoryBuffer.from_defaults()
+    for put in (lambda: memory.put(message), lambda: memory.put_messages([message])):
+        with pytest.raises(TypeError, match=r"a memory keeps ChatMessage, not .*: write ChatMessage\(text"):
+            put()
+    for aput in (memory.aput(message), memory.aput_messages([message])):
+        with pytest.raises(TypeError, match="a memory keeps ChatMessage"):
+            await aput
+    with pytest.raises(TypeError, match=r"put_messages takes a list of ChatMessage: put\(\) takes one"):
+        memory.put_messages(ChatMessage("hello"))  # type: ignore[arg-type]
+    assert memory.get_all() == []
