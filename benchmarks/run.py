@@ -66,18 +66,18 @@ ROWS = [
     Row("streamed event", 5000, 3000, peer=0.3),
     Row("set and get of a state key", 3000, 1000, peer=0.10),
     Row("dump and load of a state key", 1000, 500, peer=0.6),
-    Row("paused run", 2000, 1000, peer=0.08, kib=8.5),
+    Row("paused run", 2000, 1000, peer=0.08, kib=8.7),
     Row("memory over hops", 100_000, kib=4096.0),
     Row("longest turn beside hops", 20_000, seconds=0.002),
 ]
 
 AGENTS = [
-    Row("tool turn", 50, 20, home="agents", peer=0.08),
+    Row("tool turn", 50, 20, home="agents", peer=0.06),
     Row("tool turn after 1,000 messages", 20, 10, home="agents", peer=0.01),
     Row("tool called in parallel", 100, 50, home="agents", peer=0.06),
-    Row("two-turn run", 60, 20, home="agents", peer=0.08),
-    Row("streamed piece of an answer", 5000, 2000, home="agents", peer=0.4),
-    Row("handoff", 10, 10, home="agents", peer=0.1),
+    Row("two-turn run", 60, 20, home="agents", peer=0.07),
+    Row("streamed piece of an answer", 5000, 2000, home="agents", peer=0.2),
+    Row("handoff", 10, 10, home="agents", peer=0.08),
 ]
 
 GROWTH = [
