@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LIST = Path(__file__).with_name("mutants.toml")
 EVERYTHING = ("tests/interleavings", "tests/properties", "tests/workflow_core")
 WORKERS = 2
+MOST_SECONDS = 300
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "docs"
 )
@@ -94,10 +95,10 @@ def _run_tests(tree: Path, tests: Sequence[str]) -> tuple[bool, str]:
     command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=180
+            command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=MOST_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return False, "no end within 180 s"
+        return False, f"no end within {MOST_SECONDS} s"
     if done.returncode == 0:
         return True, ""
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
