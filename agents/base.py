@@ -14,13 +14,12 @@ from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import EarlyStopping, Member, Team, no_option
+from batonflow.agents.members import EarlyStopping, Member, Team, check_prompt, no_option
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
-from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
@@ -121,10 +120,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             if unknown:
                 raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
             raise
-        missing = [name for name in ("state", "msg") if name not in placeholders(self.state_prompt.get_template())]
-        if self.initial_state and missing:
+        if self.initial_state:
             # What the user says would not be shown, or the state not.
-            raise ValueError(f"state_prompt must contain {' and '.join(f'{{{name}}}' for name in missing)}")
+            check_prompt("state_prompt", self.state_prompt.get_template(), "state", "msg")
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None

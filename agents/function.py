@@ -52,8 +52,8 @@ class FunctionAgent(ScratchpadAgent):
             ValueError: The model cannot call tools.
             WorkflowRuntimeError: The answer pauses again and again.
         """
-        llm = self.the_llm()
-        if not (llm.metadata.is_function_calling_model and hasattr(llm, "astream_chat_with_tools")):
+        llm, way = self.the_llm(), "astream_chat_with_tools" if self.streaming else "achat_with_tools"
+        if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
         scratchpad = await self._scratchpad(ctx)
         shown = [*llm_input, *scratchpad]

@@ -13,6 +13,7 @@ from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import Guard
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import LLM, ChatMessage, ChatResponse
+from batonflow.llms.prompts.base import placeholders
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
@@ -130,6 +131,17 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
         raise ValueError(f"output_cls is a class of pydantic models, not {output_cls!r}")
     if structured_output_fn is not None and not callable(structured_output_fn):
         raise ValueError(f"structured_output_fn is a function that is given the messages, not {structured_output_fn!r}")
+
+
+def check_prompt(name: str, prompt: str, *needed: str) -> None:
+    """Refuse a prompt that would not show what it is for.
+
+    Raises:
+        ValueError: A placeholder is missing.
+    """
+    missing = [one for one in needed if one not in placeholders(prompt)]
+    if missing:
+        raise ValueError(f"{name} must contain {' and '.join(f'{{{one}}}' for one in missing)}")
 
 
 def no_option(kind: str, name: str, options: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
-from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output, no_option
+from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output, check_prompt, no_option
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import (
@@ -30,7 +30,6 @@ from batonflow.agents.prompts import (
 )
 from batonflow.llms import LLM, ChatMessage, MessageRole, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
-from batonflow.llms.prompts.base import placeholders
 from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool
 from batonflow.workflow_core import Context, StopEvent
@@ -428,7 +427,5 @@ def _root(agents: Mapping[str, BaseWorkflowAgent], root: str | None) -> str:
 def _prompt(name: str, prompt: str | BasePromptTemplate, *needed: str) -> BasePromptTemplate:
     if not isinstance(prompt, str):
         return prompt
-    missing = [one for one in needed if one not in placeholders(prompt)]
-    if missing:
-        raise ValueError(f"{name} must contain {' and '.join(f'{{{one}}}' for one in missing)}")
+    check_prompt(name, prompt, *needed)
     return PromptTemplate(prompt)

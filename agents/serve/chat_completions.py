@@ -240,8 +240,9 @@ async def _texts(handler: AgentHandler) -> AsyncGenerator[str, None]:
             yield paragraph + _asks(handler, event)
             return
     output: AgentOutput = await handler
-    answer = output.response.content or ""
-    if answer.strip() != last.strip():
+    answer, said = output.response.content or "", last.strip()
+    # What models think aloud before an answer in no form is in the answer, and is not said.
+    if answer.strip() != said and not (said and answer.rstrip().endswith(said)):
         yield paragraph + answer
 
 

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from batonflow.agents import AgentOutput, AgentStream, FunctionAgent
-from batonflow.llms import LLM, FunctionCallingLLM, LLMMetadata, ScriptedLLM, ThinkingBlock, ToolCallBlock, Usage
+from batonflow.llms import (
+    LLM,
+    ChatMessage,
+    ChatResponse,
+    FunctionCallingLLM,
+    LLMMetadata,
+    ScriptedLLM,
+    ThinkingBlock,
+    ToolCallBlock,
+    Usage,
+)
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.stream import (
     BlockDone,
@@ -227,6 +237,17 @@ async def test_a_model_that_says_it_calls_tools_and_has_no_way_to_is_refused() -
 
     with pytest.raises(ValueError, match="LLM must be a FunctionCallingLLM"):
         await FunctionAgent(llm=Plain()).run("Go.")
+
+    class Whole(Plain):
+        """One that answers questions with tools, in one piece only."""
+
+        async def achat_with_tools(self, tools: Any, **kwargs: Any) -> ChatResponse:
+            return ChatResponse(message=ChatMessage("done", role="assistant"))
+
+        def get_tool_calls_from_response(self, response: ChatResponse, **kwargs: Any) -> list[Any]:
+            return []
+
+    assert str(await FunctionAgent(llm=Whole(), streaming=False).run("Go.")) == "done"
 
 
 async def test_a_question_of_a_class_of_its_own_is_asked_as_its_text() -> None:

@@ -359,9 +359,7 @@ def write_into(state: BaseModel, path: str, value: Any) -> None:
         ValueError: The path is too deep, or leads through something that cannot hold the value.
     """
     head, *inner = _segments(path)
-    if value is not DELETED and len(inner) == 1 and type(held := _read(state, head)) is dict:
-        _write(state, head, {**held, inner[0]: value})  # nearly always
-    elif value is not DELETED:
+    if value is not DELETED:
         _write(state, head, _rebuilt(_read(state, head), inner, value, path) if inner else value)
     elif isinstance(state, DictLikeModel):
         state.to_dict().pop(head, None)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 
-from batonflow import AgentWorkflow, FunctionAgent, tool
+from batonflow import AgentWorkflow, FunctionAgent, ReActAgent, tool
 from batonflow.agents import Block
 from batonflow.agents.serve import chat_completions_app
 from batonflow.llms import ImageBlock, ScriptedLLM, tool_call
@@ -89,9 +89,13 @@ async def never(ctx, text):
             lambda: FunctionAgent(name="adder", tools=[tide], llm=ScriptedLLM([["I look.", tool_call("tide")]])),
             "I look.\n\nAt nine.",
         ),
+        (
+            lambda: ReActAgent(name="adder", llm=ScriptedLLM(["<think>Hm.</think>It is 42."])),
+            "It is 42.",
+        ),
         (lambda: adder(output_guards=[never]), "Let me add.\n\nIt is 42.\n\nNot here."),
     ],
-    ids=["not streamed", "input guard", "direct tool", "output guard"],
+    ids=["not streamed", "input guard", "direct tool", "thought aloud", "output guard"],
 )
 async def test_an_answer_that_no_model_has_streamed_comes_at_the_end(agent, told):
     with client_of(agent()) as client:
