@@ -134,6 +134,30 @@ async def test_a_model_is_let_go_when_the_run_is_cancelled(llm: type[Given]) -> 
     assert left.is_set()
 
 
+@pytest.mark.parametrize("llm", [Given, WithAMethodOfItsOwn])
+async def test_a_stream_is_closed_when_the_answer_is_whole(llm: type[Given]) -> None:
+    closed = False
+    held: list[Any] = []  # what nobody holds is closed when it is thrown away
+
+    class Connected(llm):  # type: ignore[valid-type, misc]
+        """A model that keeps a connection open for as long as it is listened to."""
+
+        def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+            held.append(self._connected())
+            return held[-1]
+
+        async def _connected(self) -> AsyncGenerator[StreamEvent, None]:
+            nonlocal closed
+            try:
+                yield TextDelta(text="done")
+                yield Finish()
+            finally:
+                closed = True
+
+    assert str(await FunctionAgent(llm=Connected(events=[])).run("Go.")) == "done"
+    assert closed
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
