@@ -6,7 +6,8 @@ or called because a payload says so.
 
 import importlib
 from collections.abc import Iterable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
@@ -94,45 +95,63 @@ class JsonSerializer:
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
         """
-        if isinstance(value, BaseModel):
-            return {
-                "__is_pydantic": True,
-                "value": self._encode_model(value),
-                "qualified_name": _qualified(type(value)),
-            }
+        kind = cast("Any", type(value))
+        if kind in _SCALARS:
+            return value
+        form = _form_of(kind)
+        if form is not None:
+            return {"__is_pydantic": True, "value": self._encode_model(value, form), "qualified_name": form.name}
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value)
             return {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items.items()}
         if isinstance(value, list | tuple):
             return [self.encode(inner) for inner in cast("list[Any]", value)]
-        if type(value) in _SCALARS:
-            return value
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {
                 "__is_component": True,
                 "value": value.to_dict(),
-                "qualified_name": _qualified(cast("Any", type(value))),
+                "qualified_name": _qualified(kind),
             }
         if isinstance(value, str | int | float):  # enums and other kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
-        kind = cast("Any", type(value))
         raise ValueError(f"{_qualified(kind)} cannot be written as JSON")
 
-    def _encode_model(self, model: BaseModel) -> dict[str, Any]:
+    def digest(self, value: Any) -> int:
+        """Tells apart values that ``encode`` writes differently, within this process.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+        """
+        form = _form_of(cast("Any", type(value)))
+        if form is None or form.dumps_itself:
+            return hash(to_json(self.encode(value), inf_nan_mode="constants"))
+        # A memory may be a conversation of thousands of messages: no data are made of them.
+        fields: bytes = value.__pydantic_serializer__.to_json(value, exclude=form.untyped, fallback=self.encode)
+        others = [self.encode(getattr(value, name)) for name in (*form.with_floats, *(form.untyped or ()))]
+        if form.has_data:
+            others.append(self.encode(value.to_dict()))
+        if form.has_result:
+            others.append(self.encode(value.result))
+        return hash((form.name, fields, to_json(others, inf_nan_mode="constants")))
+
+    def _encode_model(self, model: Any, form: "_Form") -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
-        untyped = {name for name, field in type(model).model_fields.items() if "Any" in str(field.annotation)}
+        dump = model.model_dump
+        if not form.dumps_itself:
+            # The same without the way there: a conversation is hundreds of models.
+            dump = partial(model.__pydantic_serializer__.to_python, model)
         try:
-            dumped = model.model_dump(mode="json", exclude=untyped or None, fallback=self.encode)
+            dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=self.encode)
         except PydanticSerializationError as error:
-            raise ValueError(f"{_qualified(type(model))}: {error}") from error
-        for name in _with_floats(type(model)):
+            raise ValueError(f"{form.name}: {error}") from error
+        for name in form.with_floats:
             if name in dumped:
                 dumped[name] = _infinite(getattr(model, name), dumped[name])
-        for name in untyped:
+        for name in form.untyped or ():
             dumped[name] = self.encode(getattr(model, name))
-        if isinstance(model, DictLikeModel) and model.to_dict():
+        if form.has_data and model.to_dict():
             dumped["_data"] = {name: self.encode(value) for name, value in model.to_dict().items()}
-        if isinstance(model, StopEvent) and "result" in dumped and "result" not in type(model).model_fields:
+        if form.has_result and "result" in dumped:
             dumped["result"] = self.encode(model.result)
         return dumped
 
@@ -185,9 +204,42 @@ def _key(key: Any) -> str:
     raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What there is to know of a class of models before one of it is written.
+
+    Attributes:
+        name: Its qualified name.
+        untyped: The fields whose types say nothing about their values; None without one.
+        with_floats: The fields that may hold a float.
+        has_data: Whether there may be dynamic data.
+        has_result: Whether it ends runs, with a result that is no field.
+        dumps_itself: Whether it has its own ``model_dump``.
+    """
+
+    name: str
+    untyped: set[str] | None
+    with_floats: list[str]
+    has_data: bool
+    has_result: bool
+    dumps_itself: bool
+
+
 @cache
-def _with_floats(cls: type[BaseModel]) -> list[str]:
-    return [name for name, field in cls.model_fields.items() if "float" in str(field.annotation) and not field.exclude]
+def _form_of(cls: type) -> _Form | None:
+    """The form of a class, None of one that is no model."""
+    if not issubclass(cls, BaseModel):
+        return None
+    fields = cls.model_fields
+    types = {name: str(field.annotation) for name, field in fields.items() if not field.exclude}
+    return _Form(
+        name=_qualified(cls),
+        untyped={name for name, text in types.items() if "Any" in text} or None,
+        with_floats=[name for name, text in types.items() if "float" in text],
+        has_data=issubclass(cls, DictLikeModel),
+        has_result=issubclass(cls, StopEvent) and "result" not in fields,
+        dumps_itself=cls.model_dump is not BaseModel.model_dump,
+    )
 
 
 def _infinite(value: Any, dumped: Any) -> Any:

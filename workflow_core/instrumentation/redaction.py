@@ -38,6 +38,9 @@ _MARKS = (
     "-----BEGIN ",
 )  # fmt: skip
 
+_SHORTEST = len("://a:b@")
+"""Characters of the shortest text that such a value may stand in."""
+
 
 def redacted(value: Any) -> Any:
     """``value`` as data of JSON, with what looks like a secret replaced.
@@ -53,13 +56,32 @@ def redacted(value: Any) -> Any:
         >>> redacted({"user": "ann", "api_key": "sk-1234"})
         {'user': 'ann', 'api_key': '[redacted]'}
     """
-    return _redacted(value, set())
+    try:
+        return _of_json(value)
+    except RecursionError:  # it contains itself, perhaps
+        return _redacted(value, set())
+
+
+def _of_json(value: Any) -> Any:
+    """The same for data of JSON, as nearly everything is already: there may be much of it."""
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        return value if len(value) < _SHORTEST else _text(value)
+    if kind is dict:
+        found: dict[str, Any] = {}
+        for name, one in value.items():
+            if type(name) is not str:
+                return _redacted(value, set())
+            found[name] = REDACTED if _names_a_secret(name) and _is_secret(name, one) else _of_json(one)
+        return found
+    if kind is list:
+        return [_of_json(one) for one in value]
+    return value if value is None or kind is bool or kind is int else _redacted(value, set())
 
 
 def _redacted(value: Any, around: set[int]) -> Any:
     """``value`` inside of what has the ids ``around``."""
     kind = cast("type[Any]", type(value))
-    # Nearly everything is data of JSON already, and there may be much of it.
     if kind is str:
         return _text(value)
     if value is None or kind is bool or kind is int:

@@ -6,12 +6,13 @@ value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer 
 
 from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.journal.segments import as_json
 
 __all__ = ["Codec"]
 
@@ -60,7 +61,7 @@ class Codec:
                 return [name, dict(values)]
             return [name, self._short.encode(event)["value"], 1]
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-            raise StoreError(f"{cls.__name__} cannot be recorded: {error}; {_REMEDY}") from error
+            raise _unrecorded(event, error) from error
 
     def value(self, value: Any) -> Any:
         """A value of the state, or the result of ``ctx.once``, as data.
@@ -73,7 +74,20 @@ class Codec:
                 return self._serializer.serialize(value)
             return [value] if is_plain(value) else [None, self._short.encode(value)]
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-            raise StoreError(f"a {type(value).__name__} cannot be recorded: {error}; {_REMEDY}") from error
+            raise _unrecorded(value, error) from error
+
+    def digest(self, value: Any) -> int:
+        """Tells apart values of the state, within this process.
+
+        Raises:
+            StoreError: The value cannot be written.
+        """
+        if self._short is None or not isinstance(value, BaseModel):
+            return hash(as_json(self.value(value)))
+        try:
+            return self._short.digest(value)
+        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+            raise _unrecorded(value, error) from error
 
     def text(self, data: Any) -> str:
         """An event or value in the words of the serializer, as snapshots keep it."""
@@ -113,6 +127,12 @@ class Codec:
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
         return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _unrecorded(value: Any, error: Exception) -> StoreError:
+    name = type(value).__name__
+    who = name if isinstance(value, Event) else f"a {name}"
+    return StoreError(f"{who} cannot be recorded: {error}; {_REMEDY}")
 
 
 def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, bool]:

@@ -11,29 +11,23 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Protocol
 
-from pydantic import BaseModel
 from pydantic_core import from_json
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.context.state_data import (
-    KEYS_THAT_MAY_BE_LEFT_OUT,
-    UnserializableKeyWarning,
-    declared_as_json,
-)
+from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import DELETED, IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
-from batonflow.workflow_core.events import DictLikeModel, Event, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, lowest_place, origins_of
+from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
 from batonflow.workflow_core.types import dump_exception
 
 __all__ = ["Journal", "Recorder"]
-
-_MISSING: Any = object()
 
 TRACEBACK_FRAMES = 12
 TRACEBACK_CHARACTERS = 8_000
@@ -81,10 +75,7 @@ class Recorder:
         self._now = current_source().now
         self._start: Causes = ()
         self._writers: dict[str, Segment] = {}
-        # Digests of the values that steps were given, to see whether they were changed in place.
-        self._known: dict[str, int] = {}
-        # Where the values are that steps are given.
-        self._cell: StateCell | None = None
+        self._values = StateValues(codec)
         # The workflow's attributes, now and as they were.
         self._attributes: dict[str, Any] = {}
         self._as_known: dict[str, Any] = {}
@@ -105,7 +96,7 @@ class Recorder:
 
     def watch(self, cell: StateCell) -> None:
         """Write down what changes in this state."""
-        self._cell = cell
+        self._values.watch(cell)
         cell.recorder = self
 
     def watch_attributes(self, workflow: object) -> None:
@@ -116,7 +107,7 @@ class Recorder:
     def _look_at_attributes(self, step: str) -> None:
         for name, value in self._attributes.items():
             # What begins with an underscore is taken for a cache.
-            if self._as_known.get(name, _MISSING) is not value and not name.startswith("_"):
+            if self._as_known.get(name, MISSING) is not value and not name.startswith("_"):
                 warnings.warn(
                     f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
                     "it. Use ctx.store for what belongs to the run",
@@ -151,7 +142,7 @@ class Recorder:
         data: dict[str, Any] = {} if child is None else {"child": child}
         if state:
             data["state"] = [
-                [name, self._tried(f"State key {name!r}", partial(self._state_value, name), value, True)]
+                [name, self._tried(f"State key {name!r}", partial(self._values.as_data, name), value, True)]
                 for name, value in state
             ]
         self._start = self._came("started", event, target, causes, data)
@@ -195,7 +186,7 @@ class Recorder:
 
     def edited(self, changes: list[tuple[str, Any]]) -> None:
         """The state was changed from outside the steps: paths with their values."""
-        writes = [[0, path, None if value is DELETED else self._state_value(path, value)] for path, value in changes]
+        writes = [[0, path, None if value is DELETED else self._values.as_data(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
         writers = [self._writers[key] for key in keys if key in self._writers]
         segment = self._put("edited", (), {"writes": writes}, writers)
@@ -312,7 +303,7 @@ class Recorder:
         following.handed = segment.handed
         for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
             # What the step has put there it still has, and may change.
-            self._hand_out(following, key, self._value_of(key))
+            self._hand_out(following, key, self._values.current(key))
         return segment
 
     def _waiter(self, waiter: Waiter, question: Event | None) -> dict[str, Any]:
@@ -391,11 +382,12 @@ class Recorder:
                 (
                     number,
                     path,
-                    self._tried(f"State key {path!r} {where}", partial(self._state_value, path), value, strict),
+                    self._tried(f"State key {path!r} {where}", partial(self._values.as_data, path), value, strict),
                 )
                 for number, path, value in segment.writes
             ]
-            kept = [place for place, one in enumerate(written) if one[2] is not _MISSING]
+            kept = [place for place, one in enumerate(written) if one[2] is not MISSING]
+            self._note_written(segment, written)
             data["writes"] = [written[place] for place in kept]
             segment.written_at = [segment.written_at[place] for place in kept]
         if segment.sends:
@@ -405,14 +397,14 @@ class Recorder:
                 (number, self._tried(f"Sent event {where}", codec.event, event, needed), target)
                 for number, event, target in segment.sends
             ]
-            data["sends"] = [one for one in sent if one[1] is not _MISSING]
+            data["sends"] = [one for one in sent if one[1] is not MISSING]
         if segment.streamed:
 
             def write(event: Event) -> Any:
                 return self._tried(f"Streamed event {where}", codec.event, event, strict)
 
             streamed = streamed_as_data(segment.streamed, write, kept=self._keeps_streamed)
-            data["streamed"] = [one for one in streamed if one[1] is not _MISSING]
+            data["streamed"] = [one for one in streamed if one[1] is not MISSING]
         if segment.collects:
             data["collects"] = [
                 (number, buffer, None if event is None else codec.event(event), found)
@@ -433,10 +425,10 @@ class Recorder:
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
                 warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
-                return _MISSING
+                return MISSING
             if strict:
                 raise StoreError(f"{name}: {error}") from error
-            return _MISSING
+            return MISSING
 
     # --- the state ----------------------------------------------------------------------------------------------------
 
@@ -455,8 +447,7 @@ class Recorder:
             self._hand_out(segment, key, value)
 
     def _hand_out(self, segment: Segment, key: str, value: Any) -> None:
-        if key not in self._known:
-            self._known[key] = self._digest(key, value)
+        self._values.note(key, value)
         if segment.handed is None:
             segment.handed = set()
         segment.handed.add(key)
@@ -471,49 +462,29 @@ class Recorder:
         if writer is not None:
             segment.follows((writer,))
         self._writers[key] = segment
-        self._known.pop(key, None)
+        self._values.forget(key)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
-
-    def _state_value(self, path: str, value: Any) -> Any:
-        try:
-            return self._codec.value(value)
-        except StoreError:
-            if self._cell is None or value is _MISSING:
-                raise
-            try:
-                return self._codec.value(declared_as_json(self._cell.state, path, value))
-            except ValueError:
-                pass
-            raise
-
-    def _digest(self, key: str, value: Any) -> int:
-        try:
-            return hash(as_json(self._state_value(key, value)))
-        except StoreError:
-            return 0
 
     def _note_changes(self, segment: Segment) -> None:
         """Values that a step was given and changed in place are written as if it had set them."""
         # The last write of a key has all of it, unless it was of something inside.
         last = {path.partition(".")[0]: path for _, path, _ in segment.writes}
         written = {key for key, path in last.items() if key == path}
-        for key, value, digest in self._changed_in_place(segment):
-            if key not in written:
-                self._known[key] = digest
-                self._writers[key] = segment
-                segment.writes.append((0, key, value))
-                segment.written_at.append(next(self._shared.writes))
+        for key, value in self._values.changed(sorted((segment.handed or set()) - written)):
+            self._values.forget(key)
+            self._writers[key] = segment
+            segment.writes.append((0, key, value))
+            segment.written_at.append(next(self._shared.writes))
 
-    def _changed_in_place(self, segment: Segment) -> Iterator[tuple[str, Any, int]]:
-        for key in sorted(segment.handed or ()):
-            value = self._value_of(key)
-            if value is not _MISSING and (digest := self._digest(key, value)) != self._known.get(key):
-                yield key, value, digest
-
-    def _value_of(self, key: str) -> Any:
-        return _MISSING if self._cell is None else _value(self._cell.state, key)
+    def _note_written(self, segment: Segment, written: list[tuple[Any, str, Any]]) -> None:
+        # The last write of a key has all of it, unless it was of something inside.
+        last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(written)}
+        for key, place in last.items():
+            _, path, data = written[place]
+            if path == key and data is not MISSING and self._writers.get(key) is segment:
+                self._values.note_written(key, segment.writes[place][2], data)
 
     # --- committing ---------------------------------------------------------------------------------------------------
 
@@ -522,7 +493,7 @@ class Recorder:
         return all(
             segment.is_clean
             and all(one.committed for one in segment.after)
-            and not any(self._changed_in_place(segment))
+            and not any(self._values.changed(segment.handed or ()))
             for segment in self._shared.open
         )
 
@@ -592,9 +563,3 @@ def _traceback(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES))
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= TRACEBACK_CHARACTERS else f"...\n{text[-TRACEBACK_CHARACTERS:]}"
-
-
-def _value(state: BaseModel, key: str) -> Any:
-    if key in type(state).model_fields:
-        return getattr(state, key)
-    return state.to_dict().get(key, _MISSING) if isinstance(state, DictLikeModel) else _MISSING

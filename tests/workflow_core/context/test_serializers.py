@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from batonflow.workflow_core import Event, StartEvent, StopEvent
 from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
@@ -35,6 +35,10 @@ class Point(BaseModel):
 
 class Holder(BaseModel):
     anything: Any = None
+
+
+class Measured(BaseModel):
+    metres: float | None = None
 
 
 class Note(Event):
@@ -133,6 +137,50 @@ def test_models_inside_untyped_fields_keep_their_class():
     assert through(Holder(anything=[Point(x=4)])).anything == [Point(x=4)]
     assert through(StopEvent(result=Point(x=4))).result == Point(x=4)
     assert through(StopEvent(result=[Point(x=4)])).result == [Point(x=4)]
+
+
+def test_fields_that_are_left_out_of_dumps_are_left_out_whatever_their_type():
+    class Session(BaseModel):
+        user: str
+        handle: Any = Field(default=None, exclude=True)
+        seconds: float = Field(default=0.0, exclude=True)
+
+    text = JsonSerializer().serialize(Session(user="ann", handle="secret", seconds=1.5))
+    assert json.loads(text)["value"] == {"user": "ann"}
+
+
+def test_a_model_that_dumps_itself_is_written_in_its_own_words():
+    class Loud(BaseModel):
+        word: str
+
+        def model_dump(self, **options: Any) -> dict[str, Any]:
+            return {"word": super().model_dump(**options)["word"].upper()}
+
+    assert json.loads(JsonSerializer().serialize([Loud(word="a")]))[0]["value"] == {"word": "A"}
+
+
+models = (
+    st.builds(Point, x=st.integers(0, 2), colour=st.none() | st.just(Colour.RED))
+    | st.builds(Holder, anything=json_values | st.builds(Point, x=st.integers(0, 2)))
+    | st.builds(Holder, anything=st.lists(st.sampled_from([Point(x=1), "red", math.inf, -math.inf]), max_size=2))
+    | st.builds(Measured, metres=st.sampled_from([None, 1.0, math.inf, -math.inf]))
+    | st.builds(Note, text=st.sampled_from("ab"), extra=json_values, more=st.integers(0, 1))
+    | st.builds(StopEvent, result=json_values)
+)
+
+
+@given(models, models)
+def test_digests_tell_apart_what_is_written_differently(one: BaseModel, other: BaseModel):
+    serializer = JsonSerializer()
+    same = serializer.serialize(one) == serializer.serialize(other)
+    assert (serializer.digest(one) == serializer.digest(other)) is same
+    assert serializer.digest(one) == serializer.digest(one.model_copy(deep=True))
+
+
+def test_a_digest_of_what_has_no_json_names_it():
+    for value in (Holder(anything=Opaque("w")), Event(thing=Opaque("w")), [Opaque("w")]):
+        with pytest.raises(ValueError, match="Opaque"):
+            JsonSerializer().digest(value)
 
 
 @contract("5.2.6")

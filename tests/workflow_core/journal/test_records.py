@@ -28,6 +28,9 @@ class Item(Event):
     n: int = 0
 
 
+class Looked(Event): ...
+
+
 class Place(BaseModel):
     city: str = ""
 
@@ -278,19 +281,76 @@ async def test_a_value_of_the_state_that_is_changed_in_place_is_recorded_with_wh
     assert numbered(change["writes"]) == [(0, "tags", ["a", "b"])], "as if it had set it"
 
 
-async def test_a_value_that_is_only_looked_at_is_not_recorded_again():
+VALUES = [["a"], {"a": [1]}, Place(city="Bergen"), [Place(city="Bergen")], Item(tags=["a"])]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+async def test_a_value_that_is_only_looked_at_is_not_recorded_again(value: Any):
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> Item:
-            await ctx.store.set("tags", ["a"])
+            await ctx.store.set("found", value)
             return Item()
 
         @step
-        async def look(self, ctx: Context, ev: Item) -> StopEvent:
-            return StopEvent(result=len(await ctx.store.get("tags")))
+        async def look(self, ctx: Context, ev: Item) -> Looked:
+            await ctx.store.get("found")
+            return Looked()
+
+        @step
+        async def look_again(self, ctx: Context, ev: Looked) -> StopEvent:
+            return StopEvent(result=bool(await ctx.store.get("found")))
 
     records = await recorded(Flow)
-    assert ["writes" in record for record in of_kind(records, "segment")] == [True, False]
+    assert ["writes" in record for record in of_kind(records, "segment")] == [True, False, False]
+
+
+async def test_what_a_step_changes_in_a_value_that_it_has_set_is_recorded_with_the_next_one_that_is_given_it():
+    left: list[list[str]] = []
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            left.append(["a"])
+            await ctx.store.set("tags", left[0])
+            return Item()
+
+        @step
+        async def pause(self, ev: Item) -> Looked:
+            left[0].append("b")  # as a task does that a step has left behind
+            return Looked()
+
+        @step
+        async def look(self, ctx: Context, ev: Looked) -> StopEvent:
+            await ctx.store.get("tags")
+            return StopEvent()
+
+    go, _, look = of_kind(await recorded(Flow), "segment")
+    assert numbered(go["writes"]) == [(1, "tags", ["a"])]
+    assert numbered(look["writes"]) == [(0, "tags", ["a", "b"])]
+
+
+async def test_a_value_that_was_set_and_given_to_another_before_it_was_written_is_watched_from_then_on():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item | None:
+            await ctx.store.set("tags", ["a"])
+            ctx.send_event(Item())
+            await given.wait()
+
+        @step
+        async def change(self, ctx: Context, ev: Item) -> StopEvent:
+            tags = await ctx.store.get("tags")
+            tags.append("b")
+            given.set()
+            for _ in range(20):  # the other one ends, and what it has set is written as it is now
+                await asyncio.sleep(0)
+            return StopEvent()
+
+    given = asyncio.Event()
+    go, change = of_kind(await recorded(Flow), "segment")
+    assert numbered(go["writes"]) == [(1, "tags", ["a", "b"])]
+    assert numbered(change["writes"]) == [(0, "tags", ["a", "b"])], "who has changed it says so too"
 
 
 async def test_a_change_of_the_state_from_outside_is_a_record_of_its_own():
