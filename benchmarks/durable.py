@@ -92,9 +92,30 @@ def resume_table() -> list[str]:
     ]
 
 
+def turns_table(peer: str | None) -> list[str]:
+    """A turn of an agent that calls a tool, in conversations of some lengths."""
+    lines = [
+        "| turn of an agent, with so many messages before | CPU, ms | bytes in the file | CPU / ours |",
+        "|---|---:|---:|---:|",
+    ]
+    for before in (0, 100, 1000):
+        found = {
+            engine: measured(
+                peer or "" if engine in OF_PEERS else sys.executable, "durable_turns.py", engine, str(before)
+            )
+            for engine in ("batonflow, without a store", "batonflow", "LangGraph, async")
+            if peer is not None or engine not in OF_PEERS
+        }
+        ours = found["batonflow"]["cpu"]
+        for engine, row in found.items():
+            figures = f"{row['cpu'] * 1e3:.3g} | {row['bytes']:,.0f} | {row['cpu'] / ours:.3g}"
+            lines.append(f"| {before:,}: {engine} | {figures} |")
+    return lines
+
+
 def tables(options: argparse.Namespace) -> list[Table]:
     """Everything that is measured."""
-    return [runs_table(options.peer_python), hops_table(), resume_table()]
+    return [runs_table(options.peer_python), turns_table(options.peer_python), hops_table(), resume_table()]
 
 
 if __name__ == "__main__":

@@ -95,15 +95,15 @@ class JsonSerializer:
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
         """
-        kind = cast("Any", type(value))
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
         if kind in _SCALARS:
             return value
         form = _form_of(kind)
         if form is not None:
             return {"__is_pydantic": True, "value": self._encode_model(value, form), "qualified_name": form.name}
         if isinstance(value, dict):
-            items = cast("dict[Any, Any]", value)
-            return {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items.items()}
+            items: Any = value.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            return {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items}
         if isinstance(value, list | tuple):
             return [self.encode(inner) for inner in cast("list[Any]", value)]
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, Protocol
 
 from pydantic_core import from_json
@@ -105,16 +105,19 @@ class Recorder:
         self._as_known = dict(self._attributes)
 
     def _look_at_attributes(self, step: str) -> None:
-        for name, value in self._attributes.items():
+        now, known = self._attributes, self._as_known
+        if len(now) == len(known) and all(map(is_, now.values(), known.values())):
+            return
+        self._as_known = dict(now)
+        for name, value in now.items():
             # What begins with an underscore is taken for a cache.
-            if self._as_known.get(name, MISSING) is not value and not name.startswith("_"):
+            if known.get(name, MISSING) is not value and not name.startswith("_"):
                 warnings.warn(
                     f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
                     "it. Use ctx.store for what belongs to the run",
                     StateOutsideContextWarning,
                     stacklevel=2,
                 )
-                self._as_known = dict(self._attributes)
                 return
 
     # --- what comes in ------------------------------------------------------------------------------------------------
