@@ -113,8 +113,11 @@ async def measure(engine: str, folder: Path, before: int) -> dict[str, float]:
         began = time.process_time()
         assert await once() == "done"
         found.append((time.process_time() - began) / TURNS)
-    size = sum(path.stat().st_size for path in folder.glob("*.db*")) / (SAMPLES + 1) / TURNS
-    return {"cpu": min(found[1:]), "bytes": size}
+    return {"cpu": min(found[1:]), "bytes": _bytes_of(folder) / (SAMPLES + 1) / TURNS}
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.db*"))
 
 
 if __name__ == "__main__":
