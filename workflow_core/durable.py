@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -98,13 +98,18 @@ _LENGTH_WHEN_PLAIN = 2
 
 
 def _in_order(codec: Codec, value: Any) -> Any:
+    if type(value) is str or value is None:  # nearly everything
+        return value
     if isinstance(value, BaseModel):
-        fields = [name for name, field in type(value).model_fields.items() if not field.exclude]
-        values = {**{name: getattr(value, name) for name in fields}, **(value.__pydantic_extra__ or {})}
-        return [f"{type(value).__module__}.{type(value).__qualname__}", _in_order(codec, values)]
+        name, fields = _named(type(value))
+        values = {**{field: getattr(value, field) for field in fields}, **(value.__pydantic_extra__ or {})}
+        return [name, _in_order(codec, values)]
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {json.dumps(_in_order(codec, key)): _in_order(codec, inner) for key, inner in items}
+        return {
+            _quoted(key) if type(key) is str else json.dumps(_in_order(codec, key)): _in_order(codec, inner)
+            for key, inner in items
+        }
     if isinstance(value, list | tuple):
         return [_in_order(codec, inner) for inner in cast("list[Any]", value)]
     if isinstance(value, set | frozenset):
@@ -114,6 +119,17 @@ def _in_order(codec: Codec, value: Any) -> Any:
         return to_jsonable_python(value, inf_nan_mode="constants")
     except PydanticSerializationError:
         return codec.value(value)
+
+
+@cache
+def _named(cls: type[BaseModel]) -> tuple[str, list[str]]:
+    """The name of a class of models, and those of the fields that are written."""
+    return f"{cls.__module__}.{cls.__qualname__}", [
+        name for name, field in cls.model_fields.items() if not field.exclude
+    ]
+
+
+_quoted = lru_cache(maxsize=1024)(json.dumps)
 
 
 def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event | None) -> Run | None:
