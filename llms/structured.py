@@ -273,7 +273,7 @@ async def ask_until_it_fits(
     conversation = form.explained(messages) if way == "llm" else list(messages)
     usage: Usage | None = None
     unfit: UnfitError | None = None
-    for _ in range(retries + 1):
+    for attempt in range(retries + 1):
         response = ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
         async with aclosing(ask(conversation)) as pieces:
             async for piece in pieces:
@@ -293,7 +293,13 @@ async def ask_until_it_fits(
             output = _read(form, way, response, calls)
         except UnfitError as err:
             unfit = err
-            _check_whole(form, way, response, calls, unfit, model)
+            _check_whole(form, response, unfit, model)
+            if attempt == retries and _is_words(way, response, calls):
+                raise NoToolCallError(
+                    f"the model was to call {form.name}, and answered in words: {response.message.content!r}. If it "
+                    'cannot call tools, set pydantic_program_mode="llm"',
+                    model=model,
+                ) from None
             conversation = [*conversation, *_correction(form, way, response, calls, unfit)]
             continue
         yield Outcome(output, response, usage)
@@ -315,9 +321,12 @@ def _read(form: Form[Model], way: Way, response: ChatResponse, calls: Sequence[T
     return form.of_value(call.tool_kwargs) if call.invalid_arguments is None else form.of_text(call.invalid_arguments)
 
 
-def _check_whole(
-    form: Form[Any], way: Way, response: ChatResponse, calls: Sequence[ToolSelection], unfit: UnfitError, model: str
-) -> None:
+def _is_words(way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> bool:
+    """Whether there is neither a call, where one was wanted, nor an attempt to write its arguments."""
+    return way == "function" and not calls and not (response.message.content or "").lstrip().startswith("{")
+
+
+def _check_whole(form: Form[Any], response: ChatResponse, unfit: UnfitError, model: str) -> None:
     """Raise for an answer of which there is nothing to correct."""
     if response.stop_reason == "length":
         raise StructuredOutputError(
@@ -325,12 +334,6 @@ def _check_whole(
             f"less. It was: {_short(unfit.answer, _LONGEST_ANSWER)}",
             model=model,
         ) from unfit.__cause__
-    if way == "function" and not calls and not (response.message.content or "").lstrip().startswith("{"):
-        raise NoToolCallError(
-            f"the model was to call {form.name}, and answered in words: {response.message.content!r}. If it cannot "
-            'call tools, set pydantic_program_mode="llm"',
-            model=model,
-        )
 
 
 def _correction(
@@ -341,6 +344,8 @@ def _correction(
     if way != "function":
         text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
         return [*said, ChatMessage(text)]
+    if _is_words(way, response, calls):
+        return [*said, ChatMessage(f"This is no answer here: call {form.name} with it.")]
     if not calls:  # the object was written as text
         text = f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected."
         return [*said, ChatMessage(text)]

@@ -188,11 +188,20 @@ class TestTheToolWay:
         llm = ScriptedLLM([[tool_call("think", about="it"), tool_call("Song", **EBB), tool_call("Song", **EBB)]])
         assert await llm.astructured_predict(Song, "A song") == SONG
 
-    async def test_an_answer_in_words_is_an_error_that_holds_them(self) -> None:
-        llm = ScriptedLLM(["I would rather dance."])
+    async def test_after_an_answer_in_words_the_call_is_asked_for_again(self) -> None:
+        llm = ScriptedLLM(["I would rather dance.", tool_call("Song", **EBB)])
+        assert await llm.astructured_predict(Song, "A song") == SONG
+        *_, said, asked = llm.requests[1].messages
+        assert (said.role, said.content) == ("assistant", "I would rather dance.")
+        assert (asked.role, asked.content) == ("user", "This is no answer here: call Song with it.")
+
+    @pytest.mark.parametrize("retries", [0, 2])
+    async def test_answers_in_words_alone_are_an_error_that_holds_the_last(self, retries: int) -> None:
+        llm = ScriptedLLM([*["Well."] * retries, "I would rather dance."], structured_retries=retries)
         with pytest.raises(NoToolCallError, match="I would rather dance") as raised:
             await llm.astructured_predict(Song, "A song")
         assert isinstance(raised.value, ValueError)
+        assert len(llm.requests) == retries + 1
 
     async def test_but_words_that_hold_the_object_are_taken(self) -> None:
         llm = ScriptedLLM([f"Here it is: {json.dumps(EBB)}"])
@@ -446,7 +455,8 @@ class TestStreams:
         assert pieces[-1] == SONG
 
     async def test_errors_come_while_iterating(self) -> None:
-        stream = await ScriptedLLM(["No."]).astream_structured_predict(Song, "A song")
+        llm = ScriptedLLM(["No."], structured_retries=0)
+        stream = await llm.astream_structured_predict(Song, "A song")
         with pytest.raises(NoToolCallError, match="No"):
             async for _ in stream:
                 pass
