@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
@@ -32,6 +32,7 @@ from batonflow.workflow_core.journal.drive import Desk, Drive, desk_of
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
 from batonflow.workflow_core.journal.recorder import Recorder
+from batonflow.workflow_core.journal.segments import as_json
 from batonflow.workflow_core.journal.store import (
     Appended,
     Busy,
@@ -80,7 +81,8 @@ _digests: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
 
 def digest_of(encoded: Any) -> str:
     """Tells apart data, in whatever order the keys are."""
-    return hashlib.sha256(json.dumps(encoded, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    text = json.dumps(encoded, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def digest_of_start(codec: Codec, event: Event) -> str:
@@ -295,7 +297,7 @@ async def send_to_run(
         child, _, inner = step.rpartition(".")
         (workflow.attached_workflows.get(child) or workflow).check_target(event, inner if child else step)
     data = Codec(workflow.serializer).event(event)
-    payload = to_json(data if step is None else {"event": data, "step": step}, inf_nan_mode="constants")
+    payload = as_json(data if step is None else {"event": data, "step": step})
     return _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
 
 

@@ -73,7 +73,9 @@ def dump_exception(error: BaseException) -> dict[str, str]:
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
     cls = type(error)
-    return {"exception_type": f"{cls.__module__}.{cls.__qualname__}", "exception_message": str(error)}
+    # Whatever stands in it, it can be written.
+    message = str(error).encode(errors="backslashreplace").decode()
+    return {"exception_type": f"{cls.__module__}.{cls.__qualname__}", "exception_message": message}
 
 
 def load_exception(value: Any) -> Any:

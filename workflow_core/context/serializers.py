@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from batonflow.workflow_core.events import DictLikeModel, StopEvent
 from batonflow.workflow_core.types import loaded_class
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     JsonPickleSerializer = PickleSerializer
 
-__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "is_plain"]
+__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain"]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
@@ -75,9 +75,7 @@ class JsonSerializer:
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
         """
-        if is_plain(value):
-            return to_json(value, inf_nan_mode="constants").decode()
-        return to_json(self.encode(value), inf_nan_mode="constants").decode()
+        return as_json(value if is_plain(value) else self.encode(value)).decode()
 
     def deserialize(self, value: str) -> Any:
         """The value of a JSON text.
@@ -124,15 +122,18 @@ class JsonSerializer:
         """
         form = _form_of(cast("Any", type(value)))
         if form is None or form.dumps_itself:
-            return hash(to_json(self.encode(value), inf_nan_mode="constants"))
-        # A memory may be a conversation of thousands of messages: no data are made of them.
-        fields: bytes = value.__pydantic_serializer__.to_json(value, exclude=form.untyped, fallback=self.encode)
+            return hash(as_json(self.encode(value)))
+        try:
+            # A memory may be a conversation of thousands of messages: no data are made of them.
+            fields: bytes = value.__pydantic_serializer__.to_json(value, exclude=form.untyped, fallback=self.encode)
+        except PydanticSerializationError:  # a text in it, perhaps
+            return hash(as_json(self.encode(value)))
         others = [self.encode(getattr(value, name)) for name in (*form.with_floats, *(form.untyped or ()))]
         if form.has_data:
             others.append(self.encode(value.to_dict()))
         if form.has_result:
             others.append(self.encode(value.result))
-        return hash((form.name, fields, to_json(others, inf_nan_mode="constants")))
+        return hash((form.name, fields, as_json(others)))
 
     def _encode_model(self, model: Any, form: "_Form") -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
@@ -142,8 +143,11 @@ class JsonSerializer:
             dump = partial(model.__pydantic_serializer__.to_python, model)
         try:
             dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=self.encode)
-        except PydanticSerializationError as error:
-            raise ValueError(f"{form.name}: {error}") from error
+        except (UnicodeEncodeError, PydanticSerializationError) as error:
+            # A serializer of the class's own puts the name of the error into one of another kind.
+            if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
+                raise ValueError(f"{form.name}: {error}") from error
+            dumped = self._as_data(dump(mode="python", exclude=form.untyped))
         for name in form.with_floats:
             if name in dumped:
                 dumped[name] = _infinite(getattr(model, name), dumped[name])
@@ -154,6 +158,17 @@ class JsonSerializer:
         if form.has_result and "result" in dumped:
             dumped["result"] = self.encode(model.result)
         return dumped
+
+    def _as_data(self, value: Any) -> Any:
+        """A part of a dumped model as data of JSON."""
+        if type(value) is str:
+            return value
+        if isinstance(value, dict):
+            items = cast("dict[Any, Any]", value).items()
+            return {key if isinstance(key, str) else _key(key): self._as_data(inner) for key, inner in items}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._as_data(inner) for inner in cast("list[Any]", value)]
+        return to_jsonable_python(value, inf_nan_mode="constants", fallback=self.encode)
 
     def _decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -166,6 +181,10 @@ class JsonSerializer:
             return cls.model_validate(self._decode(data["value"]), by_name=True, by_alias=True)
         if data.get("__is_component") is True and "qualified_name" in data and "value" in data:
             return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
+        if data.get("__is_text") is True and data.keys() == {"__is_text", "value"}:
+            return str(data["value"]).encode("ascii").decode("unicode_escape")
+        if data.get("__is_dict") is True and data.keys() == {"__is_dict", "value"}:
+            return {self._decode(key): self._decode(inner) for key, inner in data["value"]}
         return {key: self._decode(inner) for key, inner in data.items()}
 
     def _resolve(self, name: str, base: type) -> Any:
@@ -250,6 +269,35 @@ def _infinite(value: Any, dumped: Any) -> Any:
         inner = zip(cast("list[Any]", value), cast("list[Any]", dumped), strict=True)
         return [_infinite(one, other) for one, other in inner]
     return cast("Any", dumped)
+
+
+def as_json(data: Any) -> bytes:
+    """Data of JSON as text, in which what UTF-8 has no form for is marked: halves of characters, as in file names.
+
+    Raises:
+        PydanticSerializationError: They are nested too deeply, or are no such data.
+    """
+    try:
+        return to_json(data, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        return to_json(_with_marked_texts(data), inf_nan_mode="constants")
+
+
+def _with_marked_texts(data: Any) -> Any:
+    if isinstance(data, str):
+        try:
+            data.encode()
+        except UnicodeEncodeError:
+            return {"__is_text": True, "value": data.encode("unicode_escape").decode("ascii")}
+        return data
+    if isinstance(data, dict):
+        items = [(_with_marked_texts(key), _with_marked_texts(value)) for key, value in cast("Any", data).items()]
+        if any(isinstance(key, dict) for key, _ in items):
+            return {"__is_dict": True, "value": items}
+        return dict(items)
+    if isinstance(data, list | tuple):
+        return [_with_marked_texts(inner) for inner in cast("list[Any]", data)]
+    return data
 
 
 def is_plain(value: Any) -> bool:

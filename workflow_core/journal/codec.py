@@ -7,7 +7,7 @@ value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer 
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json
 
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain
 from batonflow.workflow_core.errors import StoreError
@@ -96,8 +96,8 @@ class Codec:
         parts = cast("list[Any]", data)
         if isinstance(parts[0], str) and len(parts) > 1:
             marked = {"__is_pydantic": True, "value": parts[1], "qualified_name": parts[0]}
-            return to_json(marked, inf_nan_mode="constants").decode()
-        return to_json(parts[-1], inf_nan_mode="constants").decode()
+            return as_json(marked).decode()
+        return as_json(parts[-1]).decode()
 
     def read(self, data: Any) -> Any:
         """The event or value that such data stand for.

@@ -424,7 +424,9 @@ class Recorder:
         if value is DELETED:
             return None
         try:
-            return write(value)
+            written = write(value)
+            if not strict:
+                as_json(written)  # else it would be found out too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
                 warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
@@ -432,6 +434,7 @@ class Recorder:
             if strict:
                 raise StoreError(f"{name}: {error}") from error
             return MISSING
+        return written
 
     # --- the state ----------------------------------------------------------------------------------------------------
 

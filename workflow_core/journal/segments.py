@@ -7,8 +7,9 @@ segments that are not yet committed is remembered, so that none is committed bef
 from collections.abc import Iterable
 from typing import Any, cast
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError
 
+from batonflow.workflow_core.context.serializers import as_json as json_text
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
@@ -185,13 +186,13 @@ def as_json(data: Any) -> bytes:
     """Records as JSON.
 
     Raises:
-        StoreError: A text in them cannot be written.
+        StoreError: Something in them cannot be written.
     """
     try:
-        return to_json(data, inf_nan_mode="constants")
-    except PydanticSerializationError as error:
+        return json_text(data)
+    except (PydanticSerializationError, RecursionError) as error:
         raise StoreError(
-            f"What the run did cannot be recorded: {error}; keep such text out of events and state"
+            f"What the run did cannot be recorded: {error}; keep such data out of events and state"
         ) from error
 
 

@@ -41,6 +41,17 @@ class Measured(BaseModel):
     metres: float | None = None
 
 
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class Told(BaseModel):
+    text: str
+    by_name: dict[str, str | list[Any] | dict[str, Any]]
+    colour: Colour
+    at: datetime
+    held: Holder
+
+
 class Note(Event):
     text: str = ""
     extra: Any = None
@@ -93,6 +104,22 @@ def test_plain_data_comes_back_as_it_was(value: Any):
 def test_plain_data_inside_an_event_comes_back_as_it_was(value: Any):
     assert through(Note(text="n", extra=value)).extra == value
     assert through(Event(dynamic=value)).dynamic == value
+
+
+halves = st.text(st.sampled_from("a\ud800\udcff\\\u00e9"), max_size=3)
+
+
+@given(st.recursive(halves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(halves, inner, max_size=2)))
+def test_halves_of_characters_come_back(value: Any):
+    """As in names of files that are not UTF-8."""
+    text = JsonSerializer().serialize(value)
+    text.encode()
+    assert through(value) == value
+    told = Told(text=str(value), by_name={str(value): value}, colour=Colour.RED, at=AT, held=Holder(anything=value))
+    assert through(told) == told
+    assert through(Note(extra=value, more=value)) == Note(extra=value, more=value)
+    assert JsonSerializer().digest(told) == JsonSerializer().digest(told.model_copy(deep=True))
+    assert JsonSerializer().digest(told) != JsonSerializer().digest(told.model_copy(update={"text": "\udcaa"}))
 
 
 @contract("5.2.6")

@@ -1,6 +1,9 @@
 """Which records a run leaves in a store, and what they say."""
 
 import asyncio
+import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +13,14 @@ from batonflow.workflow_core import (
     Context,
     Event,
     HumanResponseEvent,
+    InputRequiredEvent,
     StartEvent,
     StopEvent,
     Workflow,
     catch_error,
     step,
 )
-from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.errors import RunInputMismatchError, StoreError
 from batonflow.workflow_core.events import StepFailedEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
@@ -485,19 +489,85 @@ async def test_an_event_that_cannot_be_recorded_is_named_with_what_the_step_did_
         await Flow(store="memory:", disable_validation=True).run()
 
 
-async def test_a_text_that_cannot_be_encoded_is_refused_wherever_it_comes_from():
+HALF = "a\udcff.txt"
+"""A name of a file that is not UTF-8, as Python gives it."""
+
+
+class Names(Workflow):
+    """Puts such a name wherever a run may have one."""
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> Item | None:
+        await ctx.store.set("name", ev.name)
+        await ctx.store.set("sizes", [{ev.name: 3}])
+        ctx.write_event_to_stream(Item(tags=[ev.name]))
+        ctx.send_event(Item(tags=[await ctx.once("name", lambda: ev.name)], where=Place(city=ev.name)))
+
+    @step
+    async def wait(self, ctx: Context, ev: Item) -> StopEvent:
+        answer = await ctx.wait_for_event(HumanResponseEvent, InputRequiredEvent(prefix=HALF))
+        told = await ctx.store.get("name"), await ctx.store.get("sizes"), ev.tags, ev.where, answer.response
+        return StopEvent(result=list(told))
+
+
+async def test_halves_of_characters_are_kept_wherever_they_come_from(tmp_path: Path):
+    flow = Names(store=tmp_path / "runs.db")
+    handler = flow.run(run_id="a", name=HALF)
+    async for _ in handler.inputs():
+        break
+    snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
+    await handler.interrupt()
+    await flow.send_to_run("a", HumanResponseEvent(response=HALF))
+    expected = [HALF, [{HALF: 3}], [HALF], Place(city=HALF), HALF]
+    assert await flow.resume("a") == expected
+    assert (await flow.run(run_id="a", name=HALF)) == expected, "read from the file"
+    with pytest.raises(RunInputMismatchError):
+        await flow.run(run_id="a", name="other")
+    again = Names()
+    handler = again.run(ctx=Context.from_dict(again, snapshot))
+    handler.ctx.send_event(HumanResponseEvent(response=HALF))
+    assert await handler == expected, "from a snapshot"
+
+
+async def test_an_error_with_half_a_character_is_told_and_not_hidden_by_another():
+    class Fails(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            raise ValueError(f"no such file: {HALF}")
+
+    flow = Fails(store="memory:")
+    with pytest.raises(ValueError, match="no such file"):
+        await flow.run(run_id="a")
+    *_, ended = await history(flow.run_store, "a")
+    [_, failed, _] = ended["event"]
+    assert failed["exception"]["exception_message"] == "no such file: a\\udcff.txt"
+
+
+DEEP = functools.reduce(lambda inner, _: [inner], range(400), 0)
+
+
+@pytest.mark.parametrize("place", ["state", "result", "sent", "streamed", "once"])
+async def test_what_is_too_deep_for_json_is_refused_wherever_it_comes_from(place: str):
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
-            await ctx.store.set("text", ["\ud800" if ev.bad == "state" else ""])
-            await ctx.store.get("text")
-            return StopEvent(result="\ud800" if ev.bad == "result" else "written")
+            if place == "state":
+                await ctx.store.set("deep", DEEP)
+            if place == "sent":
+                ctx.send_event(Item(deep=DEEP))
+            if place == "streamed":
+                ctx.write_event_to_stream(Item(deep=DEEP))
+            if place == "once":
+                await ctx.once("deep", lambda: DEEP)
+            return StopEvent(result=DEEP if place == "result" else "written")
 
-    flow = Flow(store="memory:")
-    for run_id, bad in (("a", "state"), ("b", "result"), ("c", "\ud800")):
-        with pytest.raises(StoreError, match=r"cannot be recorded.*surrogates not allowed"):
-            await flow.run(run_id=run_id, bad=bad)
-    assert await flow.run(run_id="c", bad="") == "written", "the id of a run that could not begin is free"
+        @step
+        async def take(self, ev: Item) -> None: ...
+
+    flow = Flow(store="memory:", disable_validation=True)
+    with pytest.raises(StoreError, match=r"cannot be recorded.*depth"):
+        await asyncio.wait_for(flow.run(run_id="a"), 10)
+    assert [info.status for info in await flow.run_store.list_runs()] == ["failed"]
 
 
 async def test_a_value_that_holds_itself_is_refused_and_ends_the_run():
