@@ -131,6 +131,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    @field_validator("name")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
+        return value
+
     @field_validator("llm", mode="before")
     @classmethod
     def _named_llm(cls, value: Any) -> Any:
@@ -156,7 +163,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             raise ValueError("tools is a list: write tools=[...] around a single one")
         for tool in cast("Sequence[Any]", value or ()):
             if not isinstance(tool, BaseTool) and not callable(tool):
-                raise ValueError(f"tools takes tools and functions, got {type(tool).__name__}")
+                remedy = "; an agent or a team becomes a tool by as_tool()" if isinstance(tool, AgentLoop) else ""
+                raise ValueError(f"tools takes tools and functions, got {type(tool).__name__}{remedy}")
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
             if made.metadata.name == "handoff":
                 raise ValueError("The tool name 'handoff' is reserved for teams of agents: rename the tool")

@@ -65,6 +65,10 @@ async def _said(hook: Callable[..., Any], allowed: tuple[type[Any], ...], *argum
     return said
 
 
+NOT_CHECKED = "The message could not be checked."
+"""What is answered where a guard fails; which one, and how, is for the program's log."""
+
+
 def _name(hook: Callable[..., Any]) -> str:
     return getattr(hook, "__qualname__", None) or type(hook).__name__
 
@@ -131,7 +135,7 @@ async def blocked(guards: Sequence[Guard], ctx: Context[Any], message: ChatMessa
         except Exception:
             # The reason is the answer, which users of the program read: what is broken inside is for its log.
             logger.exception("The guard %s failed, so the message is blocked", _name(guard))
-            return f"The message could not be checked: {_name(guard)} failed"
+            return NOT_CHECKED
         if said is not None:
             return cast("Block", said).reason
     return None

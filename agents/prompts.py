@@ -32,6 +32,7 @@ __all__ = [
     "PAUSED_TOO_OFTEN",
     "REACT_EMPTY",
     "REACT_GIVEN_UP",
+    "REACT_THOUGHT_ALOUD",
     "REACT_UNREADABLE",
     "RESULT_CUT",
     "RESULT_END",
@@ -88,6 +89,8 @@ _REACT_FORMS = (
 REACT_EMPTY = f"FAILURE: Your previous response was empty. {_REACT_FORMS}"
 
 REACT_UNREADABLE = f"Error while parsing the output: {{error}}\n\n{_REACT_FORMS}"
+
+REACT_THOUGHT_ALOUD = "I have thought about it."
 
 REACT_GIVEN_UP = (
     "Agent {name}: the model did not keep to the form {failures} times in a row. The last thing it was told:\n{words}"

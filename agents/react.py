@@ -6,6 +6,7 @@ action with its input, an observation, and so on until an answer.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
@@ -16,7 +17,7 @@ from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSo
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
-from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_UNREADABLE
+from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
 from batonflow.agents.scratchpad import move_into
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.closing import closed_after
@@ -112,7 +113,7 @@ class ReActAgent(BaseWorkflowAgent):
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown)
-        text = response.message.content or ""
+        text = _behind_thoughts(response.message.content or "")
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
         except ValueError as err:
@@ -180,15 +181,16 @@ class ReActAgent(BaseWorkflowAgent):
         return response
 
     def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
-        """What follows the thought; a text in another form as it is."""
-        text = said.content
-        try:
+        """What follows the thought; a text in another form as it is, but for what was thought aloud before it."""
+        text = _behind_thoughts(said.content or "")
+        shown = text
+        with suppress(ValueError):
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
-        except ValueError:
+            if isinstance(parsed, ResponseReasoningStep):
+                shown = parsed.response
+        if not shown or shown == said.content:
             return said
-        if not isinstance(parsed, ResponseReasoningStep):
-            return said
-        return ChatMessage(parsed.response, role=MessageRole.ASSISTANT, additional_kwargs=said.additional_kwargs)
+        return ChatMessage(shown, role=MessageRole.ASSISTANT, additional_kwargs=said.additional_kwargs)
 
     async def handle_tool_call_results(
         self,
@@ -253,6 +255,16 @@ class ReActAgent(BaseWorkflowAgent):
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
 
 
+def _behind_thoughts(text: str) -> str:
+    """What a model wrote behind what it thought aloud; nothing when it came to no end with that."""
+    if not _THINKING.match(text):
+        return text
+    end = _THOUGHT_OUT.search(text)
+    said = "" if end is None else text[end.end() :]
+    # Who has thought aloud need not write down a thought once more.
+    return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) and not _THOUGHT.search(said) else said
+
+
 def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
     """Of what is written in text none is whole before its end."""
     return ()
@@ -310,6 +322,7 @@ class _Splitter:
             if end is None:
                 return self._take(max(0, len(self._held) - _LONGEST_TAG))
             aloud = self._take(end.end())
+            self._thought = 0
         if _LABELLED.search(self._held):
             self._answering = False
         elif len(self._held) >= _LONGEST_PREAMBLE:

@@ -155,6 +155,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         if handoff_carries not in get_args(Carried):
             raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
         check_output(initial_state, output_cls, structured_output_fn)
+        for option, value in (("name", name), ("description", description)):
+            if not isinstance(value, str) or not value.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{option} is a text that says something, not {value!r}")
         self.name, self.description = name, description
         self.agents = _named(_members(agents))
         _warn_of_strangers(self.agents)

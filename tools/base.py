@@ -42,6 +42,9 @@ class ToolMetadata:
         name: Its name.
         fn_schema: Model of its arguments; None is one text called ``input``.
         return_direct: Whether its output ends the run as the answer.
+
+    Raises:
+        ValueError: ``return_direct`` is neither.
     """
 
     description: str
@@ -50,6 +53,8 @@ class ToolMetadata:
     return_direct: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.return_direct, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"return_direct is True or False, not {self.return_direct!r}")
         self._spec: tuple[Any, ToolSpec] | None = None
 
     def get_parameters_dict(self) -> dict[str, Any]:

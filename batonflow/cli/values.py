@@ -16,6 +16,7 @@ from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fields_of", "json_object", "json_or_text"]
 
+_OF_AGENTS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
 _FIELD = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
@@ -23,7 +24,7 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     """The fields of the start event: those of ``--input``, and each ``key=value``.
 
     A value is read as JSON when it is that and the field is not declared as text, else it is a text. For an agent,
-    words without a key are what the user says.
+    words without a key are what the user says, and sentences that only look as if they had one.
 
     Raises:
         CommandError: Something is no field, not JSON, or does not fit.
@@ -36,9 +37,10 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     said: list[str] = []
     for word in given.fields:
         match = _FIELD.fullmatch(word)
-        if match is not None:
+        talks = issubclass(cls, AgentWorkflowStartEvent)
+        if match is not None and not (talks and match[1] not in _OF_AGENTS and " " in word):
             found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
-        elif issubclass(cls, AgentWorkflowStartEvent):
+        elif talks:
             said.append(word)
         else:
             raise CommandError(f"{word!r} is no field: write key=value{_known(cls)}", USAGE)

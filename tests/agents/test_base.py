@@ -93,6 +93,12 @@ class TestSubclasses:
     def test_what_is_no_tool_is_refused(self) -> None:
         with pytest.raises(ValidationError, match="tools takes tools and functions, got int"):
             Echo(tools=[3])
+        with pytest.raises(ValidationError, match=r"got Echo; an agent or a team becomes a tool by as_tool\(\)"):
+            Echo(tools=[Echo()])
+
+    def test_a_name_says_something(self) -> None:
+        with pytest.raises(ValidationError, match=r"name is what the agent is called .* cannot be empty"):
+            Echo(name=" ")
 
 
 class TestStartEvent:

@@ -14,6 +14,7 @@ from batonflow.agents import (
     Budget,
     FunctionAgent,
     ReActAgent,
+    ToolCall,
     ToolCallResult,
 )
 from batonflow.agents.memory import Memory, StaticMemoryBlock
@@ -100,6 +101,8 @@ class TestUnreadable:
         ("written", "words"),
         [
             ("", "FAILURE: Your previous response was empty"),
+            ("<think>Hm.</think>\n", "FAILURE: Your previous response was empty"),
+            ("<think>Two and 40, that", "FAILURE: Your previous response was empty"),
             ("Thought: Hm.\nAction: add\nAction Input: nothing", "Error while parsing the output"),
         ],
     )
@@ -235,6 +238,7 @@ class TestStream:
         [
             ("Sure! Let me see.\nThought: I know.", "Sure! Let me see.\nThought: I know."),
             ("<think>Two and\n40.</think>\n\nThought: I know.", "<think>Two and\n40.</think>\n\nThought: I know."),
+            ("<think>Two and 40.</think>", "<think>Two and 40.</think>"),
             ("```\nThought: I know.", "```\nThought: I know."),
             ("Answer: 41\nThought: No, I know.", "Answer: 41\nThought: No, I know."),
         ],
@@ -245,6 +249,12 @@ class TestStream:
         assert "".join(piece.delta for piece in pieces) == str(output) == "42"
         assert "".join(piece.thinking_delta or "" for piece in pieces) == thought
 
+    async def test_an_action_that_is_thought_of_aloud_is_not_taken(self) -> None:
+        said = '<think>\nAction: add\nAction Input: {"a": 1, "b": 1}\n</think>\nThought: I know.\nAnswer: 42'
+        events, output = await events_of(agent(said), "2 + 40?")
+        assert str(output) == "42"
+        assert not [event for event in events if isinstance(event, ToolCall)]
+
     async def test_an_action_after_a_preamble_is_no_answer(self) -> None:
         first = 'Let me add them:\nThought: I add.\nAction: add\nAction Input: {"a": 2, "b": 40}'
         events, _ = await events_of(agent(first, "Thought: I know.\nAnswer: 42"), "2 + 40?")
@@ -252,9 +262,9 @@ class TestStream:
 
     @pytest.mark.parametrize("text", ["Action films are fine.", "<think>Hm.</think>It is 42.", "tide " * 200])
     async def test_a_text_in_no_form_is_streamed_as_the_answer(self, text: str) -> None:
-        events, _ = await events_of(agent(text), "2 + 40?")
+        events, output = await events_of(agent(text), "2 + 40?")
         said = "".join(event.delta for event in events if isinstance(event, AgentStream))
-        assert said == text.removeprefix("<think>Hm.</think>")
+        assert said == str(output) == text.removeprefix("<think>Hm.</think>")
 
     @given(st.data())
     def test_however_the_text_is_cut(self, data: st.DataObject) -> None:

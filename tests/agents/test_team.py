@@ -228,6 +228,8 @@ class TestMistakes:
             (agent("a"), {}, "agents is a list of agents and teams, not"),
             ({"a": agent("a")}, {}, "agents is a list of agents and teams, not"),
             ([agent("a"), "b"], {"root_agent": "a"}, "is neither an agent nor a team: 'b'"),
+            ([agent("a")], {"name": 5}, "name is a text that says something, not 5"),
+            ([agent("a")], {"description": ""}, "description is a text that says something, not ''"),
             ([agent("a")], {"max_handoffs": -1}, "max_handoffs is a whole number from 0 on, or None for no limit, not"),
             ([agent("a")], {"max_handoffs": True}, "not True"),
         ],

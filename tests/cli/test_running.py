@@ -5,9 +5,11 @@ import signal
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from batonflow.agents import AgentWorkflowStartEvent
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
 
@@ -109,6 +111,20 @@ def test_words_for_an_agent_are_what_the_user_says(here: Cli) -> None:
     assert code == 3
     assert output.startswith("  -> search(topic='tides')\n  <- High water comes twice a day (tides).\n")
     assert "  == writer: the facts are there\nwriter: I will publish this.\n" in output
+
+
+def test_a_sentence_that_begins_like_a_field_is_what_the_user_says(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(AgentWorkflowStartEvent, "model_post_init", lambda self, _: made.append(dict(self.items())))
+    for words, expected in (
+        (["x=5, please"], {"user_msg": "x=5, please"}),
+        (["x=5"], {"x": 5}),
+        (["Solve", "x + 1 = 5", "max_iterations=3"], {"user_msg": "Solve x + 1 = 5", "max_iterations": 3}),
+        (["user_msg=Write about tides."], {"user_msg": "Write about tides."}),
+    ):
+        made.clear()
+        here("run", "team.py:team", *words)
+        assert expected.items() <= made[0].items()
 
 
 def test_a_run_without_a_store_that_waits_says_that_it_is_over(here: Cli) -> None:

@@ -59,6 +59,8 @@ class TestWhatTheModelSees:
         assert (made.metadata.name, made.metadata.description) == ("plus", "Adds.")
         assert made.metadata.return_direct
         assert made.metadata.fn_schema is Numbers
+        with pytest.raises(ValueError, match="return_direct is True or False, not 'no'"):
+            FunctionTool.from_defaults(add, return_direct="no")
         metadata = ToolMetadata(description="d", name="n")
         assert FunctionTool.from_defaults(add, tool_metadata=metadata).metadata is metadata
 
