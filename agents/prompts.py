@@ -11,6 +11,7 @@ __all__ = [
     "CODE_ACT",
     "CODE_ACT_SANDBOXED",
     "CODE_NOTHING",
+    "CODE_NOT_AWAITED",
     "CODE_NOT_RUN",
     "CODE_OVER",
     "CODE_RESULT",
@@ -129,6 +130,8 @@ CODE_ACT_SANDBOXED = (
 CODE_RESULT = "Result of executing the code given:\n\n{content}"
 
 CODE_NOTHING = "The code ran to its end and printed nothing. Print what you want to see, or end with an expression."
+
+CODE_NOT_AWAITED = "What is shown as <coroutine ...> was not awaited: write `await` before the call."
 
 CODE_NOT_RUN = "Nothing was run, as this would not work:\n{problems}"
 

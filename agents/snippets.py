@@ -14,6 +14,7 @@ import asyncio
 import base64
 import builtins
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import digest_of
 from batonflow.agents.events import ToolCall, ToolCallResult
-from batonflow.agents.prompts import CODE_NOT_RUN, CODE_NOTHING, CODE_OVER, CODE_VARIABLES_GONE
+from batonflow.agents.prompts import CODE_NOT_AWAITED, CODE_NOT_RUN, CODE_NOTHING, CODE_OVER, CODE_VARIABLES_GONE
 from batonflow.tools import AsyncBaseTool, FunctionTool, ToolOutput
 from batonflow.tools.call import may_need_approval
 from batonflow.tools.code import (
@@ -255,6 +256,10 @@ class _Opening:
             return None
 
 
+# What interpreters print of a call that nobody waits for.
+_COROUTINE = re.compile(r"<coroutine (?:object|external_future)\b")
+
+
 async def _ran(session: Session, code: str, snippet: "_Snippet", *, inside: bool) -> ToolOutput:
     if inside:
         ended = await snippet.run()
@@ -268,6 +273,8 @@ async def _ran(session: Session, code: str, snippet: "_Snippet", *, inside: bool
         told.append(ended.text)
     elif ended.value is not None:
         told.append(f"Value of the last expression: {ended.value!r}")
+    if any(_COROUTINE.search(text) for text in told):
+        told.append(CODE_NOT_AWAITED)
     return _output(code, "\n".join(told) or CODE_NOTHING, is_error=isinstance(ended, Failed))
 
 

@@ -208,6 +208,12 @@ class TestInTheSandbox:
         assert "printed nothing" in seen[0]
         assert seen[1] == "Value of the last expression: 43"
 
+    @pytest.mark.parametrize("text", ["print(add(2, 40))", "print(f'{add(2, 40)}')", "x = [add(2, 40)]\nprint(x)"])
+    async def test_a_call_that_was_not_awaited_and_is_shown_is_pointed_out(self, text: str) -> None:
+        [seen] = await observed(code(text))
+        assert seen.startswith(("<coroutine ", "[<coroutine "))
+        assert seen.endswith("was not awaited: write `await` before the call.")
+
     async def test_calls_that_are_gathered_run_at_the_same_time(self) -> None:
         met = asyncio.Barrier(2)
 
