@@ -75,7 +75,10 @@ class JsonSerializer:
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
         """
-        return as_json(value if is_plain(value) else self.encode(value)).decode()
+        try:
+            return as_json(value if is_plain(value) else self.encode(value)).decode()
+        except RecursionError:
+            raise ValueError("It contains itself, or is nested too deeply for JSON") from None
 
     def deserialize(self, value: str) -> Any:
         """The value of a JSON text.

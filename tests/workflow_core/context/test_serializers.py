@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import functools
 import json
 import math
 import pickle
@@ -216,6 +217,14 @@ def test_what_has_no_json_is_named():
         JsonSerializer().serialize({"a": [Opaque("w")]})
     with pytest.raises(ValueError, match="Opaque"):
         JsonSerializer().serialize(Event(thing=Opaque("w")))
+
+
+@pytest.mark.parametrize("depth", [300, 5000])
+def test_what_is_too_deep_is_no_error_of_the_interpreter(depth: int):
+    deep = functools.reduce(lambda inner, _: [inner], range(depth), 0)
+    for value in (deep, {"a": deep}, Holder(anything=deep)):
+        with pytest.raises(ValueError, match=r"depth exceeded|too deeply"):
+            JsonSerializer().serialize(value)
 
 
 @contract("5.2.6", "16.5")
