@@ -189,10 +189,10 @@ class CodeActAgent(ScratchpadAgent):
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
-        output = await super().finalize(ctx, output, memory)
         if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
+            # Before the memory is changed: what is recorded of the one must not stand there without the other.
             await drop(ctx, self.name)
-        return output
+        return await super().finalize(ctx, output, memory)
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
         """The messages of this turn; a snippet that nothing came of is a call without a result."""

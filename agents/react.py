@@ -262,7 +262,7 @@ def _behind_thoughts(text: str) -> str:
     end = _THOUGHT_OUT.search(text)
     said = "" if end is None else text[end.end() :]
     # Who has thought aloud need not write down a thought once more.
-    return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) and not _THOUGHT.search(said) else said
+    return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) else said
 
 
 def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
@@ -279,6 +279,8 @@ class _Splitter:
         self._aloud = False
         # Where in what is held the label of the thought ends; an answer without a thought is none to the parser.
         self._thought: int | None = None
+        # Whether it was thought aloud, and nothing has come since.
+        self._has_thought = False
 
     def feed(self, delta: str) -> tuple[str, str]:
         """Thought and text in what arrived so far and was not told yet."""
@@ -322,7 +324,7 @@ class _Splitter:
             if end is None:
                 return self._take(max(0, len(self._held) - _LONGEST_TAG))
             aloud = self._take(end.end())
-            self._thought = 0
+            self._has_thought = True
         if _LABELLED.search(self._held):
             self._answering = False
         elif len(self._held) >= _LONGEST_PREAMBLE:
@@ -331,6 +333,8 @@ class _Splitter:
 
     def _answer(self) -> re.Match[str] | None:
         if self._thought is None:
+            if self._has_thought and (found := _LABEL.match(self._held)):
+                return found
             thought = _THOUGHT.search(self._held)
             if thought is None:
                 return None
@@ -339,6 +343,7 @@ class _Splitter:
 
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]
+        self._has_thought = self._has_thought and not taken
         if self._thought is not None:
             self._thought = max(0, self._thought - length)
         return taken

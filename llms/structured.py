@@ -344,7 +344,7 @@ def _correction(
     if way != "function":
         text = f"This does not fit the schema:\n{unfit}\nAnswer again with the whole JSON object, corrected."
         return [*said, ChatMessage(text)]
-    if _is_words(way, response, calls):
+    if _is_words(way, response, calls) and "{" not in (response.message.content or ""):
         return [*said, ChatMessage(f"This is no answer here: call {form.name} with it.")]
     if not calls:  # the object was written as text
         text = f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected."

@@ -308,7 +308,7 @@ async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
         StoreError: There is no such run, or it is over.
     """
     key = f"cancel {current_source().token(20)}"
-    _check_appended(run_id, await store.append(run_id, key, reason.encode(), "cancel"))
+    _check_appended(run_id, await store.append(run_id, key, reason.encode(errors="backslashreplace"), "cancel"))
 
 
 def _check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:

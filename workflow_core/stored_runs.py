@@ -205,9 +205,12 @@ class StoredRuns:
         number: Any = at
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise TypeError(f"at is the number of a commit, from 1 on, not {number!r}")
-        changes: Any = state
-        if changes is not None and not isinstance(changes, Mapping):
+        changes: Any = {} if state is None else state
+        if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in cast("Any", changes)):
             raise TypeError(f"state is a dict of paths with their values, not {changes!r}")
+        sent: Any = event
+        if sent is not None and not isinstance(sent, Event):
+            raise TypeError(f"event is an Event, not {sent!r}")
         store = self._store_for("fork")
         run = self.new_run(None, new_id)
         fork_run(self, store, run, run_id, at, state or {}, event)

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus
 from batonflow.llms import ChatMessage
+from batonflow.workflow_core.context.serializers import as_json
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["DEFAULT_TABLE", "SQLiteChatStore"]
@@ -178,7 +179,7 @@ class SQLiteChatStore(ArchivingChatStore):
 
 def _written(message: ChatMessage) -> tuple[str, str]:
     try:
-        return message.role.value, message.model_dump_json()
+        return message.role.value, as_json(message.model_dump(mode="json")).decode()
     except PydanticSerializationError as error:
         raise StoreError(
             f"The {message.role.value} message {str(message)[:60]!r} cannot be written as JSON: {error}. Keep plain "

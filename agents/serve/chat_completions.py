@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -23,6 +22,7 @@ from batonflow.agents.handler import AgentHandler
 from batonflow.agents.team import AgentWorkflow
 from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, Usage
 from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.context.serializers import as_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
 
@@ -324,4 +324,4 @@ def _error(refused: _Refused) -> JSONResponse:
 
 
 def _frame(data: dict[str, Any]) -> bytes:
-    return b"data: " + to_json(data) + b"\n\n"
+    return b"data: " + as_json(data, inf_nan_mode="null") + b"\n\n"

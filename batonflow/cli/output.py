@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from batonflow.cli.text import one_line, plain
+from batonflow.workflow_core.context.serializers import as_json
 
 __all__ = ["complain", "jsonable", "say", "say_json", "table"]
 
@@ -38,7 +39,7 @@ def complain(text: str) -> None:
 def say_json(value: Any, *, indent: int | None = None) -> None:
     """Print a JSON document, in a line of its own unless it is indented."""
     # Numbers that JSON does not know, infinity for one, become null, as over HTTP.
-    text = to_json(jsonable(value), inf_nan_mode="null")
+    text = as_json(jsonable(value), inf_nan_mode="null")
     sys.stdout.write(json.dumps(from_json(text), indent=indent) + "\n")
     sys.stdout.flush()
 

@@ -38,7 +38,7 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     for word in given.fields:
         match = _FIELD.fullmatch(word)
         talks = issubclass(cls, AgentWorkflowStartEvent)
-        if match is not None and not (talks and match[1] not in _OF_AGENTS and " " in word):
+        if match is not None and not (talks and match[1] not in _OF_AGENTS and re.search(r"\s", word)):
             found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
         elif talks:
             said.append(word)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from batonflow.workflow_core.engine.progress import current_call
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import UnknownOutcomeError
+from batonflow.workflow_core.journal.segments import check_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -28,6 +29,8 @@ async def run_once(
         args: With these.
         intent: What a store is to know of the call before it is made; None for nothing.
     """
+    if run.recorder is not None:
+        check_name(key)
     progress = item.done()
     if progress.once is None:
         progress.once = {}
@@ -49,11 +52,12 @@ async def run_once(
             progress.begun[key] = intent
             if drive is not None and segment is not None:
                 await drive.has(segment)
+        changed_before = recorder.call_begins(item) if recorder is not None else ()
         result = fn(*args)
         if inspect.isawaitable(result):
             result = await result
         if recorder is not None:
-            segment = recorder.suspend(item, "once", (key, result))
+            segment = recorder.suspend(item, "once", (key, result), changed_before)
             progress.begun.pop(key, None)
             progress.unreturned[key] = result
             if drive is not None and segment is not None:

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     JsonPickleSerializer = PickleSerializer
 
-__all__ = ["BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain"]
+__all__ = [
+    "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain",
+    "with_whole_characters",
+]  # fmt: skip
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
@@ -117,26 +120,21 @@ class JsonSerializer:
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
         raise ValueError(f"{_qualified(kind)} cannot be written as JSON")
 
-    def digest(self, value: Any) -> int:
-        """Tells apart values that ``encode`` writes differently, within this process.
+    def digest_of_whole(self, value: Any) -> int | None:
+        """Tells apart what memories hold, within this process; None for anything else.
+
+        They may be conversations of thousands of messages: no data are made of them.
 
         Raises:
-            ValueError: Something in the value is neither plain data nor a model.
+            ValueError: Something in it is neither plain data nor a model.
         """
         form = _form_of(cast("Any", type(value)))
-        if form is None or form.dumps_itself:
-            return hash(as_json(self.encode(value)))
+        if form is None or not form.is_whole:
+            return None
         try:
-            # A memory may be a conversation of thousands of messages: no data are made of them.
-            fields: bytes = value.__pydantic_serializer__.to_json(value, exclude=form.untyped, fallback=self.encode)
+            return hash(value.__pydantic_serializer__.to_json(value, fallback=self.encode))
         except PydanticSerializationError:  # a text in it, perhaps
             return hash(as_json(self.encode(value)))
-        others = [self.encode(getattr(value, name)) for name in (*form.with_floats, *(form.untyped or ()))]
-        if form.has_data:
-            others.append(self.encode(value.to_dict()))
-        if form.has_result:
-            others.append(self.encode(value.result))
-        return hash((form.name, fields, as_json(others)))
 
     def _encode_model(self, model: Any, form: "_Form") -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
@@ -184,10 +182,6 @@ class JsonSerializer:
             return cls.model_validate(self._decode(data["value"]), by_name=True, by_alias=True)
         if data.get("__is_component") is True and "qualified_name" in data and "value" in data:
             return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
-        if data.get("__is_text") is True and data.keys() == {"__is_text", "value"}:
-            return str(data["value"]).encode("ascii").decode("unicode_escape")
-        if data.get("__is_dict") is True and data.keys() == {"__is_dict", "value"}:
-            return {self._decode(key): self._decode(inner) for key, inner in data["value"]}
         return {key: self._decode(inner) for key, inner in data.items()}
 
     def _resolve(self, name: str, base: type) -> Any:
@@ -237,6 +231,7 @@ class _Form:
         has_data: Whether there may be dynamic data.
         has_result: Whether it ends runs, with a result that is no field.
         dumps_itself: Whether it has its own ``model_dump``.
+        is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
     """
 
     name: str
@@ -245,6 +240,7 @@ class _Form:
     has_data: bool
     has_result: bool
     dumps_itself: bool
+    is_whole: bool
 
 
 @cache
@@ -254,13 +250,17 @@ def _form_of(cls: type) -> _Form | None:
         return None
     fields = cls.model_fields
     types = {name: str(field.annotation) for name, field in fields.items() if not field.exclude}
+    untyped = {name for name, text in types.items() if "Any" in text}
+    with_floats = [name for name, text in types.items() if "float" in text]
+    has_data, dumps_itself = issubclass(cls, DictLikeModel), cls.model_dump is not BaseModel.model_dump
     return _Form(
         name=_qualified(cls),
-        untyped={name for name, text in types.items() if "Any" in text} or None,
-        with_floats=[name for name, text in types.items() if "float" in text],
-        has_data=issubclass(cls, DictLikeModel),
+        untyped=untyped or None,
+        with_floats=with_floats,
+        has_data=has_data,
         has_result=issubclass(cls, StopEvent) and "result" not in fields,
-        dumps_itself=cls.model_dump is not BaseModel.model_dump,
+        dumps_itself=dumps_itself,
+        is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or with_floats or has_data or dumps_itself),
     )
 
 
@@ -274,32 +274,31 @@ def _infinite(value: Any, dumped: Any) -> Any:
     return cast("Any", dumped)
 
 
-def as_json(data: Any) -> bytes:
-    """Data of JSON as text, in which what UTF-8 has no form for is marked: halves of characters, as in file names.
+def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
+    """Data of JSON as text; halves of characters, as in names of files, for which UTF-8 has no form, with backslashes.
+
+    Args:
+        data: The data.
+        inf_nan_mode: What becomes of the numbers that JSON has no name for.
 
     Raises:
         PydanticSerializationError: They are nested too deeply, or are no such data.
     """
     try:
-        return to_json(data, inf_nan_mode="constants")
+        return to_json(data, inf_nan_mode=inf_nan_mode)
     except PydanticSerializationError:
-        return to_json(_with_marked_texts(data), inf_nan_mode="constants")
+        return to_json(with_whole_characters(data), inf_nan_mode=inf_nan_mode)
 
 
-def _with_marked_texts(data: Any) -> Any:
-    if isinstance(data, str):
-        try:
-            data.encode()
-        except UnicodeEncodeError:
-            return {"__is_text": True, "value": data.encode("unicode_escape").decode("ascii")}
-        return data
+def with_whole_characters(data: Any) -> Any:
+    """Data of JSON, with backslashes in texts and names where half a character stands."""
+    if type(data) is str:
+        return data if data.isascii() else data.encode(errors="backslashreplace").decode()
     if isinstance(data, dict):
-        items = [(_with_marked_texts(key), _with_marked_texts(value)) for key, value in cast("Any", data).items()]
-        if any(isinstance(key, dict) for key, _ in items):
-            return {"__is_dict": True, "value": items}
-        return dict(items)
+        items = cast("dict[Any, Any]", data).items()
+        return {with_whole_characters(name): with_whole_characters(value) for name, value in items}
     if isinstance(data, list | tuple):
-        return [_with_marked_texts(inner) for inner in cast("list[Any]", data)]
+        return [with_whole_characters(inner) for inner in cast("list[Any]", data)]
     return data
 
 

@@ -59,16 +59,26 @@ def redacted(value: Any) -> Any:
         {'user': 'ann', 'api_key': '[redacted]'}
     """
     try:
-        return _of_json(value)
-    except RecursionError:  # it contains itself, perhaps
+        return _of_json(value, _DEEP)
+    except RecursionError:
         return _redacted(value, set())
 
 
-def _of_json(value: Any) -> Any:
-    """The same for data of JSON, as nearly everything is already: there may be much of it."""
+_DEEP = 24
+"""Levels of data beyond which it is looked for whether they contain themselves."""
+
+
+def _of_json(value: Any, levels: int) -> Any:
+    """The same for data of JSON, as nearly everything is already: there may be much of it.
+
+    Raises:
+        RecursionError: There are more levels than these, so perhaps no end of them.
+    """
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:
         return value if len(value) < _SHORTEST else _text(value)
+    if levels == 0:
+        raise RecursionError
     if kind is dict:
         found: dict[str, Any] = {}
         for name, one in value.items():
@@ -77,10 +87,10 @@ def _of_json(value: Any) -> Any:
             if _names_a_secret(name) and _is_secret(name, one):
                 found[name] = REDACTED
             else:
-                found[name] = one if type(one) in _WITHOUT_TEXT else _of_json(one)
+                found[name] = one if type(one) in _WITHOUT_TEXT else _of_json(one, levels - 1)
         return found
     if kind is list:
-        return [_of_json(one) for one in value]
+        return [_of_json(one, levels - 1) for one in value]
     return value if kind in _WITHOUT_TEXT else _redacted(value, set())
 
 

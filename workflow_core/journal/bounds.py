@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.store import NewRun, RunCommit, RunStatus
 
 __all__ = [
     "MAX_RECORD",
+    "check_age",
     "check_commit",
     "check_fork",
     "check_new_run",
@@ -111,6 +112,18 @@ def check_commit(entry: RunCommit) -> None:
         _check_size(f"The snapshot of run {entry.run_id!r}", entry.snapshot)
     if entry.result is not None:
         _check_size(f"The result of run {entry.run_id!r}", entry.result)
+
+
+def check_age(seconds: float) -> float:
+    """The age from which on ended runs are deleted.
+
+    Raises:
+        ValueError: It is no number of seconds from 0 on.
+    """
+    given: Any = seconds
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        raise ValueError(f"seconds is how long ago a run has ended at least, from 0 on, not {seconds!r}")
+    return seconds
 
 
 def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:

@@ -6,7 +6,7 @@ value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer 
 
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain
@@ -82,12 +82,14 @@ class Codec:
         Raises:
             StoreError: The value cannot be written.
         """
-        if self._short is None or not isinstance(value, BaseModel):
-            return hash(as_json(self.value(value)))
-        try:
-            return self._short.digest(value)
-        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-            raise _unrecorded(value, error) from error
+        if self._short is not None:
+            try:
+                found = self._short.digest_of_whole(value)
+            except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+                raise _unrecorded(value, error) from error
+            if found is not None:
+                return found
+        return hash(as_json(self.value(value)))
 
     def text(self, data: Any) -> str:
         """An event or value in the words of the serializer, as snapshots keep it."""

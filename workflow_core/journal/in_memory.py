@@ -9,6 +9,7 @@ from typing import Literal
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import (
+    check_age,
     check_commit,
     check_fork,
     check_new_run,
@@ -519,7 +520,7 @@ class MemoryStore(StoredHistory):
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
         """See ``RunStore.retain``."""
         with self._lock:
-            before = current_source().now() - seconds
+            before = current_source().now() - check_age(seconds)
             ended = [run for run in self._runs.values() if run.status in ENDS and run.updated_at < before]
             ended.sort(key=lambda run: run.updated_at)
             for run in ended[:limit]:

@@ -5,7 +5,7 @@ A run without a journal has no recorder; the price is then one truth test at eac
 
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 from operator import is_, itemgetter
@@ -22,7 +22,15 @@ from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreErro
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.segments import CAME_IN, Causes, Segment, as_json, lowest_place, origins_of
+from batonflow.workflow_core.journal.segments import (
+    CAME_IN,
+    Causes,
+    Segment,
+    check_name,
+    lowest_place,
+    origins_of,
+    read_again,
+)
 from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
 from batonflow.workflow_core.types import dump_exception
@@ -191,6 +199,9 @@ class Recorder:
         """The state was changed from outside the steps: paths with their values."""
         writes = [[0, path, None if value is DELETED else self._values.as_data(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
+        for key in keys:
+            self._values.forget(key)
+            check_name(key)
         writers = [self._writers[key] for key in keys if key in self._writers]
         segment = self._put("edited", (), {"writes": writes}, writers)
         if not segment.committed:
@@ -275,8 +286,20 @@ class Recorder:
         if item.segment is not None and item.segment.data is not None:
             item.segment.data.setdefault("published", []).append([seq, ts])
 
-    def suspend(self, item: WorkItem, kind: str, value: Any) -> Segment | None:
+    def call_begins(self, item: WorkItem) -> set[str]:
+        """``ctx.once`` is about to call; gives the values of the state that were changed in place before that."""
+        handed = item.segment.handed if item.segment is not None else None
+        return set(self._values.changed(handed)) if handed else set()
+
+    def suspend(self, item: WorkItem, kind: str, value: Any, changed_before: Collection[str] = ()) -> Segment | None:
         """A segment ends with a wait, an intent or the outcome of ``ctx.once``, and another begins.
+
+        Args:
+            item: The delivery.
+            kind: What it ends with.
+            value: What there is to say of that.
+            changed_before: Of a call of ``ctx.once``, what ``call_begins`` gave: the attempt changes these once more
+                itself. Others that were changed in place since were changed by the call, which is not made again.
 
         Returns:
             The one that ended.
@@ -294,6 +317,7 @@ class Recorder:
             waiter.opened = segment
         elif kind == "once":
             data = [value[0], codec.value(value[1])]
+            self._note_changes(segment, changed_before)
         else:
             data = value
         segment.outcome = (kind, value)
@@ -311,6 +335,7 @@ class Recorder:
 
     def _waiter(self, waiter: Waiter, question: Event | None) -> dict[str, Any]:
         cls = waiter.event_type
+        check_name(waiter.id)
         return {
             "waiter_id": waiter.id,
             "key": waiter.key,
@@ -417,7 +442,7 @@ class Recorder:
             data["gave_up"] = segment.gave_up
         data["outcome"] = outcome
         # Until the outcome is decided, those who get what was sent may change it.
-        segment.data = from_json(as_json(data)) if item.undelivered else data
+        segment.data = read_again(data) if item.undelivered else data
 
     def _tried(self, name: str, write: Any, value: Any, strict: bool) -> Any:
         """A value as data; what stays of a failed attempt is what can be written."""
@@ -426,7 +451,7 @@ class Recorder:
         try:
             written = write(value)
             if not strict:
-                as_json(written)  # else it would be found out too late
+                read_again(written)  # else it would be found out too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
                 warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
@@ -468,18 +493,19 @@ class Recorder:
         if writer is not None:
             segment.follows((writer,))
         self._writers[key] = segment
-        self._values.forget(key)
+        if path == key or not any(key in (other.handed or ()) for other in self._shared.open):
+            self._values.forget(key)  # else what was changed in place beside it is still to be found
+        check_name(path)
         numbers = item.done().here()
         segment.writes.append((numbers.named(numbers.writes), path, value))
         segment.written_at.append(next(self._shared.writes))
 
-    def _note_changes(self, segment: Segment) -> None:
-        """Values that a step was given and changed in place are written as if it had set them."""
+    def _note_changes(self, segment: Segment, but: Collection[str] = ()) -> None:
+        """Values that a step was given and changed in place are written as if it had set them, ``but`` some."""
         # The last write of a key has all of it, unless it was of something inside.
         last = {path.partition(".")[0]: path for _, path, _ in segment.writes}
         written = {key for key, path in last.items() if key == path}
-        for key, value in self._values.changed(sorted((segment.handed or set()) - written)):
-            self._values.forget(key)
+        for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
             self._writers[key] = segment
             segment.writes.append((0, key, value))
             segment.written_at.append(next(self._shared.writes))

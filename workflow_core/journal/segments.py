@@ -7,7 +7,7 @@ segments that are not yet committed is remembered, so that none is committed bef
 from collections.abc import Iterable
 from typing import Any, cast
 
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json
 
 from batonflow.workflow_core.context.serializers import as_json as json_text
 from batonflow.workflow_core.engine.progress import Number
@@ -15,7 +15,8 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 
 __all__ = [
-    "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "lowest_place", "origins_of",
+    "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "check_name",
+    "lowest_place", "origins_of", "read_again",
 ]  # fmt: skip
 
 CAME_IN = 0
@@ -115,7 +116,12 @@ class Segment:
         return published[0][0] if published else None
 
     def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
-        """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not."""
+        """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not.
+
+        Raises:
+            StoreError: The buffer cannot be named so.
+        """
+        check_name(buffer)
         if self.collects is None:
             self.collects = []
         self.collects.append((number, buffer, event, found))
@@ -194,6 +200,35 @@ def as_json(data: Any) -> bytes:
         raise StoreError(
             f"What the run did cannot be recorded: {error}; keep such data out of events and state"
         ) from error
+
+
+def read_again(data: Any) -> Any:
+    """Records as they come out of a store.
+
+    Raises:
+        StoreError: Something in them cannot be written, or not be read again.
+    """
+    text = as_json(data)
+    try:
+        return from_json(text)
+    except ValueError as error:  # it may be written a little deeper than it can be read
+        raise StoreError(f"What the run did cannot be recorded: {error}; keep it out of events and state") from None
+
+
+def check_name(name: str) -> None:
+    """Refuse names under which a record would not be found again.
+
+    Raises:
+        StoreError: There is half a character in it.
+    """
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise StoreError(
+                f"{name!r} cannot name anything in a run that is kept: there is half a character in it, as in names of "
+                "files that are not UTF-8. Name it by something else"
+            ) from None
 
 
 Cause = tuple[Segment, Number]

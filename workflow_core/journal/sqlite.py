@@ -14,7 +14,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal import sqlite_claims as claims
 from batonflow.workflow_core.journal import sqlite_reads as reads
 from batonflow.workflow_core.journal import sqlite_upkeep as upkeep
-from batonflow.workflow_core.journal.bounds import check_run_id, check_statuses
+from batonflow.workflow_core.journal.bounds import check_age, check_run_id, check_statuses
 from batonflow.workflow_core.journal.hints import Bell
 from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.owners import Owners
@@ -258,7 +258,7 @@ class SQLiteStore(StoredHistory):
 
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
         """See ``RunStore.retain``."""
-        found = await self._read(upkeep.to_retire, seconds, limit)
+        found = await self._read(upkeep.to_retire, check_age(seconds), limit)
         deleted: list[str] = []
         for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that others get their turn in between
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)

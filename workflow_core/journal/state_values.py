@@ -69,22 +69,31 @@ class StateValues:
     def note_written(self, key: str, value: Any, data: Any) -> None:
         """A value that a step has set was written down as ``data``: that is what the next one is given.
 
-        Where somebody was given it in between, it is known what it was then. Models have digests of their own kind,
+        Where somebody was given it in between, it is known what it was then. Memories have digests of their own kind,
         made when somebody is given one.
         """
-        if key not in self._digests and type(value) not in IMMUTABLE and not isinstance(value, BaseModel):
+        if key not in self._digests and type(value) not in IMMUTABLE and not hasattr(value, "shared_in_drafts"):
             self._digests[key] = hash(as_json(data))
 
     def forget(self, key: str) -> None:
         """The key has another value now."""
         self._digests.pop(key, None)
 
-    def changed(self, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Those of the keys whose values are not what they were when they were noted, with what they are now."""
+    def changed(self, keys: Iterable[str]) -> Iterator[str]:
+        """Those of the keys whose values are not what they were when they were noted."""
+        return (key for key, _, _ in self._differing(keys))
+
+    def note_changes(self, keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """The same, with what they are now; from here on that is known of them."""
+        for key, value, digest in self._differing(keys):
+            self._digests[key] = digest
+            yield key, value
+
+    def _differing(self, keys: Iterable[str]) -> Iterator[tuple[str, Any, int]]:
         for key in keys:
             value = self.current(key)
-            if value is not MISSING and self._digest(key, value) != self._digests.get(key):
-                yield key, value
+            if value is not MISSING and (digest := self._digest(key, value)) != self._digests.get(key):
+                yield key, value, digest
 
     def _digest(self, key: str, value: Any) -> int:
         try:

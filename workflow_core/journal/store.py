@@ -476,7 +476,11 @@ class RunStore(Protocol):
         ...
 
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
-        """Delete runs that ended longer ago than this; returns their ids."""
+        """Delete runs that ended longer ago than this; returns their ids.
+
+        Raises:
+            ValueError: ``seconds`` is no number from 0 on.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from batonflow.workflow_core.context.serializers import as_json
 
 __all__ = ["JSON", "SafeHeaders", "refusal", "refuse_websocket"]
 
@@ -26,7 +27,7 @@ class JSON(Response):
 
     def render(self, content: Any) -> bytes:
         """The bytes of a value; what JSON has no name for is null."""
-        return to_json(content, inf_nan_mode="null")
+        return as_json(content, inf_nan_mode="null")
 
 
 def refusal(status: int, detail: Any, *, close: bool = False) -> JSON:

@@ -8,6 +8,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from batonflow.workflow_core.context.serializers import as_json
 from batonflow.workflow_core.server.streaming import Told
 
 __all__ = ["EventStream"]
@@ -91,7 +92,7 @@ class EventStream(Response):
         if not self._names:
             data["qualified_name"] = None
         try:
-            text = to_json(data, inf_nan_mode="null")
+            text = as_json(data, inf_nan_mode="null")
         except PydanticSerializationError as error:
             # The other events are to come through, and the reader is to know that there was one.
             text = to_json({**data, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")

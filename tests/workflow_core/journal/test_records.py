@@ -309,6 +309,34 @@ async def test_a_value_that_is_only_looked_at_is_not_recorded_again(value: Any):
     assert ["writes" in record for record in of_kind(records, "segment")] == [True, False, False]
 
 
+async def test_what_a_call_of_once_changes_in_place_is_recorded_with_its_result():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("inside", [])
+            await ctx.store.set("outside", [])
+            await ctx.store.set("around", [])
+            return Item()
+
+        @step
+        async def change(self, ctx: Context, ev: Item) -> StopEvent:
+            async def add() -> None:
+                for key in ("inside", "around"):
+                    (await ctx.store.get(key)).append(1)
+
+            around = await ctx.store.get("around")
+            (await ctx.store.get("outside")).append(2)
+            await ctx.once("add", add)
+            await ctx.once("nothing", lambda: None)
+            around.append(3)
+            return StopEvent()
+
+    _, called, nothing, returned = of_kind(await recorded(Flow), "segment")
+    assert numbered(called["writes"]) == [(0, "around", [1]), (0, "inside", [1])], "it is not called again"
+    assert "writes" not in nothing
+    assert numbered(returned["writes"]) == [(0, "around", [1, 3]), (0, "outside", [2])], "the attempt does that again"
+
+
 async def test_what_a_step_changes_in_a_value_that_it_has_set_is_recorded_with_the_next_one_that_is_given_it():
     left: list[list[str]] = []
 
@@ -510,7 +538,7 @@ class Names(Workflow):
         return StopEvent(result=list(told))
 
 
-async def test_halves_of_characters_are_kept_wherever_they_come_from(tmp_path: Path):
+async def test_halves_of_characters_are_kept_with_backslashes_wherever_they_come_from(tmp_path: Path):
     flow = Names(store=tmp_path / "runs.db")
     handler = flow.run(run_id="a", name=HALF)
     async for _ in handler.inputs():
@@ -518,15 +546,40 @@ async def test_halves_of_characters_are_kept_wherever_they_come_from(tmp_path: P
     snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
     await handler.interrupt()
     await flow.send_to_run("a", HumanResponseEvent(response=HALF))
-    expected = [HALF, [{HALF: 3}], [HALF], Place(city=HALF), HALF]
+    shown = "a\\udcff.txt"
+    expected = [shown, [{shown: 3}], [shown], Place(city=shown), shown]
     assert await flow.resume("a") == expected
     assert (await flow.run(run_id="a", name=HALF)) == expected, "read from the file"
     with pytest.raises(RunInputMismatchError):
         await flow.run(run_id="a", name="other")
     again = Names()
     handler = again.run(ctx=Context.from_dict(again, snapshot))
-    handler.ctx.send_event(HumanResponseEvent(response=HALF))
-    assert await handler == expected, "from a snapshot"
+    handler.ctx.send_event(HumanResponseEvent(response="yes"))
+    assert await handler == [*expected[:-1], "yes"], "from a snapshot"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda ctx: ctx.store.set(HALF, 1),
+        lambda ctx: ctx.store.set(f"a.{HALF}", 1),
+        lambda ctx: ctx.once(HALF, lambda: 1),
+        lambda ctx: ctx.wait_for_event(HumanResponseEvent, waiter_id=HALF),
+        lambda ctx: asyncio.sleep(0, ctx.collect_events(StartEvent(), [StartEvent], HALF)),
+    ],
+    ids=["state", "path", "once", "wait", "collect"],
+)
+async def test_half_a_character_is_no_name_under_which_a_record_would_be_found_again(name: Any):
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await name(ctx)
+            return StopEvent(result="named")
+
+    with pytest.raises(StoreError, match="cannot name anything .* half a character"):
+        await asyncio.wait_for(Flow(store="memory:").run(), 10)
+    if "wait" not in repr(name.__code__.co_names):
+        assert await Flow().run() == "named"
 
 
 async def test_an_error_with_half_a_character_is_told_and_not_hidden_by_another():
@@ -543,11 +596,14 @@ async def test_an_error_with_half_a_character_is_told_and_not_hidden_by_another(
     assert failed["exception"]["exception_message"] == "no such file: a\\udcff.txt"
 
 
-DEEP = functools.reduce(lambda inner, _: [inner], range(400), 0)
+def deep(levels: int) -> Any:
+    return functools.reduce(lambda inner, _: [inner], range(levels), 0)
 
 
 @pytest.mark.parametrize("place", ["state", "result", "sent", "streamed", "once"])
 async def test_what_is_too_deep_for_json_is_refused_wherever_it_comes_from(place: str):
+    DEEP = deep(400)
+
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
@@ -568,6 +624,91 @@ async def test_what_is_too_deep_for_json_is_refused_wherever_it_comes_from(place
     with pytest.raises(StoreError, match=r"cannot be recorded.*depth"):
         await asyncio.wait_for(flow.run(run_id="a"), 10)
     assert [info.status for info in await flow.run_store.list_runs()] == ["failed"]
+
+
+async def test_what_could_be_written_and_not_be_read_ends_a_run_whose_events_are_on_their_way():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent | None:
+            ctx.send_event(Item())
+            await ctx.store.set("deep", deep(230))
+
+        @step
+        async def take(self, ev: Item) -> None: ...
+
+    with pytest.raises(StoreError, match="cannot be recorded: recursion limit exceeded"):
+        await asyncio.wait_for(Flow(store="memory:", disable_validation=True).run(), 10)
+
+
+async def test_changes_in_place_by_two_steps_that_were_given_the_same_model_are_both_recorded():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item | Looked | None:
+            await ctx.store.set("place", Place(city=""))
+            ctx.send_event(Item())
+            ctx.send_event(Looked())
+
+        @step
+        async def first(self, ctx: Context, ev: Item) -> None:
+            place = await ctx.store.get("place")
+            await both.wait()
+            place.city += "a"
+
+        @step
+        async def second(self, ctx: Context, ev: Looked) -> StopEvent:
+            place = await ctx.store.get("place")
+            await both.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            place.city += "b"
+            return StopEvent()
+
+    both = asyncio.Barrier(2)
+    journal = Listener()
+    await Flow(store=journal, disable_validation=True).run()
+    _, *changes = of_kind(journal.records(), "segment")
+    assert [one["writes"][0][2][1]["value"]["city"] for one in changes] == ["a", "ab"]
+
+
+async def test_a_value_that_was_replaced_from_outside_is_watched_anew():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("tags", ["a"])
+            await ctx.wait_for_event(HumanResponseEvent)
+            return Item()
+
+        @step
+        async def change(self, ctx: Context, ev: Item) -> StopEvent:
+            (await ctx.store.get("tags")).pop()
+            return StopEvent()
+
+    journal = Listener()
+    handler = Flow(store=journal).run()
+    await until(lambda: len(journal.segments()) == 1)
+    await handler.ctx.store.set("tags", ["a", "b"])
+    handler.ctx.send_event(HumanResponseEvent())
+    await handler
+    *_, change = of_kind(journal.records(), "segment")
+    assert numbered(change["writes"]) == [(0, "tags", ["a"])]
+
+
+async def test_what_was_changed_in_place_beside_what_was_set_inside_a_value_is_recorded_too():
+    class Flow(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            await ctx.store.set("counts", {"x": 0, "y": 0})
+            return Item()
+
+        @step
+        async def change(self, ctx: Context, ev: Item) -> StopEvent:
+            (await ctx.store.get("counts"))["y"] = 1
+            await ctx.store.set("counts.x", 1)
+            await ctx.store.get("counts")
+            return StopEvent()
+
+    *_, change = of_kind(await recorded(Flow), "segment")
+    assert numbered(change["writes"])[-1] == (0, "counts", {"x": 1, "y": 1})
 
 
 async def test_a_value_that_holds_itself_is_refused_and_ends_the_run():

@@ -1,5 +1,7 @@
 """Branching off, deleting and compacting runs."""
 
+import math
+
 import pytest
 
 from batonflow.workflow_core.errors import StoreError
@@ -187,6 +189,9 @@ async def test_runs_that_ended_long_ago_are_deleted(store: RunStore, clock: Cloc
         if number != 3:
             await write(store, 1, 0, run_id=f"r{number}", status="completed")
     clock.wall = 100.0
+    for seconds in (-5, math.nan, True, "x", None):
+        with pytest.raises(ValueError, match=f"from 0 on, not {seconds!r}"):
+            await store.retain(seconds=seconds)
     assert await store.retain(seconds=200) == []
     assert await store.retain(seconds=70.5, limit=2) == ["r0", "r1"]
     assert await store.retain(seconds=70.5) == ["r2", *(f"r{number}" for number in range(4, 30))]
