@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_edits import edited_state
 from batonflow.workflow_core.context.state_store import StateCell, named_values
@@ -527,7 +528,7 @@ class _Opening:
                 restore(self._run, folded(self._workflow, loaded))
         except (ReplayIncompatible, StoreError) as error:
             self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
-        record = from_json(info.result or b"null")
+        record = read_json(info.result or b"null")
         self._forget()
         self._run.early = None
         event = self._codec.read(record["event"])
@@ -547,9 +548,9 @@ def folded(workflow: "Workflow", loaded: Loaded) -> Fold:
     fold = Fold(workflow)
     upcast = workflow.upcaster(loaded.info.version)
     if loaded.snapshot is not None:
-        fold = fold_of(workflow, from_json(loaded.snapshot[1]))
+        fold = fold_of(workflow, read_json(loaded.snapshot[1]))
     for commit in loaded.commits:
-        body = from_json(commit.body)
+        body = read_json(commit.body)
         records = body["r"] if upcast is None else [upcast(record) for record in body["r"]]
         add_commit(fold, records, body["e"])
     return fold

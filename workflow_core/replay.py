@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from batonflow.workflow_core.context.serializers import JsonSerializer
+from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
 from batonflow.workflow_core.journal.codec import Codec
@@ -24,7 +24,7 @@ def records_of(commits: Sequence["StoredCommit"]) -> list[dict[str, Any]]:
     """The records of commits, in order; each says with ``commit`` which belong together, and ``at`` when."""
     found: list[dict[str, Any]] = []
     for commit in commits:
-        body = from_json(commit.body)
+        body = read_json(commit.body)
         found += [{**record, "commit": commit.seq, "at": body["t"]} for record in body["r"]]
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json, to_json
 
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
     return [
         teller.entry({**record, "commit": commit.seq, "at": body["t"]})
         for commit in commits
-        for body in [from_json(commit.body)]
+        for body in [read_json(commit.body)]
         for record in body["r"]
     ]
 

@@ -5,6 +5,7 @@ or called because a payload says so.
 """
 
 import importlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain",
-    "with_whole_characters",
+    "read_json", "with_whole_characters",
 ]  # fmt: skip
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -89,7 +90,7 @@ class JsonSerializer:
         Raises:
             ValueError: The text is no JSON, or names a class that may not be used.
         """
-        read = from_json(value)
+        read = read_json(value)
         # Wrapped values are marked by these keys; without them nothing needs to be looked at.
         return self._decode(read) if '"__is_' in value else read
 
@@ -288,6 +289,20 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
         return to_json(data, inf_nan_mode=inf_nan_mode)
     except PydanticSerializationError:
         return to_json(with_whole_characters(data), inf_nan_mode=inf_nan_mode)
+
+
+def read_json(text: str | bytes) -> Any:
+    """What ``as_json`` wrote, which may be nested more deeply than pydantic reads.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError as error:
+        if "recursion limit" not in str(error):
+            raise
+        return json.loads(text)
 
 
 def with_whole_characters(data: Any) -> Any:

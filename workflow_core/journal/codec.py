@@ -7,9 +7,9 @@ value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer 
 from typing import Any, cast
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError
 
-from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.segments import as_json
@@ -116,12 +116,12 @@ class Codec:
         """An event as data, from a snapshot's text."""
         if self._short is None:
             return text
-        read = from_json(text)
+        read = read_json(text)
         return [read["qualified_name"], read["value"], 1]
 
     def value_of_text(self, text: str) -> Any:
         """A value as data, from a snapshot's text."""
-        return text if self._short is None else [None, from_json(text)]
+        return text if self._short is None else [None, read_json(text)]
 
     def class_name(self, data: Any) -> str:
         """The class of an event given as data."""

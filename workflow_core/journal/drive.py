@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary, ref
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
@@ -541,7 +542,7 @@ class Desk:
             return
         step: str | None = None
         try:
-            data = from_json(item.payload)
+            data = read_json(item.payload)
             if isinstance(data, dict):  # meant for one step
                 told = cast("dict[str, Any]", data)
                 data, step = told["event"], told["step"]

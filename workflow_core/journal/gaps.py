@@ -7,8 +7,7 @@ stands behind that place is not in order before a later commit.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic_core import from_json
-
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.journal.store import StoredCommit
 
 __all__ = ["NO_GAP", "gap_after", "with_gap"]
@@ -30,7 +29,7 @@ def gap_after(commits: Sequence[StoredCommit], before: int = NO_GAP) -> int:
         before: The place before them; it stays where they have nothing of the stream.
     """
     for commit in reversed(commits):
-        body = from_json(commit.body)
+        body = read_json(commit.body)
         if "s" in body:
             return int(body["s"])
         if any(_is_streamed(record) for record in body["r"]):

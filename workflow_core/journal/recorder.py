@@ -11,10 +11,8 @@ from itertools import count
 from operator import is_, itemgetter
 from typing import Any, Protocol
 
-from pydantic_core import from_json
-
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_store import DELETED, IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
@@ -575,7 +573,7 @@ class Recorder:
                 (at, path, value)
                 for member in group
                 if member.written_at and member.path == where
-                for at, (_, path, value) in zip(member.written_at, from_json(member.body())["writes"], strict=True)
+                for at, (_, path, value) in zip(member.written_at, read_json(member.body())["writes"], strict=True)
                 if (where, path.partition(".")[0]) in by_turns
             ]
             amended = Segment(next(self._shared.numbers), "edited", where, "")

@@ -7,9 +7,10 @@ segments that are not yet committed is remembered, so that none is committed bef
 from collections.abc import Iterable
 from typing import Any, cast
 
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError
 
 from batonflow.workflow_core.context.serializers import as_json as json_text
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
@@ -206,13 +207,9 @@ def read_again(data: Any) -> Any:
     """Records as they come out of a store.
 
     Raises:
-        StoreError: Something in them cannot be written, or not be read again.
+        StoreError: Something in them cannot be written.
     """
-    text = as_json(data)
-    try:
-        return from_json(text)
-    except ValueError as error:  # it may be written a little deeper than it can be read
-        raise StoreError(f"What the run did cannot be recorded: {error}; keep it out of events and state") from None
+    return read_json(as_json(data))
 
 
 def check_name(name: str) -> None:

@@ -6,8 +6,9 @@ Only there when somebody traces.
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.journal.store import StoredCommit
 
 __all__ = ["trace_in", "with_trace"]
@@ -24,6 +25,6 @@ def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
     """Where the run was traced last, as far as these commits say."""
     for commit in reversed(commits):
         if commit.body.startswith(_MARK):
-            found: dict[str, Any] = from_json(commit.body)["o"]
+            found: dict[str, Any] = read_json(commit.body)["o"]
             return found
     return None

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
-from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from batonflow.workflow_core.context.serializers import JsonSerializer
+from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.bounds import check_run_id
@@ -271,7 +270,7 @@ def _end_of(place: Place) -> dict[str, Any] | None:
     """The envelope of the event that ended a run."""
     if place.info.result is None:
         return None
-    record = from_json(place.info.result)
+    record = read_json(place.info.result)
     return recorded_envelope(
         record["event"], place.codec, seq=record.get("seq"), ts=place.info.updated_at, commit=place.info.seq
     )

@@ -2,8 +2,7 @@
 
 from typing import Any, cast
 
-from pydantic_core import from_json
-
+from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.store import Loaded
 from batonflow.workflow_core.replay import records_of
@@ -20,7 +19,7 @@ def states_in(loaded: Loaded) -> dict[str, dict[str, Any]]:
     """
     states: dict[str, dict[str, Any]] = {"": {}}
     if loaded.snapshot is not None:
-        _unfold(states, "", from_json(loaded.snapshot[1]))
+        _unfold(states, "", read_json(loaded.snapshot[1]))
     for record in records_of(loaded.commits):
         if record["kind"] == "restored":
             _unfold(states, record["path"], record["snapshot"])

@@ -626,18 +626,31 @@ async def test_what_is_too_deep_for_json_is_refused_wherever_it_comes_from(place
     assert [info.status for info in await flow.run_store.list_runs()] == ["failed"]
 
 
-async def test_what_could_be_written_and_not_be_read_ends_a_run_whose_events_are_on_their_way():
+@pytest.mark.parametrize("levels", [180, 200, 240])
+async def test_what_is_nested_nearly_too_deeply_is_read_again(tmp_path: Path, levels: int):
     class Flow(Workflow):
         @step
         async def go(self, ctx: Context, ev: StartEvent) -> StopEvent | None:
-            ctx.send_event(Item())
-            await ctx.store.set("deep", deep(230))
+            ctx.send_event(Item(deep=ev.deep))
+            await ctx.store.set("deep", ev.deep)
 
         @step
-        async def take(self, ev: Item) -> None: ...
+        async def take(self, ctx: Context, ev: Item) -> StopEvent:
+            await ctx.wait_for_event(HumanResponseEvent, InputRequiredEvent())
+            return StopEvent(result=[ev.deep, await ctx.store.get("deep")])
 
-    with pytest.raises(StoreError, match="cannot be recorded: recursion limit exceeded"):
-        await asyncio.wait_for(Flow(store="memory:", disable_validation=True).run(), 10)
+    flow = Flow(store=tmp_path / "runs.db", disable_validation=True)
+    handler = flow.run(run_id="a", deep=deep(levels))
+    async for _ in handler.inputs():
+        break
+    await handler.interrupt()
+    handler = flow.resume("a")
+    async for question in handler.inputs():
+        question.respond(response="yes")
+        break
+    assert await asyncio.wait_for(handler, 10) == [deep(levels)] * 2
+    assert await flow.run(run_id="a", deep=deep(levels)) == [deep(levels)] * 2, "read from the file"
+    assert (await flow.run_store.history("a"))[-1]["kind"] == "ended"
 
 
 async def test_changes_in_place_by_two_steps_that_were_given_the_same_model_are_both_recorded():
