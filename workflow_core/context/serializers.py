@@ -108,7 +108,10 @@ class JsonSerializer:
             return {"__is_pydantic": True, "value": self._encode_model(value, form), "qualified_name": form.name}
         if isinstance(value, dict):
             items: Any = value.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            return {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items}
+            found = {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items}
+            if len(found) < len(items):
+                raise ValueError("two keys of a dict are the same as text, as 1 and '1' are, and JSON has no others")
+            return found
         if isinstance(value, list | tuple):
             return [self.encode(inner) for inner in cast("list[Any]", value)]
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):

@@ -237,6 +237,12 @@ def test_what_has_no_json_is_named():
         JsonSerializer().serialize(Event(thing=Opaque("w")))
 
 
+def test_no_entry_of_a_dict_is_lost_as_keys_become_text():
+    assert through({1: "a", None: "b", 2.5: "c"}) == {"1": "a", "None": "b", "2.5": "c"}
+    with pytest.raises(ValueError, match="two keys of a dict are the same as text"):
+        JsonSerializer().serialize({"state": [{1: "a", "1": "b"}]})
+
+
 @pytest.mark.parametrize("depth", [300, 5000])
 def test_what_is_too_deep_is_no_error_of_the_interpreter(depth: int):
     deep = functools.reduce(lambda inner, _: [inner], range(depth), 0)
