@@ -5,7 +5,6 @@ or called because a payload says so.
 """
 
 import importlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -305,7 +304,7 @@ def read_json(text: str | bytes) -> Any:
     except ValueError as error:
         if "recursion limit" not in str(error):
             raise
-        return json.loads(text)
+        return importlib.import_module("json").loads(text)  # hardly ever needed
 
 
 def with_whole_characters(data: Any) -> Any:
