@@ -656,3 +656,20 @@ class TestInAnotherProcess:
 
     def test_without_the_key_the_model_is_told_that_variables_are_gone(self, tmp_path: Path) -> None:
         assert any("variables of earlier code are gone" in line for line in self.run(tmp_path, "lost"))
+
+
+async def test_wherever_a_kept_run_is_taken_up_its_turn_comes_into_the_memory() -> None:
+    def by_what_was_said(request: Any) -> str:
+        answers = sum(message.role == "assistant" for message in request.messages)
+        return [code("40 + 2"), "It is 42."][answers]
+
+    async def remembered(handler: Any) -> list[tuple[str, Any]]:
+        await handler
+        return [(one.role.value, one.content) for one in (await handler.ctx.store.get("memory")).get_all()]
+
+    made = CodeActAgent(llm=ScriptedLLM([by_what_was_said] * 60), tools=[add], store="memory:")
+    whole = await remembered(made.run("What is 2 + 40?", run_id="a"))
+    assert len(whole) == 4
+    last = (await made.run_store.history("a"))[-1]["commit"]
+    for commit in range(1, last):
+        assert await remembered(made.fork("a", at=commit)) == whole, f"from commit {commit} on"

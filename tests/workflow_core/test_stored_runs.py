@@ -577,6 +577,12 @@ class TestBadInput:
     def test_a_state_that_is_no_dict(self) -> None:
         with pytest.raises(TypeError, match="state is a dict of paths"):
             Asks(store="memory:").fork("r", 1, state=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="state is a dict of paths"):
+            Asks(store="memory:").fork("r", 1, state={5: 1})  # type: ignore[dict-item]
+
+    def test_an_event_that_is_none(self) -> None:
+        with pytest.raises(TypeError, match="event is an Event, not 'yes'"):
+            Asks(store="memory:").fork("r", 1, event="yes")  # type: ignore[arg-type]
 
     def test_a_version_that_is_no_text(self) -> None:
         with pytest.raises(WorkflowValidationError, match="version is a text"):
