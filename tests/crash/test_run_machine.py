@@ -93,6 +93,7 @@ class Model:
         answers: That were accepted.
         notes: That it has for certain, and that it may have or not, as it perhaps was over before.
         unsure: An answer that was given when the process ended.
+        arrived: One that had come in and was not taken when the run ended; a branch takes it.
         cancels: Whether a cancellation is on its way.
         status: Where it stands; None while it goes on.
         result: What it gave.
@@ -104,6 +105,7 @@ class Model:
     notes: list[str] = field(default_factory=list)
     perhaps: list[str] = field(default_factory=list)
     unsure: str | None = None
+    arrived: list[str] = field(default_factory=list)
     cancels: bool = False
     status: str | None = None
     result: Any = None
@@ -220,6 +222,8 @@ class RunMachine(RuleBasedStateMachine):
             records = run_now(self.store.replay(run_id)).records
             if sum(record["kind"] == "answered" for record in records) > len(model.answers):
                 model.answers.append(model.unsure)
+            elif status in ENDS:
+                model.arrived = [model.unsure]
             model.unsure = None
         if model.status is not None or status not in ENDS:
             return
@@ -423,7 +427,8 @@ class RunMachine(RuleBasedStateMachine):
             fork.asked_again = 1  # what happened outside is not undone, and may be asked about
         else:
             open_now = [request.event.n for request in self.handlers[fork_id].open_inputs()]
-            fork.answers = source.answers[: open_now[0] if open_now else TURNS]
+            known = [*source.answers, *source.arrived]
+            fork.answers = known[: open_now[0] if open_now else TURNS]
         notes = run_now(self.store.replay(fork_id)).state_at(10**9).get("notes", [])
         fork.notes, fork.perhaps = list(notes), []
         self.look()
