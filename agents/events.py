@@ -28,6 +28,7 @@ from batonflow.workflow_core.events import Event, StartEvent
 from batonflow.workflow_core.problems import in_words
 
 __all__ = [
+    "START_FIELDS",
     "AgentInput",
     "AgentOutput",
     "AgentSetup",
@@ -75,6 +76,10 @@ def _as_message(name: str, given: Any) -> ChatMessage:
         raise ValueError(f"{name} is no ChatMessage: {in_words(error)}") from error
 
 
+START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
+"""What is written down of the start of a run, and may be given on a command line."""
+
+
 class AgentWorkflowStartEvent(StartEvent):
     """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
 
@@ -119,9 +124,8 @@ class AgentWorkflowStartEvent(StartEvent):
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # A memory is the run's business, not its input's.
-        kept = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
         dumped = handler(self)
-        return {name: dumped[name] for name in kept if name in dumped}
+        return {name: dumped[name] for name in START_FIELDS if name in dumped}
 
 
 class AgentInput(Event):

@@ -41,22 +41,23 @@ def measured(python: str, program: str, *arguments: str) -> dict[str, float]:
     return found
 
 
+def of_engines(peer: str | None, program: str, given: dict[str, int]) -> dict[str, dict[str, float]]:
+    """The best of each engine with the number that it is given; without a peer's interpreter ours alone."""
+    return {
+        engine: measured(peer or "" if engine in OF_PEERS else sys.executable, program, engine, str(number))
+        for engine, number in given.items()
+        if peer is not None or engine not in OF_PEERS
+    }
+
+
 def runs_table(peer: str | None) -> list[str]:
     """A three-step run, kept in a SQLite file by several engines."""
     lines = [
         "| three-step run, one after the other | wall, ms | CPU, ms | bytes in the file | wall / ours |",
         "|---|---:|---:|---:|---:|",
     ]
-    found = {
-        engine: measured(
-            peer or "" if engine in OF_PEERS else sys.executable,
-            "durable_programs.py",
-            engine,
-            str(RUNS.get(engine, DEFAULT_RUNS)),
-        )
-        for engine in ENGINES
-        if peer is not None or engine not in OF_PEERS
-    }
+    counts = {engine: RUNS.get(engine, DEFAULT_RUNS) for engine in ENGINES}
+    found = of_engines(peer, "durable_programs.py", counts)
     ours = found["batonflow"]["wall"]
     for engine, row in found.items():
         times = f"{row['wall'] * 1e3:.3g} | {row['cpu'] * 1e3:.3g}"
@@ -99,13 +100,8 @@ def turns_table(peer: str | None) -> list[str]:
         "|---|---:|---:|---:|",
     ]
     for before in (0, 100, 1000):
-        found = {
-            engine: measured(
-                peer or "" if engine in OF_PEERS else sys.executable, "durable_turns.py", engine, str(before)
-            )
-            for engine in ("batonflow, without a store", "batonflow", "LangGraph, async")
-            if peer is not None or engine not in OF_PEERS
-        }
+        engines = ("batonflow, without a store", "batonflow", "LangGraph, async")
+        found = of_engines(peer, "durable_turns.py", dict.fromkeys(engines, before))
         ours = found["batonflow"]["cpu"]
         for engine, row in found.items():
             figures = f"{row['cpu'] * 1e3:.3g} | {row['bytes']:,.0f} | {row['cpu'] / ours:.3g}"

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from batonflow.agents.events import AgentWorkflowStartEvent
+from batonflow.agents.events import START_FIELDS, AgentWorkflowStartEvent
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.problems import in_words
@@ -16,7 +16,6 @@ from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fields_of", "json_object", "json_or_text"]
 
-_OF_AGENTS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
 _FIELD = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
@@ -38,7 +37,7 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     for word in given.fields:
         match = _FIELD.fullmatch(word)
         talks = issubclass(cls, AgentWorkflowStartEvent)
-        if match is not None and not (talks and match[1] not in _OF_AGENTS and re.search(r"\s", word)):
+        if match is not None and not (talks and match[1] not in START_FIELDS and re.search(r"\s", word)):
             found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
         elif talks:
             said.append(word)

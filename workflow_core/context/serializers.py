@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain",
-    "read_json", "with_whole_characters",
+    "read_json",
 ]  # fmt: skip
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -290,7 +290,7 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
     try:
         return to_json(data, inf_nan_mode=inf_nan_mode)
     except PydanticSerializationError:
-        return to_json(with_whole_characters(data), inf_nan_mode=inf_nan_mode)
+        return to_json(_with_whole_characters(data), inf_nan_mode=inf_nan_mode)
 
 
 def read_json(text: str | bytes) -> Any:
@@ -307,15 +307,15 @@ def read_json(text: str | bytes) -> Any:
         return importlib.import_module("json").loads(text)  # hardly ever needed
 
 
-def with_whole_characters(data: Any) -> Any:
+def _with_whole_characters(data: Any) -> Any:
     """Data of JSON, with backslashes in texts and names where half a character stands."""
     if type(data) is str:
         return data if data.isascii() else data.encode(errors="backslashreplace").decode()
     if isinstance(data, dict):
         items = cast("dict[Any, Any]", data).items()
-        return {with_whole_characters(name): with_whole_characters(value) for name, value in items}
+        return {_with_whole_characters(name): _with_whole_characters(value) for name, value in items}
     if isinstance(data, list | tuple):
-        return [with_whole_characters(inner) for inner in cast("list[Any]", data)]
+        return [_with_whole_characters(inner) for inner in cast("list[Any]", data)]
     return data
 
 
