@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json, to_json
 
-from batonflow.workflow_core.context.serializers import read_json
+from batonflow.workflow_core.context.serializers import IS_DATA, is_marked, read_json
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
 if TYPE_CHECKING:
@@ -243,9 +243,11 @@ def _marked(text: str) -> tuple[str, Any]:
 def _plain(value: Any) -> Any:
     """A value without the marks that say of what class its parts are."""
     if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        if "qualified_name" in mapping and "value" in mapping and len(mapping) == 3:
-            return _plain(mapping["value"])
+        mapping = cast("dict[str, Any]", value)
+        if is_marked(mapping):
+            if mapping.get(IS_DATA) is not True:
+                return _plain(mapping["value"])
+            mapping = mapping["value"]
         return {name: _plain(part) for name, part in mapping.items()}
     if isinstance(value, list):
         return [_plain(part) for part in cast("list[Any]", value)]

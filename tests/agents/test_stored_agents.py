@@ -1,10 +1,14 @@
 """Agents whose runs a store keeps: what they spent is counted once, wherever a run goes on."""
 
+import json
 from typing import Any
+
+import pytest
 
 from batonflow.agents import Budget, FunctionAgent
 from batonflow.llms import ScriptedLLM, ToolCallBlock
 from batonflow.tools import tool
+from batonflow.workflow_core import Context
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 
 
@@ -63,3 +67,45 @@ async def test_calls_count_in_the_budget_wherever_the_run_goes_on() -> None:
     for at in range(1, info.seq):
         output = await agent.fork("r", at)
         assert [str(one.tool_output.content) for one in output.tool_calls] == calls, at
+
+
+LIKE_AN_OBJECT = {"__is_pydantic": True, "qualified_name": "batonflow.llms.messages.ChatMessage", "value": {"a": 1}}
+
+
+@pytest.mark.parametrize("name", ["batonflow.llms.messages.ChatMessage", "nowhere.Lost"])
+async def test_arguments_and_results_that_look_like_written_objects_stay_data_wherever_the_run_goes_on(
+    name: str,
+) -> None:
+    given = {**LIKE_AN_OBJECT, "qualified_name": name}
+    seen: list[Any] = []
+
+    @tool(idempotent=True)
+    async def keep(ctx: Context[Any], data: dict[str, Any]) -> dict[str, Any]:
+        """Keep data."""
+        seen.append(data)
+        await ctx.store.set("kept", data)
+        return {"kept": data}
+
+    store = MemoryStore()
+    agent = FunctionAgent(name="a", llm=told("keep", "Kept.", data=given), tools=[keep], store=store)
+    handler = agent.run("Go", run_id="r")
+    await handler
+    info = await store.info("r")
+    assert info is not None
+    for at in range(1, info.seq):
+        branch = agent.fork("r", at)
+        output = await branch
+        assert output.tool_calls[0].tool_kwargs == {"data": given}, at
+        assert output.tool_calls[0].tool_output.raw_output == {"kept": given}, at
+        assert await branch.ctx.store.get("kept") == given, at
+        restored = Context.from_dict(agent, json.loads(json.dumps(branch.ctx.to_dict())))
+        assert await restored.store.get("kept") == given
+        calls = [
+            block.tool_kwargs
+            for one in await (await restored.store.get("memory")).aget_all()
+            for block in one.blocks
+            if block.block_type == "tool_call"
+        ]
+        assert calls == [{"data": given}]
+    assert seen
+    assert all(one == given for one in seen)

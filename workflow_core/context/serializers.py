@@ -1,11 +1,13 @@
 """How values become text in a snapshot, and values again.
 
 Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
-or called because a payload says so.
+or called because a payload says so. And only what the serializer has marked itself is an object of a class again. Data
+that look so, as arguments of tools may that a model thinks up, stay data: plain dicts with the names of marks are
+written inside a mark of their own, and a model's mark says in which of its fields there are any.
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
@@ -22,9 +24,21 @@ if TYPE_CHECKING:
     JsonPickleSerializer = PickleSerializer
 
 __all__ = [
-    "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "as_json", "is_plain",
-    "read_json",
+    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
+    "PickleSerializer", "as_json", "is_marked", "is_plain", "read_json",
 ]  # fmt: skip
+
+IS_PYDANTIC = "__is_pydantic"
+"""Marks a model."""
+
+IS_DATA = "__is_data"
+"""Marks a plain dict that has the names of marks."""
+
+MARKED = "marked"
+"""Names the fields of a model, beside its mark, in which there are marks; True: they may be in all."""
+
+_IS_COMPONENT = "__is_component"
+_MARKS = frozenset({IS_PYDANTIC, _IS_COMPONENT, IS_DATA})
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
@@ -104,18 +118,18 @@ class JsonSerializer:
             return value
         form = _form_of(kind)
         if form is not None:
-            return {"__is_pydantic": True, "value": self._encode_model(value, form), "qualified_name": form.name}
+            return self._encode_model(value, form)
         if isinstance(value, dict):
             items: Any = value.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             found = {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items}
             if len(found) < len(items):
                 raise ValueError("two keys of a dict are the same as text, as 1 and '1' are, and JSON has no others")
-            return found
+            return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
         if isinstance(value, list | tuple):
             return [self.encode(inner) for inner in cast("list[Any]", value)]
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {
-                "__is_component": True,
+                _IS_COMPONENT: True,
                 "value": value.to_dict(),
                 "qualified_name": _qualified(kind),
             }
@@ -140,39 +154,56 @@ class JsonSerializer:
             return hash(as_json(self.encode(value)))
 
     def _encode_model(self, model: Any, form: "_Form") -> dict[str, Any]:
-        """The fields as pydantic writes them; values whose class the fields do not tell are wrapped."""
+        """The fields as pydantic writes them; values whose class the fields do not tell are marked."""
+        marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
+
+        def encode(value: Any) -> Any:
+            marked[MARKED] = True  # nobody knows in which field
+            return self.encode(value)
+
         dump = model.model_dump
         if not form.dumps_itself:
             # The same without the way there: a conversation is hundreds of models.
             dump = partial(model.__pydantic_serializer__.to_python, model)
         try:
-            dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=self.encode)
+            dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=encode)
         except (UnicodeEncodeError, PydanticSerializationError) as error:
             # A serializer of the class's own puts the name of the error into one of another kind.
             if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
                 raise ValueError(f"{form.name}: {error}") from error
-            dumped = self._as_data(dump(mode="python", exclude=form.untyped))
+            dumped = self._as_data(dump(mode="python", exclude=form.untyped), encode)
         for name in form.with_floats:
             if name in dumped:
                 dumped[name] = _infinite(getattr(model, name), dumped[name])
+        within: list[str] = []
         for name in form.untyped or ():
-            dumped[name] = self.encode(getattr(model, name))
+            value = getattr(model, name)
+            dumped[name] = self.encode(value)
+            if not is_plain(value):
+                within.append(name)
         if form.has_data and model.to_dict():
             dumped["_data"] = {name: self.encode(value) for name, value in model.to_dict().items()}
+            if not all(map(is_plain, model.to_dict().values())):
+                within.append("_data")
         if form.has_result and "result" in dumped:
             dumped["result"] = self.encode(model.result)
-        return dumped
+            if not is_plain(model.result):
+                within.append("result")
+        if within:
+            marked.setdefault(MARKED, within)
+        marked["value"] = dumped
+        return marked
 
-    def _as_data(self, value: Any) -> Any:
+    def _as_data(self, value: Any, encode: Callable[[Any], Any]) -> Any:
         """A part of a dumped model as data of JSON."""
         if type(value) is str:
             return value
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value).items()
-            return {key if isinstance(key, str) else _key(key): self._as_data(inner) for key, inner in items}
+            return {key if isinstance(key, str) else _key(key): self._as_data(inner, encode) for key, inner in items}
         if isinstance(value, list | tuple | set | frozenset):
-            return [self._as_data(inner) for inner in cast("list[Any]", value)]
-        return to_jsonable_python(value, inf_nan_mode="constants", fallback=self.encode)
+            return [self._as_data(inner, encode) for inner in cast("list[Any]", value)]
+        return to_jsonable_python(value, inf_nan_mode="constants", fallback=encode)
 
     def _decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -180,12 +211,32 @@ class JsonSerializer:
         if not isinstance(value, dict):
             return value
         data = cast("dict[str, Any]", value)
-        if data.get("__is_pydantic") is True and "qualified_name" in data and "value" in data:
-            cls = self._resolve(str(data["qualified_name"]), BaseModel)
-            return cls.model_validate(self._decode(data["value"]), by_name=True, by_alias=True)
-        if data.get("__is_component") is True and "qualified_name" in data and "value" in data:
-            return self._resolve(str(data["qualified_name"]), object).from_dict(self._decode(data["value"]))
+        if is_marked(data):
+            name, inner = str(data["qualified_name"]), data["value"]
+            if data.get(IS_PYDANTIC) is True:
+                return self._decode_model(self._resolve(name, BaseModel), inner, data.get(MARKED))
+            if data.get(_IS_COMPONENT) is True:
+                return self._resolve(name, object).from_dict(inner)
+            if data.get(IS_DATA) is True and isinstance(inner, dict):
+                data = cast("dict[str, Any]", inner)
         return {key: self._decode(inner) for key, inner in data.items()}
+
+    def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
+        """A model from its fields, of which those ``within`` hold marks."""
+        if within is True or not isinstance(written, dict):
+            return cls.model_validate(self._decode(written), by_name=True, by_alias=True)
+        fields = dict(cast("dict[str, Any]", written))
+        if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
+            form = _form_of(cls)
+            within = form.free if form is not None else ()
+        for name in within:
+            value = fields.get(name)
+            if name == "_data" and isinstance(value, dict):  # its names are no marks
+                items = cast("dict[str, Any]", value).items()
+                fields[name] = {key: self._decode(inner) for key, inner in items}
+            elif name in fields:
+                fields[name] = self._decode(value)
+        return cls.model_validate(fields, by_name=True, by_alias=True)
 
     def _resolve(self, name: str, base: type) -> Any:
         cls: Any = self._known.get(name)
@@ -235,6 +286,7 @@ class _Form:
         has_result: Whether it ends runs, with a result that is no field.
         dumps_itself: Whether it has its own ``model_dump``.
         is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
+        free: Where values of any class may be: ``untyped``, dynamic data and a result.
     """
 
     name: str
@@ -244,6 +296,7 @@ class _Form:
     has_result: bool
     dumps_itself: bool
     is_whole: bool
+    free: tuple[str, ...]
 
 
 @cache
@@ -256,14 +309,16 @@ def _form_of(cls: type) -> _Form | None:
     untyped = {name for name, text in types.items() if "Any" in text}
     with_floats = [name for name, text in types.items() if "float" in text]
     has_data, dumps_itself = issubclass(cls, DictLikeModel), cls.model_dump is not BaseModel.model_dump
+    has_result = issubclass(cls, StopEvent) and "result" not in fields
     return _Form(
         name=_qualified(cls),
         untyped=untyped or None,
         with_floats=with_floats,
         has_data=has_data,
-        has_result=issubclass(cls, StopEvent) and "result" not in fields,
+        has_result=has_result,
         dumps_itself=dumps_itself,
         is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or with_floats or has_data or dumps_itself),
+        free=(*untyped, *(["_data"] if has_data else []), *(["result"] if has_result else [])),
     )
 
 
@@ -319,12 +374,19 @@ def _with_whole_characters(data: Any) -> Any:
     return data
 
 
+def is_marked(data: dict[str, Any]) -> bool:
+    """Whether a dict is an object of a class, as the serializer writes it, or looks so."""
+    return "qualified_name" in data and "value" in data and not _MARKS.isdisjoint(data)
+
+
 def is_plain(value: Any) -> bool:
-    """Whether a value is plain JSON data, without a look at anything but exact types."""
+    """Whether a value is plain JSON data that mean themselves; apart from marks only exact types are looked at."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS:
         return True
     if kind is dict:
+        if "qualified_name" in value and is_marked(value):
+            return False
         for key, inner in value.items():
             if type(key) is not str or not (type(inner) in _SCALARS or is_plain(inner)):
                 return False

@@ -1,7 +1,8 @@
 """How events and values stand in a record: as plain JSON where they are that, else as the workflow's serializer writes.
 
-An event is ``[class, values]``, or ``[class, values, 1]`` when something in its values is marked with its class. A
-value is ``[value]``, or ``[None, value]`` when it is marked. With a serializer other than JSON both are its text.
+An event is ``[class, values]`` or, when something in its values may be marked with its class, ``[class, values,
+where]``; ``where`` names the fields, is True for all, and 1 when nobody has noted it. A value is ``[value]``, or
+``[None, value]`` when it is marked. With a serializer other than JSON both are its text.
 """
 
 from typing import Any, cast
@@ -9,7 +10,14 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, is_plain, read_json
+from batonflow.workflow_core.context.serializers import (
+    IS_PYDANTIC,
+    MARKED,
+    BaseSerializer,
+    JsonSerializer,
+    is_plain,
+    read_json,
+)
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.segments import as_json
@@ -59,7 +67,7 @@ class Codec:
             if is_plain(values) and not own_words:
                 # A copy, as it may be changed before it is written.
                 return [name, dict(values)]
-            return [name, self._short.encode(event)["value"], 1]
+            return _as_parts(self._short.encode(event))
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(event, error) from error
 
@@ -97,7 +105,9 @@ class Codec:
             return data
         parts = cast("list[Any]", data)
         if isinstance(parts[0], str) and len(parts) > 1:
-            marked = {"__is_pydantic": True, "value": parts[1], "qualified_name": parts[0]}
+            marked = {IS_PYDANTIC: True, "value": parts[1], "qualified_name": parts[0]}
+            if isinstance(parts[-1], bool | list):
+                marked[MARKED] = parts[-1]
             return as_json(marked).decode()
         return as_json(parts[-1]).decode()
 
@@ -116,8 +126,7 @@ class Codec:
         """An event as data, from a snapshot's text."""
         if self._short is None:
             return text
-        read = read_json(text)
-        return [read["qualified_name"], read["value"], 1]
+        return _as_parts(read_json(text))
 
     def value_of_text(self, text: str) -> Any:
         """A value as data, from a snapshot's text."""
@@ -129,6 +138,11 @@ class Codec:
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
         return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _as_parts(marked: dict[str, Any]) -> list[Any]:
+    """A model that the serializer has marked, as an event stands in a record."""
+    return [marked["qualified_name"], marked["value"], marked.get(MARKED, 1)]
 
 
 def _unrecorded(value: Any, error: Exception) -> StoreError:

@@ -366,3 +366,72 @@ def test_data_with_the_name_of_a_mark_is_data(mark, value):
     serializer = JsonSerializer()
     data = {mark: value, "other": Point(x=2)}
     assert serializer.deserialize(serializer.serialize(data)) == data
+
+
+# --- data that look like marks ----------------------------------------------------------------------------------------
+
+
+class Delivery(BaseModel):
+    """Its fields have types, and yet data of any kind are in it."""
+
+    box: dict[str, str | bool | dict[str, int]] = {}
+    point: Point | None = None
+    inside: list["Parcel"] = []
+
+
+class Parcel(BaseModel):
+    what: dict[str, Any] = {}
+
+
+class TypedNote(Event):
+    """What became of a Note."""
+
+    text: str = ""
+    extra: Point | None = None
+
+
+LIKE_A_MODEL = {"__is_pydantic": True, "qualified_name": f"{__name__}.Point", "value": {"x": 9}}
+LIKE_A_COMPONENT = {"__is_component": True, "qualified_name": f"{__name__}.Lamp", "value": {"watts": 9}}
+LIKE_DATA = {"__is_data": True, "qualified_name": "dict", "value": {"a": 1}}
+
+
+@pytest.mark.parametrize("data", [LIKE_A_MODEL, LIKE_A_COMPONENT, LIKE_DATA, {**LIKE_A_MODEL, "more": LIKE_DATA}])
+def test_plain_data_stay_data_wherever_they_stand(data):
+    for value in (data, [data], {"inside": data}, {"value": data, "point": Point(x=1)}):
+        assert through(value) == value
+    assert through(Note(extra=data, more=data, all=[data, Point(x=1)])) == Note(
+        extra=data, more=data, all=[data, Point(x=1)]
+    )
+    assert through(StopEvent(result=data)).result == data
+    assert through(Parcel(what=data)) == Parcel(what=data)
+    assert through(Delivery(inside=[Parcel(what=data)])) == Delivery(inside=[Parcel(what=data)])
+
+
+def test_no_class_is_looked_for_that_data_name():
+    for data in (LIKE_A_MODEL, LIKE_A_COMPONENT):
+        nowhere = {**data, "qualified_name": "nowhere.Lost"}
+        assert through(Delivery(inside=[Parcel(what=nowhere)])).inside[0].what == nowhere
+        box = {"__is_pydantic": True, "qualified_name": "nowhere.Lost", "value": {"x": 1}}
+        assert through(Delivery(box=box)).box == box
+
+
+def test_components_among_data_of_typed_fields_are_components_again():
+    class Shelf(BaseModel):
+        parcels: list[Parcel]
+
+    serializer = JsonSerializer().knowing([Shelf])
+    back = through(Shelf(parcels=[Parcel(what={"lamp": Lamp(40)})]), serializer)
+    assert back.parcels[0].what["lamp"].watts == 40
+
+
+def test_payloads_that_do_not_say_where_the_marks_are_are_read():
+    for written in (Note(extra=Point(x=7), more=Point(x=8)), StopEvent(result=Point(x=9))):
+        data = json.loads(JsonSerializer().serialize(written))
+        assert data.pop("marked")
+        assert JsonSerializer().deserialize(json.dumps(data)) == written
+
+
+def test_a_field_that_has_got_a_type_since_it_was_written_is_read():
+    data = json.loads(JsonSerializer().serialize(Note(extra=Point(x=7))))
+    data["qualified_name"] = f"{__name__}.TypedNote"
+    assert JsonSerializer().deserialize(json.dumps(data)).extra == Point(x=7)

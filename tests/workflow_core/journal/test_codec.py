@@ -16,10 +16,23 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.codec import Codec
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+MARKS = ["__is_pydantic", "__is_component", "__is_data", "qualified_name", "value"]
+
+
+def like_marks(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Data that look as the serializer writes an object of a class."""
+    names = st.just(f"{__name__}.Note") | st.just("lost.Gone") | inner
+    return st.builds(
+        lambda mark, name, value: {mark: True, "qualified_name": name, "value": value},
+        st.sampled_from(MARKS[:3]),
+        names,
+        inner,
+    )
+
+
 plain = st.recursive(
     scalars,
-    # Keys that begin so mark what the serializer has wrapped.
-    lambda inner: st.lists(inner) | st.dictionaries(st.text().filter(lambda key: not key.startswith("__is_")), inner),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(MARKS), inner) | like_marks(inner),
     max_leaves=10,
 )
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: not hasattr(Event, name))
@@ -28,6 +41,25 @@ names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name
 class Place(BaseModel):
     city: str = ""
     inside: "Place | None" = None
+    tags: dict[str, Any] = {}
+
+
+class Seal:
+    """A component: it names its class and writes itself."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "Seal"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"depth": self.depth}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Seal":
+        return cls(data["depth"])
 
 
 class Note(Event):
@@ -70,7 +102,11 @@ class Reversed:
 
 
 places = st.recursive(
-    st.builds(Place, city=st.text()), lambda inner: st.builds(Place, city=st.text(), inside=inner), max_leaves=3
+    st.builds(
+        Place, city=st.text(), tags=st.dictionaries(st.sampled_from(MARKS), like_marks(st.text()) | st.booleans())
+    ),
+    lambda inner: st.builds(Place, city=st.text(), inside=inner),
+    max_leaves=3,
 )
 values = plain | places | st.lists(places) | st.dictionaries(st.text(min_size=1), places)
 codecs = pytest.mark.parametrize(
@@ -161,11 +197,26 @@ def test_what_is_plain_stands_there_as_it_is():
 
 def test_what_is_not_plain_is_marked_with_its_class():
     codec = Codec(JsonSerializer())
-    marked = {"__is_pydantic": True, "value": {"city": "Bergen", "inside": None}, "qualified_name": f"{__name__}.Place"}
+    marked = {
+        "__is_pydantic": True,
+        "value": {"city": "Bergen", "inside": None, "tags": {}},
+        "qualified_name": f"{__name__}.Place",
+    }
     assert codec.value(Place(city="Bergen")) == [None, marked]
     assert codec.value([Place(city="Bergen")]) == [None, [marked]]
     name, written, mark = codec.event(Note(anything=Place(city="Bergen")))
-    assert (name, written["anything"], mark) == (f"{__name__}.Note", marked, 1)
+    assert (name, written["anything"], mark) == (f"{__name__}.Note", marked, ["anything"])
+
+
+def test_components_in_fields_that_have_a_type_come_back():
+    codec = Codec(JsonSerializer())
+    event = Note(where=Place(tags={"seal": Seal(4)}))
+    written = through_a_record(codec.event(event))
+    assert written[2] is True
+    assert codec.read(written).where.tags["seal"].depth == 4
+    again = codec.event_of_text(codec.text(written))
+    assert again == written
+    assert codec.event(Note(where=Place(tags={"seal": 4}), anything=Place()))[2] == ["anything"]
 
 
 def test_of_another_serializer_it_is_the_text():
