@@ -538,23 +538,24 @@ class Recorder:
             return
         group = segment.group()
         if isinstance(group, Segment):
-            group.held_up.append(segment)
+            group.hold_up(segment)
             # What it holds may change before its turn comes.
             segment.body()
             return
         # What was held up by these is committed together with them: an event and its arrival elsewhere are one thing.
-        known = set(group)
+        for one in group:
+            one.committed = True
         for member in group:
-            member.committed = True
             for other in member.held_up:
-                further = [] if other.committed or other in known else other.group()
+                further = [] if other.committed else other.group()
                 if isinstance(further, Segment):
-                    further.held_up.append(other)
-                else:
-                    group += [one for one in further if one not in known]
-                    known.update(further)
+                    further.hold_up(other)
+                    continue
+                group += further
+                for one in further:
+                    one.committed = True
             # Cut the chain of segments, or it would reach back to the first one.
-            member.after, member.held_up, member.causes = [], [], ()
+            member.after, member.held_up, member.causes, member.waits_for = [], [], (), None
         self._commit(group if len(group) == 1 else [*group, *self._amends(group)])
 
     def _amends(self, group: list[Segment]) -> Iterator[Segment]:

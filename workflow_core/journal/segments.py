@@ -5,6 +5,7 @@ segments that are not yet committed is remembered, so that none is committed bef
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError
@@ -54,7 +55,7 @@ class Segment:
     __slots__ = (
         "_body", "after", "attempt", "began", "causes", "closed", "collects", "committed", "consumed", "data",
         "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed",
-        "writes", "written_at",
+        "waits_for", "writes", "written_at",
     )  # fmt: skip
 
     def __init__(
@@ -94,7 +95,9 @@ class Segment:
         self.closed = False
         self.committed = False
         self.after: list[Segment] = [cause for cause, _ in causes if not cause.committed] if causes else []
+        # Those that wait for this one, and an open one that this one was found to wait for.
         self.held_up: list[Segment] = []
+        self.waits_for: Segment | None = None
 
     @classmethod
     def past(cls, number: int) -> "Segment":
@@ -102,6 +105,11 @@ class Segment:
         segment = cls(number, "", "", "")
         segment.closed = segment.committed = True
         return segment
+
+    def hold_up(self, other: "Segment") -> None:
+        """Let a segment that builds upon this one, which is open, wait for it."""
+        self.held_up.append(other)
+        other.waits_for = self
 
     @property
     def is_clean(self) -> bool:
@@ -152,35 +160,53 @@ class Segment:
                 continue
             if not segment.closed:
                 return segment
+            if segment.waits_for is not None and not segment.waits_for.closed:
+                return segment.waits_for
             found[id(segment)] = segment
             stack.extend(segment.after)
         return [self] if len(found) == 1 else _in_order(found)
 
 
-def _in_order(left: dict[int, Segment]) -> list[Segment]:
-    """What others build upon comes first; of those that build upon one another, what was begun first."""
-    left = {id(one): one for one in sorted(left.values(), key=lambda segment: segment.number)}
+def _in_order(found: dict[int, Segment]) -> list[Segment]:
+    """What others build upon comes first; of those that build upon one another, what was begun first.
+
+    As R. Tarjan has it (Depth-first search and linear graph algorithms, 1972): a circle is complete when the walk comes
+    back to the first of it, and what it builds upon was complete before.
+    """
     order: list[Segment] = []
-    while left:
-        ready = [one for one in left.values() if not any(id(other) in left for other in one.after)]
-        if not ready:
-            ready = sorted(min((_within(one, left) for one in left.values()), key=len), key=lambda segment: segment.id)
-        for one in ready:
-            del left[id(one)]
-        order += ready
+    done: set[int] = set()
+    # Where on the path a segment stands, and how far back something that it builds upon does.
+    path: list[Segment] = []
+    at: dict[int, int] = {}
+    back_to: dict[int, int] = {}
+    for first in sorted(found.values(), key=attrgetter("number")):
+        walk = [(first, iter(first.after))] if id(first) not in done else []
+        while walk:
+            segment, others = walk[-1]
+            here = id(segment)
+            if here not in at:
+                at[here] = back_to[here] = len(path)
+                path.append(segment)
+            further = None
+            for other in others:
+                if id(other) in done or id(other) not in found:
+                    continue
+                if id(other) not in at:
+                    further = other
+                    break
+                back_to[here] = min(back_to[here], at[id(other)])
+            if further is not None:
+                walk.append((further, iter(further.after)))
+                continue
+            walk.pop()
+            if back_to[here] == at[here]:
+                order += (circle := sorted(path[at[here] :], key=attrgetter("id")))
+                done.update(map(id, circle))
+                del path[at[here] :]
+            else:
+                around = id(walk[-1][0])
+                back_to[around] = min(back_to[around], back_to[here])
     return order
-
-
-def _within(segment: Segment, left: dict[int, Segment]) -> list[Segment]:
-    """The segment and what of the others it builds upon."""
-    found = {id(segment): segment}
-    stack = [segment]
-    while stack:
-        for other in stack.pop().after:
-            if id(other) in left and id(other) not in found:
-                found[id(other)] = other
-                stack.append(other)
-    return list(found.values())
 
 
 def lowest_place(still_open: "Iterable[Segment]") -> int | None:

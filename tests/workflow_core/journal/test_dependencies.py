@@ -137,3 +137,36 @@ async def test_a_collection_waits_for_the_makers_of_all_its_members():
     before, after = await Streaming().steps_before_and_after_the_gate()
     assert before == ["split", "work"]
     assert after.index("slow") < after.index("work") < after.index("join")
+
+
+class LongChain(Gated):
+    """Thousands of hops while a step is under way whose value the first of them read."""
+
+    HOPS = 3000
+
+    @step
+    async def slow(self, ctx: Context, ev: StartEvent) -> A | Done:
+        await ctx.store.set("mark", 1)
+        ctx.send_event(A())
+        await self.gate.wait()
+        return Done()
+
+    @step
+    async def hop(self, ctx: Context, ev: A) -> A | None:
+        if ev.n == 0:
+            await ctx.store.get("mark")
+        if ev.n < self.HOPS:
+            return A(n=ev.n + 1)
+        await ctx.store.set("came", "together")
+        return None
+
+    @step
+    async def end(self, ev: Done) -> StopEvent:
+        return StopEvent()
+
+
+async def test_any_number_of_records_may_be_held_up_by_one():
+    # With work that grows with the square of their number, let alone the cube, this would not end in time.
+    before, after = await LongChain().steps_before_and_after_the_gate()
+    assert before == []
+    assert after == ["slow", *["hop"] * (LongChain.HOPS + 1), "end"]
