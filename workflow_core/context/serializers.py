@@ -13,12 +13,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json, to_jsonable_python
 
 from batonflow.workflow_core.events import DictLikeModel, StopEvent
 from batonflow.workflow_core.types import loaded_class
 
 if TYPE_CHECKING:
+    from pydantic_core.core_schema import CoreConfig
+
     from batonflow.workflow_core.context.pickle_serializer import PickleSerializer
 
     JsonPickleSerializer = PickleSerializer
@@ -40,6 +42,7 @@ MARKED = "marked"
 _IS_COMPONENT = "__is_component"
 _MARKS = frozenset({IS_PYDANTIC, _IS_COMPONENT, IS_DATA})
 
+_WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
 
@@ -149,7 +152,7 @@ class JsonSerializer:
         if form is None or not form.is_whole:
             return None
         try:
-            return hash(value.__pydantic_serializer__.to_json(value, fallback=self.encode))
+            return hash(_serializer_of(cast("Any", type(value))).to_json(value, fallback=self.encode))
         except PydanticSerializationError:  # a text in it, perhaps
             return hash(as_json(self.encode(value)))
 
@@ -163,8 +166,8 @@ class JsonSerializer:
 
         dump = model.model_dump
         if not form.dumps_itself:
-            # The same without the way there: a conversation is hundreds of models.
-            dump = partial(model.__pydantic_serializer__.to_python, model)
+            # Without the way there, as a conversation is hundreds of models; and exact in numbers.
+            dump = partial(_serializer_of(cast("Any", type(model))).to_python, model)
         try:
             dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=encode)
         except (UnicodeEncodeError, PydanticSerializationError) as error:
@@ -172,9 +175,6 @@ class JsonSerializer:
             if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
                 raise ValueError(f"{form.name}: {error}") from error
             dumped = self._as_data(dump(mode="python", exclude=form.untyped), encode)
-        for name in form.with_floats:
-            if name in dumped:
-                dumped[name] = _infinite(getattr(model, name), dumped[name])
         within: list[str] = []
         for name in form.untyped or ():
             value = getattr(model, name)
@@ -281,7 +281,6 @@ class _Form:
     Attributes:
         name: Its qualified name.
         untyped: The fields whose types say nothing about their values; None without one.
-        with_floats: The fields that may hold a float.
         has_data: Whether there may be dynamic data.
         has_result: Whether it ends runs, with a result that is no field.
         dumps_itself: Whether it has its own ``model_dump``.
@@ -291,7 +290,6 @@ class _Form:
 
     name: str
     untyped: set[str] | None
-    with_floats: list[str]
     has_data: bool
     has_result: bool
     dumps_itself: bool
@@ -307,29 +305,28 @@ def _form_of(cls: type) -> _Form | None:
     fields = cls.model_fields
     types = {name: str(field.annotation) for name, field in fields.items() if not field.exclude}
     untyped = {name for name, text in types.items() if "Any" in text}
-    with_floats = [name for name, text in types.items() if "float" in text]
     has_data, dumps_itself = issubclass(cls, DictLikeModel), cls.model_dump is not BaseModel.model_dump
     has_result = issubclass(cls, StopEvent) and "result" not in fields
     return _Form(
         name=_qualified(cls),
         untyped=untyped or None,
-        with_floats=with_floats,
         has_data=has_data,
         has_result=has_result,
         dumps_itself=dumps_itself,
-        is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or with_floats or has_data or dumps_itself),
+        is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or has_data or dumps_itself),
         free=(*untyped, *(["_data"] if has_data else []), *(["result"] if has_result else [])),
     )
 
 
-def _infinite(value: Any, dumped: Any) -> Any:
-    """What pydantic wrote, with the numbers that it wrote as None because JSON proper has no name for them."""
-    if dumped is None and type(value) is float:
-        return value
-    if isinstance(dumped, list) and isinstance(value, list | tuple):
-        inner = zip(cast("list[Any]", value), cast("list[Any]", dumped), strict=True)
-        return [_infinite(one, other) for one, other in inner]
-    return cast("Any", dumped)
+@cache
+def _serializer_of(cls: type[BaseModel]) -> SchemaSerializer:
+    """Pydantic's own for a class, but for the numbers for which JSON proper has no name: these stay numbers."""
+    if not cls.__pydantic_complete__:
+        cls.model_rebuild()
+    config = {name: way for name, way in cls.model_config.items() if name in _WAYS_TO_WRITE}
+    return SchemaSerializer(
+        cls.__pydantic_core_schema__, cast("CoreConfig", {**config, "ser_json_inf_nan": "constants"})
+    )
 
 
 def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:

@@ -8,7 +8,7 @@ import math
 import pickle
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.workflow_core import Event, StartEvent, StopEvent
 from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
@@ -136,6 +136,67 @@ def test_halves_of_characters_come_back_as_text(value: Any):
 def test_numbers_that_json_has_not():
     assert math.isnan(through(math.nan))
     assert through([math.inf, -math.inf]) == [math.inf, -math.inf]
+
+
+class Scored(BaseModel):
+    score: float = 0.0
+    by_name: dict[str, float] = {}
+    anything: Any = None
+
+
+class Scores(Event):
+    """Wherever a number may stand in an event."""
+
+    best: float = 0.0
+    best_two: tuple[float, ...] = ()
+    by_name: dict[str, float] = {}
+    seen: set[float] = set()
+    one: Scored = Scored()
+    all: list[Scored] = []
+    inside: dict[str, Any] = {}
+
+
+@contract("5.2.6")
+@pytest.mark.parametrize("number", [math.inf, -math.inf])
+def test_numbers_that_json_has_not_wherever_they_stand(number: float):
+    scored = Scored(score=number, by_name={"x": number}, anything={"deep": [number]})
+    assert through(scored) == scored
+    for scores in (
+        Scores(best=number, best_two=(1.0, number), by_name={"x": number}, seen={number}),
+        Scores(one=scored, all=[Scored(), scored], inside={"a": [number]}, more=number, most=scored),
+    ):
+        assert through(scores) == scores
+
+
+class Way(BaseModel):
+    """Says itself how some of it is written."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_timedelta="float")
+
+    data: bytes = b""
+    took: timedelta = timedelta()
+
+
+def test_what_a_model_says_on_how_it_is_written_holds():
+    way = Way(data=b"\xff\x00", took=timedelta(seconds=1.5))
+    assert json.loads(JsonSerializer().serialize(way))["value"] == json.loads(way.model_dump_json())
+
+
+class BuiltLate(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
+    score: float = 0.0
+    after: "ComesLater | None" = None
+
+
+class ComesLater(BaseModel):
+    what: Any = None
+
+
+def test_a_model_that_is_built_when_it_is_used_first():
+    late = BuiltLate.model_construct(score=math.inf, after=None)
+    assert json.loads(JsonSerializer().serialize(late))["value"] == {"score": math.inf, "after": None}
+    assert through(BuiltLate(after=ComesLater(what=math.inf))) == BuiltLate(after=ComesLater(what=math.inf))
 
 
 @contract("5.2.6")
