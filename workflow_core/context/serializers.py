@@ -152,7 +152,7 @@ class JsonSerializer:
         if form is None or not form.is_whole:
             return None
         try:
-            return hash(_serializer_of(cast("Any", type(value))).to_json(value, fallback=self.encode))
+            return hash(form.serializer.to_json(value, fallback=self.encode))
         except PydanticSerializationError:  # a text in it, perhaps
             return hash(as_json(self.encode(value)))
 
@@ -167,7 +167,7 @@ class JsonSerializer:
         dump = model.model_dump
         if not form.dumps_itself:
             # Without the way there, as a conversation is hundreds of models; and exact in numbers.
-            dump = partial(_serializer_of(cast("Any", type(model))).to_python, model)
+            dump = partial(form.serializer.to_python, model)
         try:
             dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=encode)
         except (UnicodeEncodeError, PydanticSerializationError) as error:
@@ -177,17 +177,19 @@ class JsonSerializer:
             dumped = self._as_data(dump(mode="python", exclude=form.untyped), encode)
         within: list[str] = []
         for name in form.untyped or ():
-            value = getattr(model, name)
-            dumped[name] = self.encode(value)
+            dumped[name] = value = getattr(model, name)
             if not is_plain(value):
+                dumped[name] = self.encode(value)
                 within.append(name)
-        if form.has_data and model.to_dict():
-            dumped["_data"] = {name: self.encode(value) for name, value in model.to_dict().items()}
-            if not all(map(is_plain, model.to_dict().values())):
+        if form.has_data and (data := model.to_dict()):
+            dumped["_data"] = dict(data)
+            if not all(map(is_plain, data.values())):
+                dumped["_data"] = {name: self.encode(value) for name, value in data.items()}
                 within.append("_data")
         if form.has_result and "result" in dumped:
-            dumped["result"] = self.encode(model.result)
-            if not is_plain(model.result):
+            dumped["result"] = value = model.result
+            if not is_plain(value):
+                dumped["result"] = self.encode(value)
                 within.append("result")
         if within:
             marked.setdefault(MARKED, within)
@@ -286,6 +288,7 @@ class _Form:
         dumps_itself: Whether it has its own ``model_dump``.
         is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
         free: Where values of any class may be: ``untyped``, dynamic data and a result.
+        serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
     """
 
     name: str
@@ -295,6 +298,7 @@ class _Form:
     dumps_itself: bool
     is_whole: bool
     free: tuple[str, ...]
+    serializer: SchemaSerializer
 
 
 @cache
@@ -315,12 +319,11 @@ def _form_of(cls: type) -> _Form | None:
         dumps_itself=dumps_itself,
         is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or has_data or dumps_itself),
         free=(*untyped, *(["_data"] if has_data else []), *(["result"] if has_result else [])),
+        serializer=_serializer_of(cls),
     )
 
 
-@cache
 def _serializer_of(cls: type[BaseModel]) -> SchemaSerializer:
-    """Pydantic's own for a class, but for the numbers for which JSON proper has no name: these stay numbers."""
     if not cls.__pydantic_complete__:
         cls.model_rebuild()
     config = {name: way for name, way in cls.model_config.items() if name in _WAYS_TO_WRITE}
