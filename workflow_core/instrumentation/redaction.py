@@ -32,12 +32,11 @@ _VALUES = re.compile(
     r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
-# In every text that has such a value there is one of these characters, and one of the marks beside it: to look for them
-# takes a fraction of the time, and for single characters next to none.
-_OF_GITHUB_AND_SLACK = ("ghp", "gho", "ghu", "ghs", "ghr", "github_pat", "xox")
+# In every text that has such a value there are the characters on the left, and one of the marks beside them: to look
+# for them takes a fraction of the time.
 _MARKS = (
-    ("-", ("k-", *_OF_GITHUB_AND_SLACK, "-----BEGIN ")), ("_", _OF_GITHUB_AND_SLACK), ("A", ("AKIA", "AIza")),
-    ("B", ("Bearer ",)), (".", ("eyJ",)), ("@", ("://",)),
+    ("-", ("k-", "-----BEGIN ")), ("gh", ("ghp", "gho", "ghu", "ghs", "ghr")), ("_", ("github_pat",)),
+    ("xox", ("xox",)), ("A", ("AKIA", "AIza")), ("B", ("Bearer ",)), (".", ("eyJ",)), ("@", ("://",)),
 )  # fmt: skip
 
 _SHORTEST = len("://a:b@")
@@ -80,14 +79,20 @@ def _of_json(value: Any, levels: int) -> Any:
     if levels == 0:
         raise RecursionError
     if kind is dict:
+        names = tuple(value)
+        # Dicts in one place have the same names: messages, for one.
+        secret = (_secrets_among if len(names) <= _FEW else _secrets_among.__wrapped__)(names)
+        if secret is None:
+            return _redacted(value, set())
         found: dict[str, Any] = {}
         for name, one in value.items():
-            if type(name) is not str:
-                return _redacted(value, set())
-            if _names_a_secret(name) and _is_secret(name, one):
+            kind = type(one)  # pyright: ignore[reportUnknownVariableType]
+            if secret and name in secret and _is_secret(name, one):
                 found[name] = REDACTED
+            elif kind is str:
+                found[name] = one if len(one) < _SHORTEST else _text(one)
             else:
-                found[name] = one if type(one) in _WITHOUT_TEXT else _of_json(one, levels - 1)
+                found[name] = one if kind in _WITHOUT_TEXT else _of_json(one, levels - 1)
         return found
     if kind is list:
         return [_of_json(one, levels - 1) for one in value]
@@ -95,6 +100,15 @@ def _of_json(value: Any, levels: int) -> Any:
 
 
 _WITHOUT_TEXT = frozenset({int, bool, type(None)})
+_FEW = 32
+
+
+@lru_cache(maxsize=1024)
+def _secrets_among(names: tuple[Any, ...]) -> frozenset[str] | None:
+    """Which names of a dict are those of secrets; None when there are others than texts among them."""
+    if any(type(name) is not str for name in names):
+        return None
+    return frozenset(filter(_names_a_secret, names))
 
 
 def _redacted(value: Any, around: set[int]) -> Any:
@@ -123,9 +137,11 @@ def _redacted(value: Any, around: set[int]) -> Any:
 
 
 def _text(text: str) -> str:
-    for character, marks in _MARKS:
-        if character in text and any(mark in text for mark in marks):
-            return _VALUES.sub(REDACTED, text)
+    for characters, marks in _MARKS:
+        if characters in text:
+            for mark in marks:
+                if mark in text:
+                    return _VALUES.sub(REDACTED, text)
     return text
 
 
