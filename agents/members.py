@@ -16,6 +16,7 @@ from batonflow.llms import LLM, ChatMessage, ChatResponse
 from batonflow.llms.prompts.base import placeholders
 from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
@@ -110,8 +111,7 @@ def check_options(max_iterations: Any = None, early_stopping_method: Any = None,
     Raises:
         ValueError: A value is not what it may be.
     """
-    whole = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
-    if max_iterations is not None and not (whole and max_iterations >= 1):
+    if max_iterations is not None and not is_whole(max_iterations, least=1):
         raise ValueError(f"max_iterations is a whole number from 1 on, not {max_iterations!r}")
     if early_stopping_method is not None and early_stopping_method not in get_args(EarlyStopping):
         raise ValueError(f"early_stopping_method is 'force' or 'generate', not {early_stopping_method!r}")

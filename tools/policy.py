@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from batonflow.tools.errors import ToolDefinitionError
+from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.retrying import RetryPolicy
 
 __all__ = ["Approval", "OnUnknown", "ToolPolicy"]
@@ -70,13 +71,11 @@ def _refuse(name: str, given: dict[str, Any], remedy: str) -> None:
 
 
 def _is_duration(value: Any) -> bool:
-    if value is None:
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+    return value is None or (is_seconds(value) and 0 < value < math.inf)
 
 
 def _is_count(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+    return value is None or is_whole(value, least=1)
 
 
 def _is_retry(value: Any) -> bool:

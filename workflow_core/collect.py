@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from batonflow.workflow_core.amounts import is_whole
+
 __all__ = ["All", "Cardinality", "Collect", "Take"]
 
 
@@ -27,7 +29,7 @@ class Take(Cardinality):
     n: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_whole(self.n, least=1):
             raise ValueError(f"Take() needs a whole number of at least 1, got {self.n!r}")
 
 

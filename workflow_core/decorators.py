@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
+from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.collect import Cardinality, Collect
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
@@ -157,9 +158,9 @@ def step(
         ...     async def greet(self, ev: StartEvent) -> StopEvent:
         ...         return StopEvent(result="hello")
     """
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_whole(num_workers, least=1):
         raise WorkflowValidationError(f"num_workers must be an integer greater than 0, got {num_workers!r}")
-    if timeout is not None and timeout <= 0:
+    if timeout is not None and not (is_seconds(timeout) and timeout > 0):
         raise WorkflowValidationError(f"timeout of a step must be greater than 0 seconds, got {timeout!r}")
     caller_locals = _enclosing_locals(inspect.currentframe())
 

@@ -108,6 +108,14 @@ def test_the_number_of_workers_is_a_positive_integer(wrong: Any):
         step(num_workers=wrong)
 
 
+@pytest.mark.parametrize("wrong", [0, -1, "2", True])
+def test_the_timeout_of_a_step_is_a_number_of_seconds(wrong: Any):
+    with pytest.raises(
+        WorkflowValidationError, match=f"timeout of a step must be greater than 0 seconds, got {wrong!r}"
+    ):
+        step(timeout=wrong)
+
+
 @contract("3.2")
 async def test_a_free_function_becomes_a_step_of_its_workflow_and_gets_no_self():
     class Flow(Workflow):

@@ -11,12 +11,15 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import (
     check_age,
     check_commit,
+    check_commit_number,
     check_fork,
+    check_lease,
+    check_limit,
+    check_listing,
     check_new_run,
     check_owner,
     check_payload,
     check_run_id,
-    check_statuses,
 )
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.history import StoredHistory
@@ -115,6 +118,9 @@ class MemoryStore(StoredHistory):
         beside: Another one, to share its runs under an owner of one's own, like a second process on one database.
         lease_seconds: After how many seconds without a sign of life another owner may take a run.
 
+    Raises:
+        StoreError: ``lease_seconds`` is no number of seconds above 0.
+
     Example:
         >>> store = MemoryStore()
         >>> await store.create(NewRun("order-17", "Orders", digest="a1"), store.owner, ttl=15)
@@ -122,7 +128,7 @@ class MemoryStore(StoredHistory):
     """
 
     def __init__(self, *, beside: "MemoryStore | None" = None, lease_seconds: float = LEASE_SECONDS) -> None:
-        self.lease_seconds = lease_seconds
+        self.lease_seconds = check_lease(lease_seconds)
         self._owner = secrets.token_hex(8)
         self._shared = _Shared() if beside is None else beside._shared
         self._lock = self._shared.lock
@@ -224,6 +230,7 @@ class MemoryStore(StoredHistory):
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
         """See ``RunStore.load``."""
+        check_commit_number(at)
         with self._lock:
             run = self._runs.get(check_run_id(run_id))
             if run is None:
@@ -441,7 +448,7 @@ class MemoryStore(StoredHistory):
         newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
-        statuses = check_statuses(status)
+        statuses = check_listing(status, workflow, after, limit)
         found: list[RunInfo] = []
         with self._lock:
             if after is not None and after not in self._runs:
@@ -520,7 +527,7 @@ class MemoryStore(StoredHistory):
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
         """See ``RunStore.retain``."""
         with self._lock:
-            before = current_source().now() - check_age(seconds)
+            before, limit = current_source().now() - check_age(seconds), check_limit(limit)
             ended = [run for run in self._runs.values() if run.status in ENDS and run.updated_at < before]
             ended.sort(key=lambda run: run.updated_at)
             for run in ended[:limit]:

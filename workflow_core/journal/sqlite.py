@@ -14,7 +14,16 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal import sqlite_claims as claims
 from batonflow.workflow_core.journal import sqlite_reads as reads
 from batonflow.workflow_core.journal import sqlite_upkeep as upkeep
-from batonflow.workflow_core.journal.bounds import check_age, check_run_id, check_statuses
+from batonflow.workflow_core.journal.bounds import (
+    check_age,
+    check_commit_number,
+    check_file_options,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_path,
+    check_run_id,
+)
 from batonflow.workflow_core.journal.hints import Bell
 from batonflow.workflow_core.journal.history import StoredHistory
 from batonflow.workflow_core.journal.owners import Owners
@@ -90,16 +99,9 @@ class SQLiteStore(StoredHistory):
         max_bytes: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        if os.fspath(path) in {"", ":memory:"}:
-            raise StoreError(
-                f'{os.fspath(path)!r} is no path of a file: store="memory:" keeps runs in this process only'
-            )
-        if durability not in {"process", "power"}:
-            raise StoreError(f'durability={durability!r}: choose "process" or "power"')
-        if lease_seconds <= 0:
-            raise StoreError(f"lease_seconds={lease_seconds!r}: give a number of seconds above 0")
-        self.path = Path(path).absolute()
-        self.lease_seconds = lease_seconds
+        check_file_options(durability, busy_seconds, max_bytes)
+        self.path = Path(check_path(path)).absolute()
+        self.lease_seconds = check_lease(lease_seconds)
         self.durability: Literal["process", "power"] = durability
         self.busy_seconds = busy_seconds
         self.max_bytes = max_bytes
@@ -153,6 +155,7 @@ class SQLiteStore(StoredHistory):
 
     async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
         """See ``RunStore.load``."""
+        check_commit_number(at)
         return await self._read(reads.load, run_id, at)
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
@@ -240,7 +243,8 @@ class SQLiteStore(StoredHistory):
         newest_first: bool = False,
     ) -> list[RunInfo]:
         """See ``RunStore.list_runs``."""
-        return await self._read(reads.list_runs, check_statuses(status), workflow, after, limit, newest_first)
+        statuses = check_listing(status, workflow, after, limit)
+        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first)
 
     async def fork(
         self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
@@ -258,7 +262,7 @@ class SQLiteStore(StoredHistory):
 
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
         """See ``RunStore.retain``."""
-        found = await self._read(upkeep.to_retire, check_age(seconds), limit)
+        found = await self._read(upkeep.to_retire, check_age(seconds), check_limit(limit))
         deleted: list[str] = []
         for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that others get their turn in between
             deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)

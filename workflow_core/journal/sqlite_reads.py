@@ -178,7 +178,7 @@ def list_runs(
     begin = _LAST_ID if newest_first else 0
     behind, order = ("id < ?", "id DESC") if newest_first else ("id > ?", "id")
     if after is not None:
-        last = find_run(desk, check_run_id(after))
+        last = find_run(desk, after)
         if last is None:
             raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
         begin = last.id

@@ -336,7 +336,7 @@ class RunStore(Protocol):
         """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run.
 
         Raises:
-            StoreError: There is no commit ``at``, or it is not kept any more.
+            StoreError: There is no commit ``at``, it is not kept any more, or it is no number.
             StoreCorruptedError: What was stored is damaged; the message names run and commit.
         """
         ...
@@ -442,7 +442,8 @@ class RunStore(Protocol):
         """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
 
         Raises:
-            StoreError: ``after`` is not there any more, or there is no such status.
+            StoreError: ``after`` is not there any more, there is no such status, or ``limit`` is no whole number from 0
+            on.
         """
         ...
 
@@ -472,14 +473,14 @@ class RunStore(Protocol):
         ...
 
     async def compact(self, run_id: str) -> int:
-        """Drop the commits that the newest snapshot makes unnecessary; returns how many."""
+        """Drop the commits that the newest snapshot makes unnecessary; returns how many, 0 for an unknown run."""
         ...
 
     async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
         """Delete runs that ended longer ago than this; returns their ids.
 
         Raises:
-            ValueError: ``seconds`` is no number from 0 on.
+            ValueError: ``seconds`` is no number from 0 on. StoreError: ``limit`` is no whole number from 0 on.
         """
         ...
 

@@ -2,10 +2,11 @@
 
 import os
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.bounds import check_path
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunStore
@@ -23,16 +24,16 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
             or a store.
 
     Raises:
-        StoreError: The value names a kind of store that there is not.
+        StoreError: The value names a kind of store that there is not, or cannot be the path of a file.
     """
-    if isinstance(store, RunStore):
-        return store
+    given: Any = store
+    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has what its objects have
+        return given
     if store == "memory:":
         return MemoryStore()
-    given: Any = store
     if not isinstance(given, str | PathLike):
         raise StoreError(f'store={given!r}: give the path of a SQLite file, "memory:", or an object that is a RunStore')
-    text = os.fspath(store)
+    text = check_path(cast("str | PathLike[str]", given))
     if text.startswith(_SQLITE):
         return _store_at(text.removeprefix(_SQLITE))
     if "://" in text:

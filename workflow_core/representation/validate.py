@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
     Event,
@@ -41,14 +42,15 @@ def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
         WorkflowValidationError: There is no check of such a name.
     """
     # A bare string is one name, not a collection of letters.
-    given = frozenset([names] if isinstance(names, str) else names or ())
-    unknown = sorted(given - GRAPH_CHECKS, key=str)
+    several: Any = () if names is None else [names] if isinstance(names, str) else names
+    given: list[Any] = [*several] if isinstance(several, Iterable) else [several]
+    unknown = sorted((name for name in given if name not in [*GRAPH_CHECKS]), key=str)
     if unknown:
         raise WorkflowValidationError(
             f"Unknown graph check names in skip_graph_checks: {', '.join(map(repr, unknown))}; "
             f"there are {', '.join(sorted(GRAPH_CHECKS))}"
         )
-    return given
+    return frozenset(given)
 
 
 def validate_workflow(workflow: "Workflow", *, validate_resource_configs: bool, validate_resources: bool) -> bool:
@@ -299,8 +301,8 @@ def _check_handlers(member: Member) -> None:
     problems: list[str] = []
     handlers = member.table.handlers
     for name, config in handlers.items():
-        bound: Any = config.max_recoveries
-        if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
+        bound = config.max_recoveries
+        if not is_whole(bound, least=1):
             problems.append(
                 f"@catch_error handler {name!r} has max_recoveries={bound!r}; it must be an int of at least 1"
             )

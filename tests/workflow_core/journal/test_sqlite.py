@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -108,6 +109,42 @@ def test_what_cannot_be_a_file_is_refused_when_the_store_is_made():
         SQLiteStore("x.db", durability="disk")  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="lease_seconds=0: give a number of seconds above 0"):
         SQLiteStore("x.db", lease_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "said"),
+    [
+        ("lease_seconds", "x", "lease_seconds='x': give a number of seconds above 0"),
+        ("lease_seconds", None, "lease_seconds=None: give a number"),
+        ("busy_seconds", "x", "busy_seconds='x': give a number of seconds, 0 or more"),
+        ("busy_seconds", -1, "busy_seconds=-1: give"),
+        ("busy_seconds", None, "busy_seconds=None: give"),
+        ("busy_seconds", float("nan"), "busy_seconds=nan: give"),
+        ("max_bytes", "x", "max_bytes='x': give a whole number of bytes above 0, or None for no bound"),
+        ("max_bytes", 0, "max_bytes=0: give"),
+        ("max_bytes", 1e6, "max_bytes=1000000.0: give"),
+        ("max_bytes", True, "max_bytes=True: give"),
+    ],
+)
+def test_an_option_of_a_value_that_it_cannot_have_is_refused(option: str, wrong: Any, said: str):
+    with pytest.raises(StoreError, match=said):
+        SQLiteStore("x.db", **{option: wrong})
+
+
+class _Bytes:
+    def __fspath__(self) -> bytes:
+        return b"runs.db"
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"runs.db", _Bytes()])
+def test_a_path_is_text_or_a_path(wrong: Any):
+    with pytest.raises(StoreError, match=r"path=.*: give the path of a file, as text or as a Path"):
+        SQLiteStore(wrong)
+
+
+def test_a_path_has_no_nul_character():
+    with pytest.raises(StoreError, match=r"'a\\x00b.db' is no path of a file: take the NUL character out"):
+        SQLiteStore("a\0b.db")
 
 
 async def test_a_directory_is_refused(tmp_path: Path):

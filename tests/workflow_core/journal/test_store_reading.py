@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,37 @@ async def test_a_commit_that_there_is_not_cannot_be_loaded(store: RunStore, at: 
     await begin(store, first=b"1")
     with pytest.raises(StoreError, match=f"Run 'a' has no commit {at}: its commits are numbered from 1 to 1"):
         await store.load("a", at)
+
+
+@pytest.mark.parametrize("at", ["x", 1.0, True])
+async def test_a_commit_is_loaded_by_its_number(store: RunStore, at: Any):
+    await begin(store, first=b"1")
+    with pytest.raises(StoreError, match=f"at={at!r}: give the number of a commit, or leave it out"):
+        await store.load("a", at)
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"a"])
+async def test_the_id_of_a_run_is_text(store: RunStore, wrong: Any):
+    for ask in (store.info, store.load, store.read, store.delete, store.compact):
+        with pytest.raises(StoreError, match=f"{wrong!r} is no run id: use 1 to 200 characters"):
+            await ask(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"limit": -1}, "limit=-1: give a whole number, 0 or more"),
+        ({"limit": "x"}, "limit='x': give a whole number"),
+        ({"limit": None}, "limit=None: give a whole number"),
+        ({"after": 5}, "5 is no run id"),
+        ({"status": 5}, "No run has the status 5: there are ready"),
+        ({"workflow": 5}, "workflow=5: give the name of a workflow, or None for all"),
+    ],
+)
+async def test_what_runs_cannot_be_listed_by_is_refused(store: RunStore, wrong: dict[str, Any], said: str):
+    await begin(store)
+    with pytest.raises(StoreError, match=said):
+        await store.list_runs(**wrong)
 
 
 async def test_commits_are_read_behind_a_number_and_so_many_as_asked(store: RunStore):

@@ -1,6 +1,7 @@
 """Branching off, deleting and compacting runs."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -197,6 +198,17 @@ async def test_runs_that_ended_long_ago_are_deleted(store: RunStore, clock: Cloc
     assert await store.retain(seconds=70.5) == ["r2", *(f"r{number}" for number in range(4, 30))]
     left = [info.run_id for info in await store.list_runs()]
     assert left == ["r3", *(f"r{number}" for number in range(30, 50))]
+
+
+@pytest.mark.parametrize("wrong", [-1, "x", None])
+async def test_a_bound_of_what_is_retired_is_a_whole_number(store: RunStore, wrong: Any):
+    with pytest.raises(StoreError, match=f"limit={wrong!r}: give a whole number, 0 or more"):
+        await store.retain(seconds=1, limit=wrong)
+
+
+async def test_an_unknown_run_has_nothing_to_compact_or_delete(store: RunStore):
+    assert await store.compact("gone") == 0
+    assert await store.delete("gone") is False
 
 
 async def test_a_batch_goes_on_over_a_run_that_is_deleted_meanwhile(store: RunStore):

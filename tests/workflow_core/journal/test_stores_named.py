@@ -71,6 +71,24 @@ def test_a_kind_of_store_that_there_is_not_is_refused_by_name(name: str, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a\0b.db", "sqlite:///a\0b.db", Path("a\0b.db")])
+def test_a_path_with_a_nul_character_is_refused(name: Any):
+    with pytest.raises(StoreError, match="is no path of a file: take the NUL character out"):
+        Hello(store=name)
+
+
+@pytest.mark.parametrize("wrong", [5, b"runs.db", SQLiteStore, MemoryStore])
+def test_what_is_no_store_is_refused(wrong: Any):
+    with pytest.raises(StoreError, match=r'store=.*: give the path of a SQLite file, "memory:", or an object'):
+        Hello(store=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 0, -1, True])
+def test_a_store_in_memory_checks_its_lease(wrong: Any):
+    with pytest.raises(StoreError, match=f"lease_seconds={wrong!r}: give a number of seconds above 0"):
+        MemoryStore(lease_seconds=wrong)
+
+
 def test_naming_a_file_does_not_make_it(tmp_path: Path):
     Hello(store="runs.db")
     assert list(tmp_path.iterdir()) == []

@@ -72,6 +72,12 @@ def test_an_unknown_check_name_is_refused_when_the_workflow_is_built(names: Any)
         Sound(skip_graph_checks=names)
 
 
+@pytest.mark.parametrize("names", [5, [["reachability"]]])
+def test_what_is_no_check_name_is_refused_when_the_workflow_is_built(names: Any) -> None:
+    with pytest.raises(WorkflowValidationError, match=r"Unknown graph check names in skip_graph_checks: .*; there are"):
+        Sound(skip_graph_checks=names)
+
+
 @contract("1.3")
 def test_the_three_check_names_are_known() -> None:
     workflow = Sound(skip_graph_checks={"reachability", "terminal_event", "dead_end"})
