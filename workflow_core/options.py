@@ -1,25 +1,27 @@
 """What is chosen for one workflow instance, and what it keeps between runs, apart from the user's attributes."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from batonflow.workflow_core.amounts import is_seconds, is_whole
+from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import WorkflowValidationError
+from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
+from batonflow.workflow_core.representation.validate import check_graph_names
+from batonflow.workflow_core.resource import ResourceManager
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.context.serializers import BaseSerializer
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.engine.state import RunState
     from batonflow.workflow_core.events import Event
     from batonflow.workflow_core.journal.segments import Causes
     from batonflow.workflow_core.journal.store import RunStore
-    from batonflow.workflow_core.plugins import BasicRuntime
-    from batonflow.workflow_core.resource import ResourceManager
     from batonflow.workflow_core.steps import StepTable
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Options", "ParentStop", "Upcaster"]
+__all__ = ["Options", "ParentStop", "Upcaster", "checked"]
 
 ParentStop = Literal["finish", "cancel"]
 
@@ -27,8 +29,73 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 """Translates a record that an earlier version of a workflow's code wrote."""
 
 
+T = TypeVar("T")
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _one_of(*choices: str) -> Callable[[Any], bool]:
+    return lambda value: value in choices
+
+
+def _an(cls: type) -> Callable[[Any], bool]:
+    # A class has the methods that a protocol asks of its objects.
+    return lambda value: isinstance(value, cls) and not isinstance(value, type)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _by_text(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, cast("Mapping[Any, Any]", value)))
+
+
+def _classes(value: Any) -> bool:
+    # A class may be iterable itself, as those of enums are.
+    several = isinstance(value, Iterable) and not isinstance(value, type)
+    return several and all(isinstance(one, type) for one in cast("Iterable[Any]", value))
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "timeout": (_or_none(is_seconds), "is a number of seconds, or None for as long as it takes"),
+    "resource_manager": (_or_none(_an(ResourceManager)), "is a ResourceManager(), or None for a new one"),
+    "num_concurrent_runs": (_or_none(partial(is_whole, least=1)), "must be an integer greater than 0"),
+    "runtime": (_or_none(_an(BasicRuntime)), "is a runtime such as BasicRuntime(), or None for that of the process"),
+    "workflow_name": (_or_none(_is_text), 'is a text such as "orders"'),
+    "serializer": (
+        _or_none(_an(BaseSerializer)),
+        "is an object with serialize(value) and deserialize(text), or None for JSON",
+    ),
+    "on_stall": (_one_of("warn", "raise"), 'must be "warn" or "raise"'),
+    "types": (_classes, "is a list of classes, such as [Note]"),
+    "workflows": (_or_none(_by_text), 'is a dict of names with workflows, such as {"child": Child()}'),
+    "version": (_or_none(_is_text), 'is a text such as "2"'),
+    "upcasters": (
+        _or_none(lambda value: _by_text(value) and all(map(callable, value.values()))),
+        'is a dict of versions with functions, such as {"1": from_version_1}',
+    ),
+    "idle_release": (_or_none(is_seconds), "is a number of seconds, 0 or more"),
+    "on_parent_stop": (_one_of("finish", "cancel"), 'must be "finish" or "cancel"'),
+}
+
+
+def checked(name: str, value: T) -> T:
+    """The value of an option.
+
+    Raises:
+        WorkflowValidationError: The option cannot have it; names the option, what it is, and the value.
+    """
+    fits, says = _RULES[name]
+    if not fits(value):
+        raise WorkflowValidationError(f"{name} {says}, got {value!r}")
+    return value
+
+
 class Options:
-    """The options of a workflow. Arguments as of ``Workflow``, those that need a look.
+    """The options of a workflow. Arguments as of ``Workflow``, all but the store.
 
     Raises:
         WorkflowValidationError: An option has a value that it cannot have.
@@ -41,61 +108,44 @@ class Options:
         "version",
     )  # fmt: skip
 
-    disable_validation: bool
-    name: str | None
-    resource_manager: "ResourceManager"
-    runtime: "BasicRuntime"
-    serializer: "BaseSerializer | None"
-    skip_graph_checks: frozenset[str]
     store: "RunStore | None"
-    timeout_excludes_waiting: bool
-    verbose: bool
 
     def __init__(
         self,
         *,
         timeout: float | None,
+        disable_validation: bool,
+        verbose: bool,
+        resource_manager: ResourceManager | None,
         num_concurrent_runs: int | None,
+        runtime: BasicRuntime | None,
+        workflow_name: str | None,
+        skip_graph_checks: Iterable[str] | None,
+        serializer: BaseSerializer | None,
         on_stall: Literal["warn", "raise"],
+        timeout_excludes_waiting: bool,
         types: Iterable[type],
         version: str | None,
         upcasters: Mapping[str, Upcaster] | None,
         idle_release: float | None,
         store_streamed: bool,
     ) -> None:
-        if timeout is not None and (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, Real)  # pyright: ignore[reportUnnecessaryIsInstance]
-            or not timeout >= 0
-        ):
-            raise WorkflowValidationError(
-                f"timeout is a number of seconds, or None for as long as it takes, got {timeout!r}"
-            )
-        if num_concurrent_runs is not None and (
-            isinstance(num_concurrent_runs, bool)
-            or not isinstance(num_concurrent_runs, int)  # pyright: ignore[reportUnnecessaryIsInstance]
-            or num_concurrent_runs <= 0
-        ):
-            raise WorkflowValidationError(
-                f"num_concurrent_runs must be an integer greater than 0, got {num_concurrent_runs!r}"
-            )
-        if on_stall not in ("warn", "raise"):
-            raise WorkflowValidationError(f'on_stall must be "warn" or "raise", got {on_stall!r}')
-        if idle_release is not None and (
-            isinstance(idle_release, bool)
-            or not isinstance(idle_release, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
-            or not idle_release >= 0
-        ):
-            raise WorkflowValidationError(f"idle_release is a number of seconds, 0 or more, got {idle_release!r}")
-        if version is not None and not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WorkflowValidationError(f'version is a text such as "2", got {version!r}')
-        self.timeout = timeout
-        self.num_concurrent_runs = num_concurrent_runs
-        self.on_stall = on_stall
-        self.types = tuple(types)
-        self.version = version
-        self.upcasters = dict(upcasters or {})
-        self.idle_release = idle_release
+        self.timeout = checked("timeout", timeout)
+        self.disable_validation = disable_validation
+        self.verbose = verbose
+        self.resource_manager = checked("resource_manager", resource_manager) or ResourceManager()
+        self.num_concurrent_runs = checked("num_concurrent_runs", num_concurrent_runs)
+        self.runtime = checked("runtime", runtime) or get_current_runtime()
+        self.name = checked("workflow_name", workflow_name)
+        self.skip_graph_checks = check_graph_names(skip_graph_checks)
+        self.serializer = checked("serializer", serializer)
+        self.on_stall = checked("on_stall", on_stall)
+        self.timeout_excludes_waiting = timeout_excludes_waiting
+        # What can be gone through only once is kept before it is looked at.
+        self.types = tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types))
+        self.version = checked("version", version)
+        self.upcasters = dict(checked("upcasters", upcasters) or {})
+        self.idle_release = checked("idle_release", idle_release)
         self.store_streamed = store_streamed
         self.active = 0
         self.children: dict[str, Workflow] = {}
@@ -103,6 +153,33 @@ class Options:
         self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
+
+    def attach(
+        self, to: str, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish"
+    ) -> None:
+        """Attach workflows by name; see ``Workflow.add_workflows``.
+
+        Args:
+            to: How the one is called that they are attached to.
+            workflows: Name -> workflow.
+            on_parent_stop: What happens to their runs.
+
+        Raises:
+            WorkflowValidationError: A name is taken by another workflow, or a value is none that it can have.
+        """
+        checked("on_parent_stop", on_parent_stop)
+        for name, workflow in (checked("workflows", workflows) or {}).items():
+            given: Any = workflow
+            is_class = isinstance(given, type)
+            if is_class or not getattr(given, "__batonflow_workflow__", False):
+                got = f"the class {given.__name__}: make an object of it" if is_class else type(given).__name__
+                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {got}")
+            if self.children.get(name, workflow) is not workflow:
+                said = f"A workflow named {name!r} is already attached to {to}: choose another name"
+                raise WorkflowValidationError(said)
+            self.children[name] = workflow
+            self.on_parent_stop[name] = on_parent_stop
+        self.validated = None
 
     def check_once(self, workflow: "Workflow") -> None:
         """Check the steps of the workflow with these options, unless that was done or is left out.

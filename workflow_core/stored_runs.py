@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from copy import copy
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from batonflow.workflow_core.context.context import Context
@@ -11,7 +12,7 @@ from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.lazy import at_first_use
-from batonflow.workflow_core.options import Options
+from batonflow.workflow_core.options import Options, checked
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -26,6 +27,7 @@ fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 awaited_events_of = at_first_use("batonflow.workflow_core.at_rest", "awaited_events_of")
 open_inputs_of = at_first_use("batonflow.workflow_core.at_rest", "open_inputs_of")
+open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
 runs_of = at_first_use("batonflow.workflow_core.durable", "runs_of")
@@ -66,25 +68,29 @@ class StoredRuns:
         """Whether the store keeps what steps stream."""
         return self._options.store_streamed
 
-    def with_store(self, store: "RunStore", *, idle_release: float | None = None, name: str | None = None) -> Self:
+    def with_store(
+        self, store: "str | PathLike[str] | RunStore", *, idle_release: float | None = None, name: str | None = None
+    ) -> Self:
         """The same workflow with its runs in a store; this one stays as it is. Attached workflows are shared.
 
         Args:
-            store: Where the runs of the other one are kept.
+            store: Where the runs of the other one are kept, as for ``Workflow(store=...)``.
             idle_release: For the other one, where this one has none.
             name: The workflow name of the other one; the same as here when left out.
 
         Raises:
-            WorkflowValidationError: The workflow is not sound.
+            WorkflowValidationError: The workflow is not sound, or an option has a value that it cannot have.
+            StoreError: ``store`` names none.
 
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
         """
         other = copy(self)
         options = copy(self._options)
-        options.store = store
-        options.name = options.name if name is None else name
-        options.idle_release = idle_release if options.idle_release is None else options.idle_release
+        options.store = open_store(store)
+        options.name = options.name if name is None else checked("workflow_name", name)
+        given = checked("idle_release", idle_release)
+        options.idle_release = given if options.idle_release is None else options.idle_release
         options.active, options.pending, options.last_state = 0, OrderedDict(), None
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(other, "_options", options)

@@ -33,8 +33,8 @@ from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster
-from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
-from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
+from batonflow.workflow_core.plugins import BasicRuntime
+from batonflow.workflow_core.representation.validate import validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.steps import StepTable
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
@@ -135,28 +135,27 @@ class Workflow(StoredRuns):
     ) -> None:
         options = Options(
             timeout=timeout,
+            disable_validation=disable_validation,
+            verbose=verbose,
+            resource_manager=resource_manager,
             num_concurrent_runs=num_concurrent_runs,
+            runtime=runtime,
+            workflow_name=workflow_name,
+            skip_graph_checks=skip_graph_checks,
+            serializer=serializer,
             on_stall=on_stall,
+            timeout_excludes_waiting=timeout_excludes_waiting,
             types=types,
             version=version,
             upcasters=upcasters,
             idle_release=idle_release,
             store_streamed=store_streamed,
         )
-        options.disable_validation = disable_validation
-        options.verbose = verbose
-        options.resource_manager = resource_manager or ResourceManager()
-        options.runtime = runtime or get_current_runtime()
-        options.name = workflow_name
-        options.skip_graph_checks = check_graph_names(skip_graph_checks)
-        options.serializer = serializer
-        options.timeout_excludes_waiting = timeout_excludes_waiting
         options.store = None if store is None else open_store(store)
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(self, "_options", options)
         self._check_start_and_stop()
-        if workflows:
-            self.add_workflows(on_parent_stop="finish", **workflows)
+        options.attach(type(self).__name__, workflows)
 
     _options: Options
 
@@ -359,21 +358,10 @@ class Workflow(StoredRuns):
             **workflows: Name -> workflow.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, or a value is no workflow.
+            WorkflowValidationError: A name is taken by another workflow, a value is no workflow, or ``on_parent_stop``
+                neither of the two.
         """
-        for name, workflow in workflows.items():
-            if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise WorkflowValidationError(
-                    f"add_workflows({name}=...) takes a workflow, got {type(workflow).__name__}"
-                )
-            known = self._options.children.get(name)
-            if known is not None and known is not workflow:
-                raise WorkflowValidationError(
-                    f"A workflow named {name!r} is already attached to {type(self).__name__}: choose another name"
-                )
-            self._options.children[name] = workflow
-            self._options.on_parent_stop[name] = on_parent_stop
-        self._options.validated = None
+        self._options.attach(type(self).__name__, workflows, on_parent_stop)
 
     @property
     def attached_workflows(self) -> "dict[str, Workflow]":
