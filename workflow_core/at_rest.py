@@ -8,6 +8,7 @@ from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
+from batonflow.workflow_core.journal.history import no_such_run
 from batonflow.workflow_core.questions import runs_inside
 
 if TYPE_CHECKING:
@@ -40,17 +41,27 @@ async def run_at_rest(workflow: "Workflow", store: "RunStore", run_id: str, at: 
     return run
 
 
+async def _found_at_rest(
+    workflow: "Workflow", store: "RunStore", run_id: str, at: int | None = None, *, is_known: bool
+) -> "Run | None":
+    run = await run_at_rest(workflow, store, run_id, at)
+    # One that this process has just begun may not have reached the store yet.
+    if run is None and not is_known and await store.info(run_id) is None:
+        raise no_such_run(run_id)
+    return run
+
+
 async def open_inputs_of(workflow: "Workflow", store: "RunStore", run_id: str) -> list[InputRequest]:
     """The questions to people that stand open in a run, wherever it is.
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records any more.
-        StoreError: The store fails.
+        StoreError: There is no such run, or the store fails.
     """
     live = known_run(store, workflow, run_id, None)
     if live is not None and live.opening is None:
         return open_requests(live)
-    run = await run_at_rest(workflow, store, run_id)
+    run = await _found_at_rest(workflow, store, run_id, is_known=live is not None)
     return [] if run is None else [InputRequest(asks, question) for asks, question in run.questions.at_rest()]
 
 
@@ -61,12 +72,12 @@ async def awaited_events_of(
 
     Raises:
         ReplayIncompatible: The code of the workflow does not fit the records any more.
-        StoreError: The store fails, or has no such commit.
+        StoreError: There is no such run or commit, or the store fails.
     """
-    live = known_run(store, workflow, run_id, None) if at is None else None
-    if live is not None and live.opening is None and not live.is_asleep:
+    live = known_run(store, workflow, run_id, None)
+    if at is None and live is not None and live.opening is None and not live.is_asleep:
         return awaited_events(live)
-    run = await run_at_rest(workflow, store, run_id, at)
+    run = await _found_at_rest(workflow, store, run_id, at, is_known=live is not None)
     return set() if run is None else awaited_events(run)
 
 

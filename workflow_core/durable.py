@@ -32,6 +32,7 @@ from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.drive import Desk, Drive, desk_of
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
+from batonflow.workflow_core.journal.history import no_such_run
 from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.journal.segments import as_json
 from batonflow.workflow_core.journal.store import (
@@ -314,7 +315,7 @@ async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
 
 def _check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
     if outcome is None:
-        raise StoreError(f"The store has no run {run_id!r}")
+        raise no_such_run(run_id)
     if isinstance(outcome, Ended):
         raise StoreError(f"Run {run_id!r} is over ({outcome.info.status}) and takes no more events")
     return outcome.new

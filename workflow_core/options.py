@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.steps import StepTable
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Options", "ParentStop", "Upcaster", "checked"]
+__all__ = ["Options", "ParentStop", "Upcaster", "checked", "is_workflow"]
 
 ParentStop = Literal["finish", "cancel"]
 
@@ -80,6 +80,11 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "idle_release": (_or_none(is_seconds), "is a number of seconds, 0 or more"),
     "on_parent_stop": (_one_of("finish", "cancel"), 'must be "finish" or "cancel"'),
 }
+
+
+def is_workflow(value: object) -> bool:
+    """Whether a value is a workflow, and not the class of one."""
+    return getattr(type(value), "__batonflow_workflow__", False)
 
 
 def checked(name: str, value: T) -> T:
@@ -170,8 +175,8 @@ class Options:
         checked("on_parent_stop", on_parent_stop)
         for name, workflow in (checked("workflows", workflows) or {}).items():
             given: Any = workflow
-            is_class = isinstance(given, type)
-            if is_class or not getattr(given, "__batonflow_workflow__", False):
+            if not is_workflow(given):
+                is_class = isinstance(given, type)
                 got = f"the class {given.__name__}: make an object of it" if is_class else type(given).__name__
                 raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {got}")
             if self.children.get(name, workflow) is not workflow:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
+from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
 from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.options import is_workflow
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStatus, StoredCommit
@@ -96,7 +98,12 @@ class ReplayedRun:
         """The key-value state of the run itself after a commit, as far as it was recorded.
 
         Dotted paths are keys of their own until something above them is written.
+
+        Raises:
+            TypeError: ``commit`` is no number of a commit.
         """
+        if not is_whole(commit):
+            raise TypeError(f"commit is the number of a commit, or 0 for the beginning, not {commit!r}")
         state: dict[str, Any] = {}
         for record in self.records:
             if record["commit"] > commit or record["path"]:
@@ -123,7 +130,10 @@ def replayed(
 
     Raises:
         StoreError: Something was recorded of a class that is not loaded.
+        TypeError: ``workflow`` is none.
     """
+    if workflow is not None and not is_workflow(workflow):
+        raise TypeError(f"workflow is an object of a workflow, such as Flow(), not {workflow!r}")
     codec = Codec(JsonSerializer() if workflow is None else workflow.serializer)
     records = records_of(commits)
     events: list[ReplayedEvent] = []

@@ -6,6 +6,7 @@ from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoredRuns", "check_context", "check_run_id"]
 
+check_stored_id = at_first_use("batonflow.workflow_core.journal.bounds", "check_run_id")
 cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
 forget_sleepers = at_first_use("batonflow.workflow_core.durable", "forget_sleepers")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
@@ -45,16 +47,27 @@ def check_context(ctx: Any) -> None:
 
 
 def check_run_id(run_id: Any) -> None:
-    """Refuse what cannot be the id of a run.
+    """Refuse what cannot be the id of a new run; None is for one that is made up.
 
     Raises:
         TypeError: It is no text.
         ValueError: It is empty.
     """
-    if run_id is not None and not isinstance(run_id, str):
-        raise TypeError(f"run_id is a text that names the run, not {run_id!r}")
-    if run_id == "":
-        raise ValueError("run_id is empty: name the run, or leave run_id out")
+    if run_id is not None:
+        _check_id("run_id", run_id, ", or leave run_id out")
+
+
+def _check_id(name: str, run_id: Any, otherwise: str = "") -> None:
+    if not isinstance(run_id, str):
+        raise TypeError(f"{name} is a text that names the run, not {run_id!r}")
+    if not run_id:
+        raise ValueError(f"{name} is empty: name the run{otherwise}")
+
+
+def _check_texts(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{name} is a text, not {value!r}")
 
 
 class StoredRuns:
@@ -103,6 +116,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
+        _check_id("run_id", run_id)
         run = known_run(self._store_for("live_handler"), self, run_id, None)
         return None if run is None else self.run_handler_class(run)
 
@@ -134,9 +148,9 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             ReplayIncompatible: The code of the workflow does not fit the records any more.
-            StoreError: The store fails.
+            StoreError: There is no such run, or the store fails.
         """
-        check_run_id(run_id)
+        _check_id("run_id", run_id)
         return await open_inputs_of(self, self._store_for("open_inputs"), run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
@@ -149,9 +163,9 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             ReplayIncompatible: The code of the workflow does not fit the records any more.
-            StoreError: The store fails, or has no such commit.
+            StoreError: There is no such run or commit, or the store fails.
         """
-        check_run_id(run_id)
+        _check_id("run_id", run_id)
         return await awaited_events_of(self, self._store_for("awaited_events"), run_id, at)
 
     def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> "Run":
@@ -170,7 +184,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        check_run_id(run_id)
+        _check_id("run_id", run_id)
         store = self._store_for("resume")
         run = known_run(store, self, run_id, None)
         if run is None:
@@ -202,15 +216,16 @@ class StoredRuns:
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
+            StoreError: No run can have ``new_id``.
 
         Example:
             >>> handler = team.fork("tides-1", at=12, state={"state.topic": "moons"})
         """
-        check_run_id(run_id)
-        check_run_id(new_id)
-        number: Any = at
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise TypeError(f"at is the number of a commit, from 1 on, not {number!r}")
+        _check_id("run_id", run_id)
+        if new_id is not None:
+            _check_id("new_id", new_id, ", or leave new_id out")
+        if not is_whole(at, least=1):
+            raise TypeError(f"at is the number of a commit, from 1 on, not {at!r}")
         changes: Any = {} if state is None else state
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in cast("Any", changes)):
             raise TypeError(f"state is a dict of paths with their values, not {changes!r}")
@@ -218,6 +233,8 @@ class StoredRuns:
         if sent is not None and not isinstance(sent, Event):
             raise TypeError(f"event is an Event, not {sent!r}")
         store = self._store_for("fork")
+        if new_id is not None:
+            check_stored_id(new_id)
         run = self.new_run(None, new_id)
         fork_run(self, store, run, run_id, at, state or {}, event)
         return self.run_handler_class(run)
@@ -235,6 +252,11 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: The store fails.
         """
+        if not is_whole(limit):
+            raise TypeError(f"limit is a whole number, 0 or more, not {limit!r}")
+        ids: Any = skip
+        if isinstance(ids, str) or not isinstance(ids, Collection):
+            raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
         runs = await recover_runs(self, self._store_for("recover"), limit, skip)
         return [self.run_handler_class(run) for run in runs]
 
@@ -254,7 +276,8 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store, or no such step that takes the event.
             StoreError: There is no such run, it is over, or the event cannot be written.
         """
-        check_run_id(run_id)
+        _check_id("run_id", run_id)
+        _check_texts(key=key, step=step)
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
@@ -271,6 +294,8 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: There is no such run, or it is over.
         """
+        _check_id("run_id", run_id)
+        _check_texts(reason=reason)
         await cancel_in_store(self._store_for("cancel_run"), run_id, reason)
 
     def _store_for(self, what: str) -> "RunStore":

@@ -5,6 +5,7 @@ import gc
 import logging
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,29 @@ async def test_questions_of_a_run_in_this_process_are_those_of_its_handler() -> 
     assert await handler == "Ann"
     with pytest.raises(InputClosedError):
         request.respond(text="Bob")
-    assert await flow.open_inputs("nobody") == []
+    assert await flow.open_inputs("r") == []
+
+
+async def test_what_is_not_there_asks_nobody_and_waits_for_nothing() -> None:
+    flow = Ask(store="memory:", timeout=None)
+    with pytest.raises(StoreError, match=r"The store has no run 'nobody': its list_runs\(\) gives those that there"):
+        await flow.open_inputs("nobody")
+    for at in (None, 1):
+        with pytest.raises(StoreError, match="The store has no run 'nobody'"):
+            await flow.awaited_events("nobody", at)
+    handler = flow.run(run_id="r")  # has not reached the store yet
+    assert await flow.open_inputs("r") == []
+    assert await flow.awaited_events("r") in (set(), {Answer})
+    await handler.cancel_run()
+
+
+@pytest.mark.parametrize("at", ["x", True])
+async def test_what_a_run_waited_for_is_asked_by_the_number_of_a_commit(at: Any) -> None:
+    flow = Ask(store="memory:", timeout=None)
+    await flow.run(run_id="r").started()
+    with pytest.raises(StoreError, match=f"at={at!r}: give the number of a commit"):
+        await flow.awaited_events("r", at)
+    await flow.cancel_run("r")
 
 
 async def test_a_workflow_with_a_store_leaves_the_one_it_was_made_of_as_it_was() -> None:

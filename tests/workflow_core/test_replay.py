@@ -156,6 +156,27 @@ class TestDifferences:
         assert [one.right for one in diff.differences] == [None, None]
 
 
+@pytest.mark.parametrize("workflow", ["Writes", Writes, 5])
+async def test_a_replay_takes_an_object_of_a_workflow(workflow: Any) -> None:
+    store = await kept("tides")
+    with pytest.raises(TypeError, match=r"workflow is an object of a workflow, such as Flow\(\), not "):
+        await store.replay("tides", workflow)
+
+
+@pytest.mark.parametrize("commit", ["1", None, -1, True])
+async def test_the_state_is_asked_by_the_number_of_a_commit(commit: Any) -> None:
+    run = await (await kept("tides")).replay("tides")
+    with pytest.raises(TypeError, match=f"commit is the number of a commit, .* not {commit!r}"):
+        run.state_at(commit)
+
+
+async def test_an_id_that_is_no_text() -> None:
+    store = await kept("tides")
+    for ask in (store.history(5), store.replay(5), store.diff("tides", 5)):  # type: ignore[arg-type]
+        with pytest.raises(StoreError, match="5 is no run id: use 1 to 200 characters"):
+            await ask
+
+
 async def test_a_run_that_is_not_there() -> None:
     store = MemoryStore()
     with pytest.raises(StoreError, match="no run 'nobody'"):

@@ -4,7 +4,7 @@ import asyncio
 import warnings
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -563,6 +563,56 @@ class TestBadInput:
             flow.resume(run_id)
         with pytest.raises(TypeError, match="run_id is a text"):
             await flow.send_to_run(run_id, Told())
+
+    @pytest.mark.parametrize(
+        ("run_id", "error", "said"),
+        [
+            (5, TypeError, "run_id is a text that names the run, not 5"),
+            (None, TypeError, "run_id is a text that names the run, not None"),
+            ("", ValueError, "run_id is empty: name the run$"),
+        ],
+    )
+    async def test_a_run_that_is_there_has_an_id(self, run_id: Any, error: type[Exception], said: str) -> None:
+        flow = Asks(store="memory:")
+        for ask in (
+            lambda: flow.resume(run_id),
+            lambda: flow.live_handler(run_id),
+            lambda: flow.fork(run_id, 1),
+            lambda: flow.open_inputs(run_id),
+            lambda: flow.awaited_events(run_id),
+            lambda: flow.send_to_run(run_id, Told()),
+            lambda: flow.cancel_run(run_id),
+        ):
+            with pytest.raises(error, match=said):
+                await cast("Any", ask())
+
+    def test_the_id_of_a_branch_is_one_that_a_store_takes(self) -> None:
+        flow = Asks(store="memory:")
+        with pytest.raises(StoreError, match="'a b' is no run id: use 1 to 200 characters"):
+            flow.fork("r", 1, new_id="a b")
+        with pytest.raises(TypeError, match="new_id is a text that names the run, not 5"):
+            flow.fork("r", 1, new_id=5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="new_id is empty: name the run, or leave new_id out"):
+            flow.fork("r", 1, new_id="")
+
+    @pytest.mark.parametrize("limit", ["x", -1, None, True, 1.0], ids=str)
+    async def test_a_number_of_runs_that_is_none(self, limit: Any) -> None:
+        with pytest.raises(TypeError, match=f"limit is a whole number, 0 or more, not {limit!r}"):
+            await Asks(store="memory:").recover(limit)
+
+    @pytest.mark.parametrize("skip", ["abc", 5, None], ids=str)
+    async def test_runs_to_leave_alone_that_are_no_list(self, skip: Any) -> None:
+        with pytest.raises(TypeError, match=f"skip is a list of ids of runs, not {skip!r}"):
+            await Asks(store="memory:").recover(skip=skip)
+
+    async def test_words_that_are_no_text(self) -> None:
+        flow = Asks(store="memory:")
+        with pytest.raises(TypeError, match="key is a text, not 5"):
+            await flow.send_to_run("r", Told(), key=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="step is a text, not 5"):
+            await flow.send_to_run("r", Told(), step=5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="reason is a text, not 5"):
+            await flow.cancel_run("r", 5)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("run_id", ["a b", "x" * 201, "ünï"], ids=lambda text: text[:5])
     async def test_an_id_that_no_store_takes(self, run_id: str) -> None:

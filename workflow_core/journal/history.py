@@ -9,9 +9,14 @@ from batonflow.workflow_core.replay import ReplayedRun, RunDiff, compare, record
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["StoredHistory"]
+__all__ = ["StoredHistory", "no_such_run"]
 
 PAGE = 1000
+
+
+def no_such_run(run_id: str) -> StoreError:
+    """What is raised when a run is asked for that a store does not have."""
+    return StoreError(f"The store has no run {run_id!r}: its list_runs() gives those that there are")
 
 
 class StoredHistory:
@@ -35,6 +40,7 @@ class StoredHistory:
 
         Raises:
             StoreError: There is no such run, or its classes are not loaded.
+            TypeError: ``workflow`` is none.
 
         Example:
             >>> run = await store.replay("tides-1")
@@ -57,7 +63,7 @@ class StoredHistory:
 async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit]]:
     info = await store.info(run_id)
     if info is None:
-        raise StoreError(f"The store has no run {run_id!r}")
+        raise no_such_run(run_id)
     commits: list[StoredCommit] = []
     while found := await store.read(run_id, commits[-1].seq if commits else 0, PAGE):
         commits += found

@@ -46,7 +46,12 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
     """The questions with the keys of their answers, without those whose answers are in the inbox."""
     if place.is_over or place.served is None:
         return []
-    requests = await place.served.workflow.open_inputs(place.info.run_id)
+    try:
+        requests = await place.served.workflow.open_inputs(place.info.run_id)
+    except StoreError:
+        if await place.store.info(place.info.run_id) is not None:
+            raise
+        return []  # it was deleted just now
     if not requests:
         return []
     items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
