@@ -1,9 +1,9 @@
 """BaseWorkflowAgent: an agent as a workflow; subclasses say how one step of thinking goes."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -14,7 +14,7 @@ from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import EarlyStopping, Member, Team, check_prompt, no_option
+from batonflow.agents.members import EarlyStopping, Member, Team, check_name, check_prompt, no_option
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
@@ -32,6 +32,20 @@ WORKFLOW_OPTIONS = (
     "serializer", "version", "upcasters", "idle_release", "types", "workflows", "workflow_name", "disable_validation",
     "skip_graph_checks", "store_streamed",
 )  # fmt: skip
+
+
+_AS_TOOL = "; an agent or a team becomes a tool by as_tool()"
+
+
+def _refuse_no_tool(tool: Any) -> None:
+    kind: Any = tool if isinstance(tool, type) else type(tool)
+    # Other classes are functions that make objects.
+    is_class = kind is tool and issubclass(kind, BaseTool | AgentLoop)
+    if not is_class and (isinstance(tool, BaseTool) or callable(tool)):
+        return
+    got = f"the class {kind.__name__}: make an object of it" if is_class else kind.__name__
+    remedy = _AS_TOOL if issubclass(kind, AgentLoop) else ""
+    raise ValueError(f"tools takes tools and functions, got {got}{remedy}")
 
 
 class _Toolbox:
@@ -131,12 +145,16 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    if not TYPE_CHECKING:  # else every attribute could be set, as far as type checkers can see
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # A name may be changed later, and pydantic looks at fields at construction only.
+            super().__setattr__(name, check_name(value) if name == "name" else value)
+
     @field_validator("name")
     @classmethod
     def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
-        return value
+        return check_name(value)
 
     @field_validator("llm", mode="before")
     @classmethod
@@ -159,12 +177,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     @classmethod
     def _as_tools(cls, value: Any) -> list[BaseTool]:
         found: list[BaseTool] = []
-        if isinstance(value, BaseTool) or callable(value):
-            raise ValueError("tools is a list: write tools=[...] around a single one")
-        for tool in cast("Sequence[Any]", value or ()):
-            if not isinstance(tool, BaseTool) and not callable(tool):
-                remedy = "; an agent or a team becomes a tool by as_tool()" if isinstance(tool, AgentLoop) else ""
-                raise ValueError(f"tools takes tools and functions, got {type(tool).__name__}{remedy}")
+        if isinstance(value, BaseTool | AgentLoop) or callable(value):
+            remedy = _AS_TOOL if isinstance(value, AgentLoop) else ""
+            raise ValueError(f"tools is a list: write tools=[...] around a single one{remedy}")
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable | None):
+            raise ValueError(f"tools is a list of tools and functions, not {value!r}")
+        for tool in cast("Iterable[Any]", value or ()):
+            _refuse_no_tool(tool)
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
             if made.metadata.name == "handoff":
                 raise ValueError("The tool name 'handoff' is reserved for teams of agents: rename the tool")

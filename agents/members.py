@@ -133,6 +133,19 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
         raise ValueError(f"structured_output_fn is a function that is given the messages, not {structured_output_fn!r}")
 
 
+def check_name(name: Any) -> str:
+    """The name of an agent.
+
+    Raises:
+        ValueError: It says nothing.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"name is what the agent is called in events and in a team: a text, not {name!r}")
+    if not name.strip():
+        raise ValueError("name is what the agent is called in events and in a team: it cannot be empty")
+    return name
+
+
 def check_prompt(name: str, prompt: str, *needed: str) -> None:
     """Refuse a prompt that would not show what it is for.
 

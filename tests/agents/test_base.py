@@ -95,10 +95,36 @@ class TestSubclasses:
             Echo(tools=[3])
         with pytest.raises(ValidationError, match=r"got Echo; an agent or a team becomes a tool by as_tool\(\)"):
             Echo(tools=[Echo()])
+        with pytest.raises(
+            ValidationError, match=r"got the class Echo: make an object of it; an agent .* by as_tool\(\)"
+        ):
+            Echo(tools=[Echo])
+        with pytest.raises(ValidationError, match="got the class FunctionTool: make an object of it"):
+            Echo(tools=[FunctionTool])
+
+    @pytest.mark.parametrize("tools", [5, "search", {"search": print}])
+    def test_what_is_no_list_of_tools_is_refused(self, tools: Any) -> None:
+        with pytest.raises(
+            ValidationError, match=f"tools is a list of tools and functions, not {re.escape(repr(tools))}"
+        ):
+            Echo(tools=tools)
+
+    def test_a_single_agent_is_no_list_of_tools(self) -> None:
+        with pytest.raises(ValidationError, match=r"tools is a list: write tools=\[...\] .*by as_tool\(\)"):
+            Echo(tools=Echo())
 
     def test_a_name_says_something(self) -> None:
         with pytest.raises(ValidationError, match=r"name is what the agent is called .* cannot be empty"):
             Echo(name=" ")
+
+    def test_a_name_that_is_given_later_says_something_too(self) -> None:
+        agent = Echo(name="first")
+        for wrong, said in (("", "cannot be empty"), (5, "a text, not 5"), (None, "a text, not None")):
+            with pytest.raises(ValueError, match=f"name is what the agent is called .*{said}"):
+                agent.name = wrong  # type: ignore[assignment]
+        assert agent.name == "first"
+        agent.name = "second"
+        assert agent.name == "second"
 
 
 class TestStartEvent:
