@@ -206,11 +206,6 @@ async def test_a_bound_of_what_is_retired_is_a_whole_number(store: RunStore, wro
         await store.retain(seconds=1, limit=wrong)
 
 
-async def test_an_unknown_run_has_nothing_to_compact_or_delete(store: RunStore):
-    assert await store.compact("gone") == 0
-    assert await store.delete("gone") is False
-
-
 async def test_a_batch_goes_on_over_a_run_that_is_deleted_meanwhile(store: RunStore):
     await begin(store, "a")
     await begin(store, "b")

@@ -20,7 +20,11 @@ from batonflow.workflow_core import (
     Workflow,
     step,
 )
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.server import WorkflowServer
+from batonflow.workflow_core.server.pending import open_requests
+from batonflow.workflow_core.server.runs import Place
+from batonflow.workflow_core.server.served import Served
 from tests.workflow_core.server.conftest import Running, Serving, eventually
 from tests.workflow_core.server.flows import Answered, Ask, Asked
 
@@ -47,6 +51,18 @@ async def test_a_question_tells_what_is_asked_and_which_answer_fits(serving: Ser
     assert (asked["response_type"], asked["filled"], asked["path"], asked["kind"]) == ("Answered", {}, "", "input")
     assert set(asked["schema"]["properties"]) == {"text", "loud"}
     assert asked["schema"]["required"] == ["text"]
+
+
+async def test_a_run_that_was_just_deleted_asks_nothing() -> None:
+    store = MemoryStore()
+    flow = Ask(store=store, timeout=None)
+    handler = flow.run(run_id="r")
+    await anext(handler.inputs())
+    await handler.interrupt()
+    info = await store.info("r")
+    assert info is not None
+    await store.delete("r")
+    assert await open_requests(Place(info, store, Served("ask", flow, ()))) == []
 
 
 async def test_an_answer_is_used_once(serving: Serving) -> None:
