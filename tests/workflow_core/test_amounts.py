@@ -1,5 +1,6 @@
 """What says how long or how many."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 
 
-@pytest.mark.parametrize("value", [0, 0.5, 3, float("inf")])
+@pytest.mark.parametrize("value", [0, 0.5, 3, float("inf"), Fraction(1, 2)])
 def test_seconds_are_numbers_from_0_on(value: Any):
     assert is_seconds(value)
 
