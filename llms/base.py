@@ -156,8 +156,6 @@ class LLM(Predicting):
     ``as_structured_llm``, and the fields they look at.
 
     Args:
-        messages_to_prompt: How a conversation becomes one text, for models that only complete.
-        completion_to_prompt: How a prompt is dressed for such a model.
         callback_manager: Accepted and kept; use instrumentation instead.
         rate_limiter: Accepted and kept.
 
@@ -172,8 +170,6 @@ class LLM(Predicting):
         'hello'
     """
 
-    messages_to_prompt: Any = None
-    completion_to_prompt: Any = None
     callback_manager: Any = None
     rate_limiter: Any = None
 

@@ -59,6 +59,8 @@ class Predicting(BaseModel, ABC):
 
     Args:
         system_prompt: Stands before every prompt here; agents have a system prompt of their own.
+        messages_to_prompt: How a conversation becomes one text, for models that only complete.
+        completion_to_prompt: How a prompt is dressed for such a model.
         query_wrapper_prompt: For models that only complete: a template around the prompt, with ``{query_str}``.
         output_parser: Its ``format`` and ``parse`` are applied to prompts and answers in words.
         pydantic_program_mode: How the form of a structured answer is reached (see ``PydanticProgramMode``).
@@ -68,6 +70,8 @@ class Predicting(BaseModel, ABC):
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
 
     system_prompt: str | None = None
+    messages_to_prompt: Any = None
+    completion_to_prompt: Any = None
     query_wrapper_prompt: Any = None
     output_parser: Any = None
     pydantic_program_mode: Any = PydanticProgramMode.DEFAULT
@@ -404,7 +408,14 @@ def _filled_messages(
 
 
 def _prompt_text(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> str:
-    text = _filled(prompt, prompt_args) if isinstance(prompt, str) else prompt.format(llm=llm, **prompt_args)
+    dress, join = llm.completion_to_prompt, llm.messages_to_prompt
+    if isinstance(prompt, str):
+        text = _filled(prompt, prompt_args)
+        text = text if dress is None else dress(text)
+    else:
+        ways = {"completion_to_prompt": dress, "messages_to_prompt": join}
+        ways = {name: way for name, way in ways.items() if way is not None}
+        text = prompt.format(llm=llm, **ways, **prompt_args)
     if llm.output_parser is not None:
         text = llm.output_parser.format(text)
     if llm.system_prompt:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.family import awaits_people
 from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
@@ -39,11 +40,11 @@ class WorkflowHandler(EarlierHandler):
         >>> result = await handler
     """
 
-    __slots__ = ("__weakref__", "_asked", "_reader", "_run")
+    __slots__ = ("__weakref__", "_asked", "_reader", "_run", "_was_cancelled")
 
     def __init__(self, run: "Run") -> None:
         self._run = run
-        self._asked = False
+        self._asked = self._was_cancelled = False
         run.ending.handlers += 1
         # The position of stream_events, shared by all its iterators: it reads a run once.
         self._reader: StreamReader | None = None
@@ -128,11 +129,14 @@ class WorkflowHandler(EarlierHandler):
         Raises:
             WorkflowTimeoutError: The run took longer than its timeout.
             WorkflowCancelledByUser: The run was cancelled.
+            asyncio.CancelledError: The run was cancelled by ``cancel()`` of this handler, as tasks are.
             BaseException: Whatever a step raised that nothing caught, the very object.
         """
         self._asked = True
         ending = self._run.ending
         await ending.wait()
+        if self._was_cancelled and isinstance(ending.error, WorkflowCancelledByUser):
+            raise asyncio.CancelledError from ending.error
         if ending.error is not None:
             raise ending.error
         assert ending.event is not None

@@ -34,7 +34,9 @@ def loaded(base: type[_T], value: Any) -> Any:
         return cast("Any", value)
     name = data.pop(CLASS)
     loaded_class(name)  # a module of ours may be one that is loaded when it is named
-    found = [cls for cls in _subclasses(base) if _name(cls) == name]
+    known = _subclasses(base)
+    # LlamaIndex writes what the class calls itself, without its module.
+    found = [cls for cls in known if _name(cls) == name] or [cls for cls in known if _called(cls) == name]
     if not found:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
     # Of several classes that a function made under one name, the newest.
@@ -71,6 +73,10 @@ def archiving(value: Any) -> ArchivingChatStore:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _called(cls: Any) -> Any:
+    return cls.class_name() if hasattr(cls, "class_name") else cls.__name__
 
 
 def _subclasses(base: type[_T]) -> list[type[_T]]:

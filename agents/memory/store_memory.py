@@ -1,9 +1,9 @@
 """What memories over a chat store have in common."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 from typing_extensions import override
 
 from batonflow.agents.memory.base import BaseMemory
@@ -31,6 +31,19 @@ class BaseChatStoreMemory(BaseMemory):
     chat_store: BaseChatStore = Field(default_factory=SimpleChatStore)
     chat_store_key: str = DEFAULT_CHAT_STORE_KEY
     tokenizer_fn: Tokenizer | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_days(cls, data: Any) -> Any:
+        # What early versions of LlamaIndex wrote has the messages themselves.
+        if isinstance(data, dict) and "chat_history" in data and "chat_store" not in data:
+            fields: dict[str, Any] = dict(cast("dict[str, Any]", data))
+            key = fields.get("chat_store_key", DEFAULT_CHAT_STORE_KEY)
+            return {
+                **fields,
+                "chat_store": {"class_name": "SimpleChatStore", "store": {key: fields.pop("chat_history")}},
+            }
+        return cast("Any", data)
 
     @field_validator("chat_store", mode="before")
     @classmethod

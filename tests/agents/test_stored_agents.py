@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from batonflow.agents import Budget, FunctionAgent
-from batonflow.llms import ScriptedLLM, ToolCallBlock
-from batonflow.tools import tool
-from batonflow.workflow_core import Context
+from batonflow.agents import Budget, FunctionAgent, ToolCall
+from batonflow.agents.memory import ChatMemoryBuffer, SimpleChatStore
+from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock
+from batonflow.tools import ToolOutput, tool
+from batonflow.workflow_core import Context, JsonSerializer
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 
 
@@ -109,3 +110,20 @@ async def test_arguments_and_results_that_look_like_written_objects_stay_data_wh
         assert calls == [{"data": given}]
     assert seen
     assert all(one == given for one in seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("base.llms.types.ChatMessage", {"role": "user", "blocks": []}, ChatMessage),
+        ("agent.workflow.workflow_events.ToolCall", {"tool_name": "a", "tool_kwargs": {}, "tool_id": "1"}, ToolCall),
+        ("tools.types.ToolOutput", {"tool_name": "a", "raw_input": {}, "raw_output": 1}, ToolOutput),
+        ("memory.chat_memory_buffer.ChatMemoryBuffer", {"token_limit": 7}, ChatMemoryBuffer),
+        ("storage.chat_store.simple_chat_store.SimpleChatStore", {"store": {}}, SimpleChatStore),
+    ],
+)
+def test_what_llamaindex_wrote_of_an_agent_is_read_as_what_stands_in_its_place(
+    name: str, value: dict[str, Any], expected: type
+) -> None:
+    marked = {"__is_pydantic": True, "value": value, "qualified_name": f"llama_index.core.{name}"}
+    assert type(JsonSerializer().deserialize(json.dumps(marked))) is expected

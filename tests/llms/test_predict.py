@@ -140,6 +140,19 @@ class TestPrompts:
         wrapped = Completing(system_prompt="Be brief.", query_wrapper_prompt=PromptTemplate("<<{query_str}>>"))
         assert await wrapped.apredict(PROMPT, thing="tide") == "<<Be brief.\n\nName a tide.>>"
 
+    async def test_the_way_in_which_a_model_wants_its_prompts(self) -> None:
+        def dressed(prompt: str) -> str:
+            return f"<user>{prompt}</user>"
+
+        def joined(messages: Sequence[ChatMessage]) -> str:
+            return "|".join(message.content or "" for message in messages)
+
+        llm = Completing(system_prompt="Be brief.", completion_to_prompt=dressed, messages_to_prompt=joined)
+        assert await llm.apredict(PROMPT, thing="tide") == "Be brief.\n\n<user>Name a tide.</user>"
+        assert "".join(llm.stream("Name one.")) == "Be brief.\n\n<user>Name one.</user>"
+        asked = ChatPromptTemplate([ChatMessage("Name a {thing}."), ChatMessage("Now.")])
+        assert llm.predict(asked, thing="tide") == "Be brief.\n\nName a tide.|Now."
+
     async def test_tokens_come_one_by_one(self) -> None:
         llm = ScriptedLLM(["ebb and flood", "ebb and flood"])
         assert [token async for token in await llm.astream(PROMPT, thing="tide")] == ["ebb", " and", " flood"]

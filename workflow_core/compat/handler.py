@@ -18,6 +18,7 @@ class EarlierHandler:
     __slots__ = ()
 
     _run: "Run"
+    _was_cancelled: bool
     _warned: ClassVar[set[str]] = set()
 
     def _deprecated(self, name: str, instead: str) -> None:
@@ -31,8 +32,12 @@ class EarlierHandler:
         return self._run.ending.resolved
 
     def cancel(self) -> None:
-        """Cancel the run without waiting; use ``await cancel_run()``."""
+        """Cancel the run without waiting, after which awaiting this handler raises ``asyncio.CancelledError``.
+
+        Use ``await cancel_run()``.
+        """
         self._deprecated("cancel", "await cancel_run()")
+        self._was_cancelled = True
         self._run.on_loop(self._run.ending.cancel)
 
     def cancelled(self) -> bool:

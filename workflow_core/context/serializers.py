@@ -44,7 +44,18 @@ _MARKS = frozenset({IS_PYDANTIC, _IS_COMPONENT, IS_DATA})
 
 _WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_EARLIER_HOMES = ("workflows.", "llama_index.core.workflow.", "llama_index.core.agent.workflow.")
+_EARLIER_HOMES = {
+    "workflows.": "workflow_core",
+    "llama_index.core.workflow.": "workflow_core",
+    "llama_index.core.agent.": "agents",
+    "llama_index.core.base.llms.": "llms",
+    "llama_index.core.llms.": "llms",
+    "llama_index.core.memory.": "agents.memory",
+    "llama_index.core.storage.chat_store.": "agents.memory",
+    "llama_index.core.tools.": "tools",
+    "llama_index.core.schema.": "tools",
+}
+"""Where classes of LlamaIndex are that payloads name, and which of our packages has what stands in their place."""
 
 
 @runtime_checkable
@@ -259,10 +270,10 @@ class JsonSerializer:
 
 def _moved(name: str) -> Any:
     """The class that stands here in the place of one of the library for which a payload was written, or None."""
-    for home in _EARLIER_HOMES:
+    for home, package in _EARLIER_HOMES.items():
         if name.startswith(home):
-            same_place = loaded_class("batonflow.workflow_core." + name.removeprefix(home))
-            return same_place or loaded_class("batonflow.workflow_core." + name.rpartition(".")[2])
+            same_place = loaded_class(f"batonflow.{package}.{name.removeprefix(home)}")
+            return same_place or loaded_class(f"batonflow.{package}.{name.rpartition('.')[2]}")
     return None
 
 

@@ -160,3 +160,14 @@ async def test_the_async_forms_do_the_same() -> None:
     assert [kept.content for kept in memory.get_all()] == ["c"]
     await memory.areset()
     assert memory.get_all() == []
+
+
+def test_what_llamaindex_has_kept_is_read() -> None:
+    said = {"role": "user", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "I am Ann"}]}
+    kept = {"chat_store_key": "chat_history", "token_limit": 3000, "class_name": "ChatMemoryBuffer"}
+    store = {"store": {"chat_history": [said]}, "class_name": "SimpleChatStore"}
+    for data in ({**kept, "chat_store": store}, {**kept, "chat_history": [said]}):
+        assert ChatMemoryBuffer.from_dict(data).get() == [ChatMessage("I am Ann")]
+        assert ChatMemoryBuffer.from_string(json.dumps(data)).token_limit == 3000
+    with pytest.raises(ValueError, match="The data name LostStore, which is no BaseChatStore that is loaded"):
+        ChatMemoryBuffer.from_dict({**kept, "chat_store": {**store, "class_name": "LostStore"}})
