@@ -1,6 +1,7 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
 import sys
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +15,10 @@ __all__ = [
     "dump_exception",
     "load_exception",
     "loaded_class",
+    "traceback_of",
 ]
+
+_FRAMES, _CHARACTERS = 12, 8_000
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
@@ -76,6 +80,13 @@ def dump_exception(error: BaseException) -> dict[str, str]:
     # Whatever stands in it, it can be written.
     message = str(error).encode(errors="backslashreplace").decode()
     return {"exception_type": f"{cls.__module__}.{cls.__qualname__}", "exception_message": message}
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an error was raised, for people; its end, when it is long."""
+    text = "".join(traceback.format_exception(error, limit=-_FRAMES))
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _CHARACTERS else f"...\n{text[-_CHARACTERS:]}"
 
 
 def load_exception(value: Any) -> Any:

@@ -3,7 +3,6 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
-import traceback
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
@@ -28,15 +27,13 @@ from batonflow.workflow_core.journal.segments import (
     lowest_place,
     origins_of,
     read_again,
+    whole_writes,
 )
 from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
-from batonflow.workflow_core.types import dump_exception
+from batonflow.workflow_core.types import dump_exception, traceback_of
 
 __all__ = ["Journal", "Recorder"]
-
-TRACEBACK_FRAMES = 12
-TRACEBACK_CHARACTERS = 8_000
 
 
 class Journal(Protocol):
@@ -250,6 +247,8 @@ class Recorder:
         )
         if item.after is not None:
             segment.follows(item.after)
+        if item.segment is not None:  # of an earlier attempt, or the one before a suspension
+            segment.follows((item.segment,))
         item.segment = segment
         shared.open[segment] = item
 
@@ -276,7 +275,7 @@ class Recorder:
         segment = item.segment
         assert segment is not None
         segment.outcome = ("failed", error)
-        told = {**dump_exception(error), "traceback": _traceback(error)}
+        told = {**dump_exception(error), "traceback": traceback_of(error)}
         self._make(segment, item, ["failed", redacted(told)], strict=False)
 
     def published(self, item: WorkItem, seq: int, ts: float) -> None:
@@ -324,7 +323,6 @@ class Recorder:
         self.open(item, None)
         following = item.segment
         assert following is not None
-        following.follows((segment,))
         following.handed = segment.handed
         for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
             # What the step has put there it still has, and may change.
@@ -404,6 +402,7 @@ class Recorder:
         where = f"of step {segment.step}"
         codec = self._codec
         if segment.writes:
+            self._write_later(segment)
             written = [
                 (
                     number,
@@ -469,11 +468,14 @@ class Recorder:
         if key is None:
             segment.follows(list(self._writers.values()))
             return
+        self._follow_writer(segment, key)
+        if type(value) not in IMMUTABLE:
+            self._hand_out(segment, key, value)
+
+    def _follow_writer(self, segment: Segment, key: str) -> None:
         writer = self._writers.get(key)
         if writer is not None:
             segment.follows((writer,))
-        if type(value) not in IMMUTABLE:
-            self._hand_out(segment, key, value)
 
     def _hand_out(self, segment: Segment, key: str, value: Any) -> None:
         self._values.note(key, value)
@@ -487,9 +489,7 @@ class Recorder:
         if segment is None:
             return
         key = path.partition(".")[0]
-        writer = self._writers.get(key)
-        if writer is not None:
-            segment.follows((writer,))
+        self._follow_writer(segment, key)
         self._writers[key] = segment
         if path == key or not any(key in (other.handed or ()) for other in self._shared.open):
             self._values.forget(key)  # else what was changed in place beside it is still to be found
@@ -500,20 +500,27 @@ class Recorder:
 
     def _note_changes(self, segment: Segment, but: Collection[str] = ()) -> None:
         """Values that a step was given and changed in place are written as if it had set them, ``but`` some."""
-        # The last write of a key has all of it, unless it was of something inside.
-        last = {path.partition(".")[0]: path for _, path, _ in segment.writes}
-        written = {key for key, path in last.items() if key == path}
+        written = {key for key, _ in whole_writes(segment.writes)}
         for key, value in self._values.note_changes(sorted((segment.handed or set()) - written.union(but))):
+            self._follow_writer(segment, key)  # what it has written is in the value
             self._writers[key] = segment
             segment.writes.append((0, key, value))
             segment.written_at.append(next(self._shared.writes))
 
+    def _write_later(self, segment: Segment) -> None:
+        """What a step has set is written as it is at its end: behind what others have written of it meanwhile."""
+        for key, place in whole_writes(segment.writes):
+            value = segment.writes[place][2]
+            others = self._writers.get(key) is not segment and type(value) not in IMMUTABLE
+            if others and self._values.current(key) is value:
+                self._follow_writer(segment, key)
+                self._writers[key] = segment
+                segment.written_at[place] = next(self._shared.writes)
+
     def _note_written(self, segment: Segment, written: list[tuple[Any, str, Any]]) -> None:
-        # The last write of a key has all of it, unless it was of something inside.
-        last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(written)}
-        for key, place in last.items():
-            _, path, data = written[place]
-            if path == key and data is not MISSING and self._writers.get(key) is segment:
+        for key, place in whole_writes(written):
+            data = written[place][2]
+            if data is not MISSING and self._writers.get(key) is segment:
                 self._values.note_written(key, segment.writes[place][2], data)
 
     # --- committing ---------------------------------------------------------------------------------------------------
@@ -587,10 +594,3 @@ class Recorder:
         self._journal.commit(group)
         if self._writers:
             self._writers = {key: writer for key, writer in self._writers.items() if not writer.committed}
-
-
-def _traceback(error: BaseException) -> str:
-    """Where an error was raised, for people; its end, when it is long."""
-    text = "".join(traceback.format_exception(error, limit=-TRACEBACK_FRAMES))
-    text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= TRACEBACK_CHARACTERS else f"...\n{text[-TRACEBACK_CHARACTERS:]}"

@@ -18,7 +18,7 @@ from batonflow.workflow_core.events import Event
 
 __all__ = [
     "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "check_name",
-    "lowest_place", "origins_of", "read_again",
+    "lowest_place", "origins_of", "read_again", "whole_writes",
 ]  # fmt: skip
 
 CAME_IN = 0
@@ -274,3 +274,9 @@ def as_origin(data: Any) -> Origin:
 def origins_of(causes: Causes) -> list[Any]:
     """The causes as data."""
     return [[segment.id, number] for segment, number in causes]
+
+
+def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
+    """Keys whose last write, at this place, has all of them, and not something inside."""
+    last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(writes)}
+    return [(key, place) for key, place in last.items() if writes[place][1] == key]

@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, WorkflowHandler, step
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.journal.listening import Listener
 
 
@@ -170,3 +174,119 @@ async def test_any_number_of_records_may_be_held_up_by_one():
     before, after = await LongChain().steps_before_and_after_the_gate()
     assert before == []
     assert after == ["slow", *["hop"] * (LongChain.HOPS + 1), "end"]
+
+
+class TryingAgain(Gated):
+    """The first attempt of a step builds upon one that is open; the second one does not."""
+
+    @step
+    async def slow(self, ctx: Context, ev: StartEvent) -> Done:
+        await ctx.store.set("mark", 1)
+        ctx.send_event(A())
+        await self.gate.wait()
+        return Done()
+
+    @step
+    async def quick(self, ev: StartEvent) -> B:
+        await self.pause()
+        return B()
+
+    @step(retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+    async def tries(self, ctx: Context, ev: B) -> None:
+        if not ctx.retry_info().retry_number:
+            assert await ctx.store.get("mark") == 1
+            raise ValueError("the first one fails")
+        await ctx.store.set("came", "together")
+
+    @step
+    async def end(self, ctx: Context, ev: Done) -> StopEvent:
+        return StopEvent(result=await ctx.store.get("came"))
+
+
+async def test_an_attempt_is_not_written_before_those_that_failed():
+    flow = TryingAgain()
+    before, _ = await flow.steps_before_and_after_the_gate()
+    assert before == ["quick"]
+    assert [record.get("attempt", 0) for record in flow.journal.records("tries")] == [0, 1]
+    [run] = await flow.journal.list_runs()
+    assert await flow.resume(run.run_id) == "together"
+    again = flow.resume(run.run_id)
+    await again
+    assert await again.ctx.store.get("came") == "together"
+
+
+class Notes(Workflow):
+    """Steps with one list in their hands, whose turns come in the order in which the test opens their gates."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store=store, disable_validation=True)
+        self.gates = [asyncio.Event() for _ in range(3)]
+
+    async def at(self, gate: int) -> None:
+        await self.gates[gate].wait()
+
+    def open(self, gate: int) -> None:
+        self.gates[gate].set()
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> A | B:
+        await ctx.store.set("notes", ["begun"])
+        ctx.send_event(A(n=1))
+        ctx.send_event(A(n=2))
+        return B()
+
+
+class ReplacedAndLookedAt(Notes):
+    @step(num_workers=2)
+    async def work(self, ctx: Context, ev: A) -> Done:
+        notes = await ctx.store.get("notes")
+        if ev.n == 1:
+            await self.at(0)
+            notes = ["another"]
+            await ctx.store.set("notes", notes)
+            self.open(1)
+            await self.at(2)
+            notes.append("added at the end")
+        else:
+            self.open(0)
+            await self.at(1)  # it finds another list than it was given, and notes that
+        return Done(n=ev.n)
+
+    @step
+    async def count(self, ctx: Context, ev: Done) -> StopEvent | None:
+        if ev.n == 2:
+            self.open(2)
+        return None if ctx.collect_events(ev, [Done, Done]) is None else StopEvent()
+
+
+class PartOfWhatIsOpen(Notes):
+    @step(num_workers=2)
+    async def work(self, ctx: Context, ev: A) -> Done:
+        await ctx.store.get("notes")
+        if ev.n == 1:
+            await self.at(0)
+            await ctx.store.set("notes", {"of": "the first"})
+            self.open(1)
+            await self.at(2)
+        else:
+            self.open(0)
+            await self.at(1)
+        return Done(n=ev.n)
+
+    @step
+    async def count(self, ctx: Context, ev: Done) -> B | StopEvent | None:
+        if ev.n == 2:
+            await ctx.store.set("notes.more", "by the one that counts")
+            self.open(2)
+        return None if ctx.collect_events(ev, [Done, Done]) is None else StopEvent()
+
+
+@pytest.mark.parametrize("flow", [ReplacedAndLookedAt, PartOfWhatIsOpen])
+async def test_the_records_say_what_became_of_a_value_in_many_hands(flow: type[Notes]):
+    store = MemoryStore()
+    handler = flow(store).run(run_id="r")
+    await handler
+    live = await handler.ctx.store.get("notes")
+    again = flow(store).resume("r")
+    await again
+    assert await again.ctx.store.get("notes") == live
