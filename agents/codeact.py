@@ -17,6 +17,7 @@ from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallR
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
+from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
 from batonflow.agents.results import READ_RESULT, read_result
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
@@ -149,9 +150,10 @@ class CodeActAgent(ScratchpadAgent):
         if isinstance(llm, FunctionCallingLLM):
             calls.extend(llm.get_tool_calls_from_response(response, error_on_no_tool_call=False))
         await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
-        return AgentOutput(
+        output = AgentOutput(
             response=response.message, tool_calls=calls, raw=raw_of(response), current_agent_name=self.name
         )
+        return with_reason(output, response.stop_reason)
 
     async def handle_tool_call_results(
         self,

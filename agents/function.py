@@ -6,6 +6,7 @@ from typing import Any
 from batonflow.agents.asking import streamed, streamed_events
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
@@ -69,7 +70,7 @@ class FunctionAgent(ScratchpadAgent):
         else:
             raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=self.name, times=_MOST_PAUSES))
         await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
-        return AgentOutput.of(response.message, calls, self.name, raw_of(response))
+        return with_reason(AgentOutput.of(response.message, calls, self.name, raw_of(response)), response.stop_reason)
 
     def _calls(self, response: ChatResponse) -> list[ToolSelection]:
         llm: Any = self.llm

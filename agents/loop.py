@@ -77,6 +77,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_ITERATIONS = 20
 _OVER_BUDGET = "over_budget"
+_Calls = Sequence[ToolSelection | ToolCallResult]
 
 
 class AgentLoop(AgentForks):
@@ -401,7 +402,7 @@ class AgentLoop(AgentForks):
         limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
         if ev.tool_calls and not ev.retry_messages and iterations < limit:
             await store.set("num_tool_calls", len(ev.tool_calls))
-            for request in self._requests(agent, ev.tool_calls):
+            for request in self._requests(agent, ev.tool_calls, ev.get("refused", ())):
                 ctx.send_event(request)
             return None
         memory = await self._memory(ctx, agent)
@@ -422,9 +423,7 @@ class AgentLoop(AgentForks):
         shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
         return AgentInput.made(input=shown, current_agent_name=ev.current_agent_name)
 
-    async def _leave_undone(
-        self, ctx: Context[Any], agent: Member, calls: Sequence[ToolSelection | ToolCallResult], memory: BaseMemory
-    ) -> None:
+    async def _leave_undone(self, ctx: Context[Any], agent: Member, calls: _Calls, memory: BaseMemory) -> None:
         """Answer the calls of the last allowed step: a conversation in which one has no result is of no use."""
         if not calls:
             return
@@ -437,7 +436,7 @@ class AgentLoop(AgentForks):
         await ctx.store.set("current_tool_calls", [*so_far, *results])
         await agent.handle_tool_call_results(ctx, results, memory)
 
-    def _requests(self, agent: Member, calls: Sequence[ToolSelection | ToolCallResult]) -> Sequence[ToolCall]:
+    def _requests(self, agent: Member, calls: _Calls, refused: Sequence[str | None] = ()) -> Sequence[ToolCall]:
         """An event for each call; of several handoffs the first permitted one is made, the others are refused."""
         handed_over = False
         requests: list[ToolCall] = []
@@ -445,7 +444,9 @@ class AgentLoop(AgentForks):
             request = ToolCall.made(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
             data = request.to_dict()
             data["position"] = position
-            if isinstance(call, ToolSelection) and call.invalid_arguments is not None:
+            if refused and refused[position]:
+                data["refused"] = refused[position]
+            elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
                 data["invalid_arguments"] = call.invalid_arguments
             elif call.tool_name == HANDOFF and self._may_hand_over(agent, call.tool_kwargs):
                 if handed_over:

@@ -1,15 +1,40 @@
 """Results and answers that the loop makes itself."""
 
 import inspect
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.members import Member
+from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.tools import ToolOutput, ToolSelection
 
-__all__ = ["as_output", "awaitable", "blocked_output", "direct_output", "nothing_said", "result_of"]
+__all__ = ["as_output", "awaitable", "blocked_output", "direct_output", "nothing_said", "result_of", "with_reason"]
+
+logger = logging.getLogger(__name__)
+
+_NOT_WHOLE = ("length", "refusal", "content_filter")
+
+
+def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
+    """The output of an answer; of one that is not whole, with the reason, and without the calls that nobody may trust.
+
+    Args:
+        output: The output; it is changed.
+        reason: Why the model stopped.
+    """
+    if reason not in _NOT_WHOLE:
+        return output
+    data, calls = output.to_dict(), len(output.tool_calls)
+    data["stop_reason"] = reason
+    if calls and reason == "length":  # the last one is where it was cut
+        data["refused"] = [*[None] * (calls - 1), CALL_NOT_WHOLE]
+    elif calls:
+        data["refused"] = [CALL_DECLINED.format(reason=reason)] * calls
+    logger.warning("Agent %s: an answer of the model is not whole (%s)", output.current_agent_name, reason)
+    return output
 
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:

@@ -8,6 +8,8 @@ __all__ = [
     "BUDGET_EXCEEDED",
     "BUDGET_USED_UP",
     "CALL_CUT_OFF",
+    "CALL_DECLINED",
+    "CALL_NOT_WHOLE",
     "CODE_ACT",
     "CODE_ACT_SANDBOXED",
     "CODE_NOTHING",
@@ -77,6 +79,13 @@ HANDOFF_NOT_PERMITTED = (
 HANDOFF_TOO_OFTEN = "The task has been handed over {limit} times, no more is allowed. Finish it yourself."
 
 NO_STEPS_LEFT = "Not done: this task may take no more steps."
+
+CALL_NOT_WHOLE = (
+    "Not done: the answer reached the limit of its length before this call was whole. Call the tool again, with less "
+    "in one answer."
+)
+
+CALL_DECLINED = "Not done: the answer was ended before it was whole ({reason})."
 
 ONE_HANDOFF = "Not done: the task was handed over to another agent in the same turn, and goes to one agent at a time."
 

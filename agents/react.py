@@ -17,6 +17,7 @@ from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSo
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
+from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
 from batonflow.agents.scratchpad import move_into
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
@@ -127,7 +128,10 @@ class ReActAgent(BaseWorkflowAgent):
             step = cast("ActionReasoningStep", parsed)
             call_id = f"call_{current_source().token(12)}"
             calls = [ToolSelection(tool_id=call_id, tool_name=step.action, tool_kwargs=step.action_input)]
-        return AgentOutput(response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name)
+        output = AgentOutput(
+            response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name
+        )
+        return with_reason(output, response.stop_reason)
 
     async def _unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
         """Have the model try again, told what was wrong with what it wrote."""

@@ -24,7 +24,7 @@ from batonflow.llms.blocks import (
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import parse_arguments, tool_call_blocks
+from batonflow.llms.tool_protocol import parse_arguments, tool_call_blocks, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["Anthropic"]
@@ -450,7 +450,7 @@ def _block(block: Any) -> dict[str, Any] | None:
             return {
                 "type": "tool_use",
                 "id": _clean_id(block.tool_call_id),
-                "name": block.tool_name,
+                "name": wire_name(block.tool_name),
                 "input": given if isinstance(given, dict) else {"invalid_json": given},
             }
         case NativeBlock() if block.vendor == "anthropic":

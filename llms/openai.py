@@ -18,7 +18,7 @@ from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks
+from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
@@ -41,6 +41,8 @@ _NOTHING: dict[str, Any] = {}
 _EXTRAS_FROM = "tool_call_extras_from"
 
 _REASONS = {"function_call": "tool_calls"}
+# With these a server says that it broke off.
+_BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
 
 # Lifetimes that OpenAI has for a cached prefix; others are left to it.
 _CACHE_LIFETIMES = ("30m", "12h")
@@ -243,7 +245,7 @@ class _Reader:
 
     def ending(self, chunk: Any) -> list[StreamEvent]:
         """The last events; none when the answer is not whole."""
-        if self.reason is None:
+        if self.reason is None or self.reason in _BROKEN_OFF:
             return []
         events: list[StreamEvent] = [self._thought(chunk)] if self._thoughts else []
         reason = _REASONS.get(self.reason, self.reason)
@@ -328,7 +330,7 @@ def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -
         extras = _NOTHING
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
-        function = {"name": block.tool_name, "arguments": arguments_text(block)}
+        function = {"name": wire_name(block.tool_name), "arguments": arguments_text(block)}
         call = {"id": block.tool_call_id, "type": "function", "function": function}
         calls.append({**call, **extras.get(block.tool_call_id or "", _NOTHING)})
     converted: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}

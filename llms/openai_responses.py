@@ -24,7 +24,7 @@ from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks
+from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAIResponses", "responses_input"]
@@ -311,7 +311,7 @@ def _call(block: ToolCallBlock) -> dict[str, Any]:
     return {
         "type": "function_call",
         "call_id": block.tool_call_id,
-        "name": block.tool_name,
+        "name": wire_name(block.tool_name),
         "arguments": arguments_text(block),
     }
 

@@ -291,6 +291,8 @@ async def ask_until_it_fits(
             )
         try:
             output = _read(form, way, response, calls)
+            if calls and response.stop_reason == "length":  # what is missing may have a default
+                raise UnfitError("the call is not whole", calls[-1].invalid_arguments or str(calls[-1].tool_kwargs))
         except UnfitError as err:
             unfit = err
             _check_whole(form, response, unfit, model)

@@ -130,10 +130,10 @@ class ToolSelection(BaseModel):
 
 @lru_cache(maxsize=1024)
 def wire_name(name: str) -> str:
-    """A tool's name as vendors take it: letters, digits, ``_`` and ``-``."""
+    """A tool's name as vendors take it: letters, digits, ``_`` and ``-``; also one that a model has thought up."""
     if name.isascii() and name.isidentifier():
         return name
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
 
 
 def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,8 +15,11 @@ from batonflow.agents import (
     AgentStream,
     AgentStreamStructuredOutput,
     AgentWorkflow,
+    BaseWorkflowAgent,
     Block,
+    CodeActAgent,
     FunctionAgent,
+    ReActAgent,
     ToolCall,
     ToolCallResult,
 )
@@ -522,6 +526,66 @@ class TestPauses:
     async def test_not_for_ever(self) -> None:
         with pytest.raises(WorkflowRuntimeError, match="Agent Agent: the model paused its answer 20 times"):
             await FunctionAgent(llm=Pausing(pauses=100)).run("Search for it.")
+
+
+class Ending(FunctionCallingLLM):
+    """Its first answer ends for a reason, the next one is whole."""
+
+    reason: str
+    first: list[Any] = Field(exclude=True)
+
+    _asked: list[ChatRequest] = PrivateAttr(default_factory=list)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        self._asked.append(request)
+        for event in self.first if len(self._asked) == 1 else [TextDelta(text="done")]:
+            yield event
+        yield Finish(reason=self.reason if len(self._asked) == 1 else "stop")
+
+
+class TestAnswersThatAreNotWhole:
+    @staticmethod
+    def call(number: int, arguments: str) -> ToolCallDelta:
+        return ToolCallDelta(index=number, id=f"c{number}", name="wipe", arguments=arguments)
+
+    @pytest.mark.parametrize(
+        ("reason", "expected", "words"),
+        [
+            ("length", ["/a"], "limit of its length"),
+            ("refusal", [], r"before it was whole \(refusal\)"),
+            ("content_filter", [], r"before it was whole \(content_filter\)"),
+            ("tool_calls", ["/a", "/"], ""),
+        ],
+    )
+    async def test_calls_that_may_not_be_what_the_model_wanted_are_not_made(
+        self, reason: str, expected: list[str], words: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        wiped: list[str] = []
+
+        def wipe(folder: str = "/") -> str:
+            """Delete a folder."""
+            wiped.append(folder)
+            return "wiped"
+
+        llm = Ending(reason=reason, first=[self.call(0, '{"folder": "/a"}'), self.call(1, "")])
+        output = await FunctionAgent(llm=llm, tools=[wipe]).run("Wipe /a and /b.")
+        assert (str(output), wiped) == ("done", expected)
+        assert "stop_reason" not in output
+        said = [message.content for message in llm._asked[1].messages if message.role == "tool"]
+        assert len(said) == 2
+        assert re.search(words, str(said[-1]))
+        assert ("is not whole" in caplog.text) is bool(words)
+
+    @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent, CodeActAgent])
+    async def test_the_output_says_why_its_answer_is_not_whole(self, kind: type[BaseWorkflowAgent]) -> None:
+        llm = Ending(reason="length", first=[TextDelta(text="Thought: Easy.\nAnswer: Half an ans")])
+        output = await kind(llm=llm).run("What is a tide?")
+        assert str(output).endswith("Half an ans")
+        assert output.get("stop_reason") == "length"
 
 
 class TestUnreadStreams:

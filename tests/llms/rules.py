@@ -12,6 +12,7 @@ from typing import Any
 __all__ = ["BrokenRule", "check", "check_anthropic", "check_chat", "check_responses"]
 
 _ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 # What a model of the Responses API says between its calls without ending the group.
 _AMONG_CALLS = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call")
 
@@ -51,6 +52,12 @@ def _paired(calls: Sequence[str], results: Sequence[str], place: str) -> None:
         raise BrokenRule(f"{place}: {missing[0]!r} has no result directly behind the message that called")
     if list(calls) != list(results):
         raise BrokenRule(f"{place}: the results come in the order {list(results)}, the calls were {list(calls)}")
+
+
+def _named(call: Mapping[str, Any], place: str) -> None:
+    """Whether a call names a function as vendors take names, also one that there is not."""
+    if not _NAME.fullmatch(str(call.get("name") or "")):
+        raise BrokenRule(f"{place}: {call.get('name')!r} is no name of a function")
 
 
 # --- chat completions -------------------------------------------------------------------------------------------------
@@ -93,8 +100,9 @@ def _check_chat_answer(messages: Sequence[Mapping[str, Any]], place: int) -> int
         raise BrokenRule(f"{here}: tool_calls is empty")
     for number, call in enumerate(calls):
         function = call.get("function") or {}
-        if call.get("type") != "function" or not function.get("name") or not isinstance(function.get("arguments"), str):
+        if call.get("type") != "function" or not isinstance(function.get("arguments"), str):
             raise BrokenRule(f"{here}: call {number}, {call.get('id')!r}, is no call of a function with arguments")
+        _named(function, f"{here}: call {number}")
     end = place + 1
     while end < len(messages) and messages[end].get("role") == "tool":
         if messages[end].get("content") is None:
@@ -134,8 +142,9 @@ def check_responses(body: Mapping[str, Any]) -> None:
             calls, place = [], end
             continue
         if kind == "function_call":
-            if not item.get("name") or not isinstance(item.get("arguments"), str):
-                raise BrokenRule(f"{here}: the call {item.get('call_id')!r} has no name or no arguments")
+            if not isinstance(item.get("arguments"), str):
+                raise BrokenRule(f"{here}: the call {item.get('call_id')!r} has no arguments")
+            _named(item, here)
             begin = begin if calls else place
             calls.append(str(item.get("call_id") or ""))
         elif kind == "message":
@@ -219,8 +228,9 @@ def _anthropic_calls(blocks: Sequence[Mapping[str, Any]], here: str) -> Iterator
             raise BrokenRule(
                 f"{here}: block {number} has the id {call_id!r}, which may hold letters, digits, _ and - only"
             )
-        if not block.get("name") or not isinstance(block.get("input"), dict):
-            raise BrokenRule(f"{here}: the call {call_id!r} has no name, or an input that is no object")
+        _named(block, f"{here}: the call {call_id!r}")
+        if not isinstance(block.get("input"), dict):
+            raise BrokenRule(f"{here}: the call {call_id!r} has an input that is no object")
         yield call_id
 
 

@@ -341,6 +341,12 @@ class TestErrors:
             await llm.achat(ASK)
         assert raised.value.retryable
 
+    @pytest.mark.parametrize("reason", ["insufficient_system_resource", "error", "network_error"])
+    async def test_a_server_that_says_that_it_broke_off(self, server: Loopback, llm: OpenAI, reason: str) -> None:
+        server.answers.append(Answer([sse(chunk({"content": "half"}), chunk({}, finish=reason))]))
+        with pytest.raises(IncompleteResponseError, match="half way"):
+            await llm.achat(ASK)
+
     async def test_a_connection_that_breaks_half_way(self, server: Loopback, llm: OpenAI) -> None:
         server.answers.append(Answer([sse(chunk({"content": "half"}), done=False)], breaks=True))
         with pytest.raises(LLMConnectionError):

@@ -246,3 +246,18 @@ class TestByPath:
     def test_an_unknown_path_is_no_pass(self) -> None:
         with pytest.raises(ValueError, match="no rules for /v1/completions"):
             check("/v1/completions", {})
+
+
+@pytest.mark.parametrize("name", ["", "functions.add", "add numbers", None])
+def test_names_that_are_none_of_a_function(name: str | None) -> None:
+    chat = TestChat.calls("a")
+    chat["tool_calls"][0]["function"]["name"] = name
+    item = {"type": "function_call", "call_id": "a", "name": name, "arguments": "{}"}
+    block = {"type": "tool_use", "id": "a", "name": name, "input": {}}
+    for rules, body in (
+        (check_chat, {"messages": [text("user"), chat, TestChat.result("a")]}),
+        (check_responses, {"input": [text("user"), item]}),
+        (check_anthropic, {"messages": [text("user"), {"role": "assistant", "content": [block]}]}),
+    ):
+        with pytest.raises(BrokenRule, match="is no name of a function"):
+            rules(body)

@@ -424,6 +424,14 @@ class TestAnswersThatAreNone:
         with pytest.raises(StructuredOutputError, match="raise max_tokens"):
             await llm.astructured_predict(Song, "A song")
 
+    async def test_nothing_is_made_up_for_what_a_cut_call_lacks(self) -> None:
+        class Guest(BaseModel):
+            name: str = "nobody"
+
+        llm = Stopping(said=[ToolCallDelta(index=0, id="1", name="Guest", arguments="")], reason="length")
+        with pytest.raises(StructuredOutputError, match="raise max_tokens"):
+            await llm.astructured_predict(Guest, "A guest")
+
     async def test_thoughts_that_use_up_the_limit_are_a_cut_answer_too(self) -> None:
         with pytest.raises(StructuredOutputError, match="raise max_tokens"):
             await Stopping(reason="length").astructured_predict(Song, "A song")

@@ -12,7 +12,7 @@ from tests.llms.wire.content import Part, Said, Text, ToolCall
 __all__ = ["Answer", "answer"]
 
 _TOOLS: dict[str, str] = {
-    "good async": "look", "good sync": "count", "unknown tool": "lok", "bad arguments": "look", "no json": "look",
+    "good async": "look", "good sync": "count", "unknown tool": "tools.lok", "bad arguments": "look", "no json": "look",
     "raises": "fail", "times out": "dawdle", "denied": "publish", "approved": "publish", "edited": "publish",
     "edited badly": "publish", "expires": "publish_soon", "bad arguments to approve": "publish", "direct": "conclude",
     "direct fails": "conclude_badly", "handoff": "handoff",
