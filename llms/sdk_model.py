@@ -31,6 +31,7 @@ from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import price, prices_available
+from batonflow.workflow_core.instrumentation.redaction import never_show
 
 __all__ = ["SDKModel", "unsupported"]
 
@@ -172,8 +173,10 @@ class SDKModel(FunctionCallingLLM):
 
     def _new_client(self, sdk: Any, http: Any) -> Any:
         assert self.api_key is not None  # checked by the constructor
+        key = self.api_key.get_secret_value()
+        never_show(key)  # a vendor may quote it, and the SDK's error that, in a traceback
         options: dict[str, Any] = {
-            "api_key": self.api_key.get_secret_value(),
+            "api_key": key,
             "base_url": self.base_url,
             "timeout": http.Timeout(self.timeout, connect=min(_CONNECT_TIMEOUT, self.timeout)),
             "max_retries": self.max_retries,

@@ -36,6 +36,8 @@ from batonflow.llms import (
 )
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.openai import openai_messages
+from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.llms.loopback import Answer, Loopback, loopback, pieces
 
 ASK = [ChatMessage("Be brief.", role="system"), ChatMessage("What is 2 + 40?")]
@@ -334,6 +336,26 @@ class TestErrors:
         assert body["error"]["message"] in str(error)
         assert "secret-key" not in str(error)
         assert error.__cause__ is not None
+
+    async def test_a_key_that_a_vendor_quotes_is_in_no_record(self, server: Loopback) -> None:
+        key = "the colour of the sea"
+        body = json.dumps({"error": {"message": f"Incorrect key: {key}."}}).encode()
+        server.answers.append(Answer([body], status=401, content_type="application/json"))
+        store = MemoryStore()
+        made = OpenAI("gpt-test", api_key=key, base_url=f"{server.url}/v1", max_retries=0, timeout=5)
+
+        class Asking(Workflow):
+            @step
+            async def ask(self, ev: StartEvent) -> StopEvent:
+                return StopEvent(result=await made.achat(ASK))
+
+        with pytest.raises(AuthenticationError) as raised:
+            await Asking(store=store).run(run_id="r")
+        await made.aclose()
+        assert key in str(raised.value.__cause__)
+        written = json.dumps(await store.history("r"))
+        assert "Incorrect key" in written
+        assert key not in written
 
     async def test_a_stream_that_ends_early_without_a_sound(self, server: Loopback, llm: OpenAI) -> None:
         server.answers.append(Answer([sse(chunk({"content": "half"}), done=False)]))

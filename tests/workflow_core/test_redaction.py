@@ -104,6 +104,14 @@ def test_the_same_data_in_two_places_is_shown_in_both() -> None:
     assert redacted([tide, tide]) == [tide, tide]
 
 
+def test_what_the_program_says_is_a_secret_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_known", set())
+    for secret in ("the colour of the sea", "short"):
+        redaction.never_show(secret)
+    said = {"error": "Wrong key: the colour of the sea.", "other": "a short word"}
+    assert redacted(said) == {"error": f"Wrong key: {REDACTED}.", "other": "a short word"}
+
+
 PLAIN = st.recursive(
     st.none()
     | st.booleans()

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
-__all__ = ["CYCLE", "REDACTED", "redacted"]
+__all__ = ["CYCLE", "REDACTED", "never_show", "redacted"]
 
 REDACTED = "[redacted]"
 """Stands for what looks like a secret."""
@@ -47,8 +47,8 @@ def redacted(value: Any) -> Any:
     """``value`` as data of JSON, with what looks like a secret replaced.
 
     That is: pydantic's secrets, whatever is no number under names such as ``api_key``, ``passwords`` or
-    ``access_token``, and texts in the form of a key or token; also in the fields of models and dataclasses. It is a net
-    with holes: nothing finds a secret that looks like any other text.
+    ``access_token``, texts in the form of a key or token, and what ``never_show`` was told; also in the fields of
+    models and dataclasses. It is a net with holes: nothing else finds a secret that looks like any other text.
 
     Args:
         value: Anything; what has no form in JSON becomes its ``repr``, and what contains itself ends with a mark.
@@ -136,7 +136,25 @@ def _redacted(value: Any, around: set[int]) -> Any:
     return found
 
 
+def never_show(secret: str) -> None:
+    """Let ``redacted`` find a secret that the program uses, whatever it looks like.
+
+    Args:
+        secret: Kept until the process ends. What is shorter than sixteen characters may stand in any text by chance, as
+            may the words that servers without keys take for one: it is left to the other rules.
+    """
+    if len(secret) >= _SHORTEST_KNOWN:
+        _known.add(secret)
+
+
+_SHORTEST_KNOWN = 16
+_known: set[str] = set()
+
+
 def _text(text: str) -> str:
+    for secret in _known:
+        if secret in text:
+            text = text.replace(secret, REDACTED)
     for characters, marks in _MARKS:
         if characters in text:
             for mark in marks:
