@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
-from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
+from batonflow.workflow_core.instrumentation.context import active_span_id, undo
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def traced(
         _dispatcher.fail_span(span_id, err, agent)
         raise
     finally:
-        leave_span(token)
+        undo(token)
     _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
     _dispatcher.close_span(span_id, output, agent)
     return output

@@ -18,7 +18,7 @@ from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
-from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
+from batonflow.workflow_core.instrumentation.context import active_span_id, undo
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
@@ -196,7 +196,7 @@ async def run_tool(
         _dispatcher.fail_span(span_id, err, tool)
         raise
     finally:
-        leave_span(token)
+        undo(token)
     if output.is_error:
         _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(output.exception or output).__name__})
     if genai.captures_content():

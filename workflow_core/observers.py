@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
-from batonflow.workflow_core.instrumentation import active_span_id, genai, get_dispatcher
+from batonflow.workflow_core.instrumentation import (
+    active_instrument_tags,
+    active_span_id,
+    genai,
+    get_dispatcher,
+    instrument_tags,
+)
 from batonflow.workflow_core.instrumentation.dispatcher import PROPAGATION_KEYS
+from batonflow.workflow_core.instrumentation.events.base import BaseEvent
 from batonflow.workflow_core.instrumentation.events.run import (
     RunEndEvent,
     RunStartEvent,
@@ -22,7 +29,10 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.engine.state import WorkItem
 
-__all__ = ["EARLIER_TRACE", "RUN_INPUT", "STEP_INPUT", "Observer", "observer_for"]
+__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "Observer", "observer_for"]
+
+RUN_ID = "llamaindex.run_id"
+"""The tag that spans of runs and steps have, and everything that is told from inside."""
 
 RUN_INPUT = "llamaindex.start_event"
 """The tag that spans of runs have."""
@@ -128,6 +138,7 @@ class _Spans:
 
     def __init__(self) -> None:
         self._run_span = ""
+        self._tags: dict[str, Any] = {}
         self._parent: str | None = None
         self._steps: dict[int, str] = {}
 
@@ -135,7 +146,7 @@ class _Spans:
         cls = type(run.workflow).__name__
         self._parent = active_span_id.get()
         tags = {
-            "llamaindex.run_id": run.state.run_id,
+            RUN_ID: run.state.run_id,
             RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
             **run.workflow.trace_tags(),
@@ -147,10 +158,12 @@ class _Spans:
         self._run_span = dispatcher.open_span(f"{cls}.run", instance=run.workflow, tags=tags, parent_id=self._parent)
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)
+        self._tags = {**run.variables.run(active_instrument_tags.get), RUN_ID: run.state.run_id}
+        run.variables.run(active_instrument_tags.set, self._tags)
         if run.drive is not None:
             captured = run.variables.run(dispatcher.capture_propagation_context)
             run.drive.trace = {name: value for name, value in captured.items() if name not in PROPAGATION_KEYS} or None
-        dispatcher.event(
+        self._tell(
             RunStartEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
@@ -158,13 +171,13 @@ class _Spans:
                 path=run.path,
                 input_event=type(event).__name__ if event is not None else None,
                 input_summary=summarize(event),
-            )
+            ),
         )
 
     def step_started(self, run: "Run", item: "WorkItem") -> None:
         event = item.event
         tags = {
-            "llamaindex.run_id": run.state.run_id,
+            RUN_ID: run.state.run_id,
             STEP_INPUT: type(event).__name__,
             "llamaindex.step.input_summary": summarize(event),
         }
@@ -217,7 +230,7 @@ class _Spans:
             status = "cancelled"
         elif isinstance(error, RunInterruptedError):
             status = "interrupted"
-        dispatcher.event(
+        self._tell(
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
@@ -226,10 +239,10 @@ class _Spans:
                 status=status,
                 output="" if status == "interrupted" else summarize(event),
                 error=None if error is None else f"{type(error).__name__}: {error}",
-            )
+            ),
         )
         if error is None:
-            dispatcher.event(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
+            self._tell(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
         if error is None or status != "failed":
             dispatcher.close_span(self._run_span, result=event, instance=run.workflow)
         else:
@@ -237,16 +250,21 @@ class _Spans:
 
     def run_left(self, run: "Run") -> None:
         self._close_steps(run)
-        dispatcher.event(
+        self._tell(
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
                 workflow=run.workflow.workflow_name,
                 path=run.path,
                 status="released",
-            )
+            ),
         )
         dispatcher.close_span(self._run_span, instance=run.workflow)
+
+    def _tell(self, event: BaseEvent) -> None:
+        """Report what concerns the run itself, with its own tags: a step of another may have started or ended it."""
+        with instrument_tags(self._tags):
+            dispatcher.event(event)
 
     def _close_steps(self, run: "Run") -> None:
         """Steps in the middle end with the run, by no failure of theirs."""

@@ -14,8 +14,10 @@ from batonflow.workflow_core.instrumentation import (
     BaseEventHandler,
     BaseSpan,
     BaseSpanHandler,
+    active_instrument_tags,
     active_span_id,
     get_dispatcher,
+    instrument_tags,
 )
 from batonflow.workflow_core.instrumentation.events import SpanDropEvent
 from batonflow.workflow_core.instrumentation.events.run import (
@@ -205,6 +207,45 @@ async def test_spans_carry_tags(spans: Spans):
     assert end.tags["llamaindex.run_id"] == "traced"
     assert end.tags["llamaindex.step.input_event"] == "Item"
     assert end.tags["llamaindex.step.input_summary"] == "Item(n=1)"
+
+
+async def test_what_happens_in_a_run_is_tagged_with_its_id_and_the_tags_around_it(spans: Spans, heard: Listener):
+    class Noted(BaseEvent):
+        by: str
+
+    class Parent(Workflow):
+        @step
+        async def call(self, ev: StartEvent) -> StopEvent:
+            get_dispatcher("of.a.user").event(Noted(by="parent"))
+            await Child().run(run_id="inner")
+            get_dispatcher("of.a.user").event(Noted(by="parent"))
+            return StopEvent()
+
+    class Child(Workflow):
+        @step
+        async def call(self, ev: StartEvent) -> StopEvent:
+            get_dispatcher("of.a.user").open_span("of a user")
+            get_dispatcher("of.a.user").event(Noted(by="child"))
+            return StopEvent()
+
+    with instrument_tags({"user": "ann"}):
+        await Parent().run(run_id="outer")
+        assert active_instrument_tags.get() == {"user": "ann"}
+    outer, inner = ({"user": "ann", "llamaindex.run_id": run_id} for run_id in ("outer", "inner"))
+    assert [event.tags for event in heard.of(Noted)] == [outer, inner, outer]
+    for cls in (RunStartEvent, StepEndEvent, RunEndEvent):
+        tags = {event.run_id: event.tags for event in heard.of(cls)}
+        assert tags == {"outer": outer, "inner": inner}, cls
+    assert [span.tags for span in spans.named("of a user")] == [inner]
+
+
+async def test_a_run_that_nobody_hears_is_tagged_with_nothing():
+    class Looks(Workflow):
+        @step
+        async def look(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=active_instrument_tags.get())
+
+    assert await Looks().run() == {}
 
 
 @contract("14.2")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "leave_span"]
+__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "undo"]
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
 """The id of the span that encloses the running code, or None."""
@@ -56,10 +56,10 @@ def instrument_tags(new_tags: Mapping[str, Any]) -> Generator[None, None, None]:
         _tags.reset(token)
 
 
-def leave_span(token: Token[str | None]) -> None:
-    """Make the span that was active before ``token`` active again."""
+def undo(token: Token[Any]) -> None:
+    """Give a variable the value that it had before ``token``."""
     try:
-        active_span_id.reset(token)
+        token.var.reset(token)
     except ValueError:
         # The garbage collector closes an abandoned coroutine or generator in whatever context it happens to run; the
         # context that the token belongs to is gone, so there is nothing left to restore.

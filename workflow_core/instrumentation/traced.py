@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import Token
 from typing import Any, Protocol, TypeVar, cast
 
-from batonflow.workflow_core.instrumentation.context import active_span_id, leave_span
+from batonflow.workflow_core.instrumentation.context import active_span_id, undo
 
 __all__ = ["DISPATCHER_SPAN_DECORATED_ATTR", "NO_ARGUMENTS", "trace"]
 
@@ -82,7 +82,7 @@ class _OpenSpan:
         self.id = dispatcher.open_span(name, instance=self.instance, bound_args=self.bound_args)
 
     def activate(self) -> Token[str | None]:
-        """Make it the parent of what the running code opens; undo with ``leave_span``."""
+        """Make it the parent of what the running code opens, until ``undo`` is given the token."""
         return active_span_id.set(self.id)
 
     def close(self, result: Any = None) -> None:
@@ -130,7 +130,7 @@ def _around_function(dispatcher: SpanOpener, plan: _Plan) -> Callable[..., Any]:
             span.fail(err)
             raise
         finally:
-            leave_span(token)
+            undo(token)
         if isinstance(result, asyncio.Future):
             cast("asyncio.Future[Any]", result).add_done_callback(span.settle)
         else:
@@ -152,7 +152,7 @@ def _around_coroutine(dispatcher: SpanOpener, plan: _Plan) -> Callable[..., Any]
             span.fail(err)
             raise
         finally:
-            leave_span(token)
+            undo(token)
         span.close(result)
         return result
 
@@ -176,7 +176,7 @@ def _around_generator(dispatcher: SpanOpener, plan: _Plan) -> Callable[..., Any]
                     try:
                         item = resume(given)
                     finally:
-                        leave_span(token)
+                        undo(token)
                     try:
                         given, resume = (yield item), generator.send
                     except GeneratorExit:
@@ -214,7 +214,7 @@ def _around_async_generator(dispatcher: SpanOpener, plan: _Plan) -> Callable[...
                     try:
                         item = await resume(given)
                     finally:
-                        leave_span(token)
+                        undo(token)
                     try:
                         given, resume = (yield item), generator.asend
                     except GeneratorExit:
