@@ -11,6 +11,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
 from batonflow.llms._bridge import iterate_sync, run_sync
@@ -43,24 +44,14 @@ from batonflow.llms.stream import (
     ThinkingDelta,
     ToolCallDelta,
 )
+from batonflow.llms.telling import CHAT, COMPLETION, is_told, silently, told
+from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
-from batonflow.llms.tracing import answer_tags, request_tags
-from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.instrumentation import genai, get_dispatcher
-from batonflow.workflow_core.lazy import at_first_use
+from batonflow.llms.tracing import traced
 
 __all__ = ["LLM", "CustomLLM"]
 
 _T = TypeVar("_T")
-
-_dispatcher = get_dispatcher(__name__)
-
-# Nobody needs the events of traces before there is somebody to tell.
-LLMChatEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.llm", "LLMChatEndEvent")
-LLMChatStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.llm", "LLMChatStartEvent")
-
-# Options of a call that listeners are not told.
-_MAY_HOLD_KEYS = ("extra_headers", "extra_query")
 
 _NATIVE = "_stream"
 _CHAT = ("astream_chat", "achat", "stream_chat", "chat")
@@ -228,11 +219,17 @@ class LLM(Predicting):
         with_tools = getattr(self, "astream_chat_with_tools", None) if request.tools else None
         if with_tools is not None:
             parallel = request.parallel_tool_calls is not False
-            responses = await with_tools(
-                tools=request.tools, chat_history=request.messages, allow_parallel_tool_calls=parallel, **options
+            opened = partial(
+                with_tools,
+                tools=request.tools,
+                chat_history=request.messages,
+                allow_parallel_tool_calls=parallel,
+                **options,
             )
         else:
-            responses = await self.astream_chat(request.messages, **options)
+            opened = partial(self.astream_chat, request.messages, **options)
+        # Whoever asks for the stream tells of the call.
+        responses = await (silently(self, CHAT, opened) if _dispatcher.enabled else opened())
         written, last = "", ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
         async with closed_after(responses):
             async for last in responses:
@@ -289,7 +286,11 @@ class LLM(Predicting):
         return self._native(messages, kwargs, watch)
 
     def _native(
-        self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch | None = None
+        self,
+        messages: Sequence[ChatMessage],
+        kwargs: dict[str, Any],
+        watch: Watch | None = None,
+        asked: str = "astream_chat",
     ) -> ChatResponseAsyncGen:
         """The responses that the adapter's stream adds up to, with a span and events around them if anyone listens."""
         name = self.metadata.model_name
@@ -301,44 +302,18 @@ class LLM(Predicting):
         if gates():
             responses = _gated(responses, [(gate, self, request) for gate in gates()])
         # Every generator in between costs as much per piece as the rest of what is done with it.
-        return self._traced(responses, name, request, kwargs) if _dispatcher.enabled else responses
+        return traced(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
 
-    async def _traced(
-        self, responses: ChatResponseAsyncGen, name: str, request: ChatRequest, kwargs: dict[str, Any]
-    ) -> ChatResponseAsyncGen:
-        messages, source = request.messages, current_source()
-        began, first_chunk = source.monotonic(), None
-        span_id = _dispatcher.open_span(
-            f"{self.class_name()}.chat", instance=self, tags=request_tags(self, name, request)
-        )
-        told = {name: value for name, value in kwargs.items() if name not in _MAY_HOLD_KEYS}
-        start = LLMChatStartEvent(messages=list(messages), additional_kwargs=told, model_dict=self.to_payload())
-        start.span_id = span_id
-        _dispatcher.event(start)
-        response: ChatResponse | None = None
-        try:
-            async with aclosing(responses):
-                async for response in responses:
-                    if first_chunk is None:
-                        first_chunk = source.monotonic() - began
-                    yield response
-        except GeneratorExit:
-            _dispatcher.close_span(span_id, response, self)
-            raise
-        except BaseException as err:
-            _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-            _dispatcher.fail_span(span_id, err, self)
-            raise
-        if response is not None:
-            _dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
-        _dispatcher.event(LLMChatEndEvent(messages=list(messages), response=response, span_id=span_id))
-        _dispatcher.close_span(span_id, response, self)
+    def _tells(self, method: str) -> bool:
+        """Whether the base's version of ``method`` is to tell handlers of the call; asked when there are any."""
+        # What comes straight from the stream is told of there, with the span that it has.
+        return self._origins[method] != _NATIVE and not is_told(self, CHAT if method in _CHAT else COMPLETION)
 
     async def _achunks(self, asked: str, messages: Sequence[ChatMessage], kwargs: Any) -> ChatResponseAsyncGen:
         """The answer in pieces, by whatever the base's ``asked`` derives from."""
         match self._origins[asked]:
             case "_stream":
-                source = self._native(messages, kwargs)
+                source = self._native(messages, kwargs, None, asked)
             case "astream_chat":
                 source = await self.astream_chat(messages, **kwargs)
             case "stream_chat":
@@ -375,6 +350,8 @@ class LLM(Predicting):
             >>> response = await llm.achat([ChatMessage("Hello")])
             >>> print(response.message.content)
         """
+        if _dispatcher.enabled and self._tells("achat"):
+            return await _TOLD["achat"](self, messages, **kwargs)
         if self._origins["achat"] is None and self._completes:
             return self._from_completion(await self.acomplete(self._prompt(messages), formatted=True, **kwargs))
         return _last(await _final(self._achunks("achat", messages, kwargs)))
@@ -399,10 +376,14 @@ class LLM(Predicting):
         """
         if self._origins["astream_chat"] == _NATIVE:
             return self._native(messages, kwargs)
+        if _dispatcher.enabled and self._tells("astream_chat"):
+            return await _TOLD["astream_chat"](self, messages, **kwargs)
         return self._achunks("astream_chat", messages, kwargs)
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """The same as :meth:`achat` for synchronous code."""
+        if _dispatcher.enabled and self._tells("chat"):
+            return _TOLD["chat"](self, messages, **kwargs)
         origin = self._origins["chat"]
         if origin == "stream_chat":
             return _last(_final_sync(self.stream_chat(messages, **kwargs)))
@@ -412,6 +393,9 @@ class LLM(Predicting):
 
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The same as :meth:`astream_chat` for synchronous code; the call returns the generator at once."""
+        if _dispatcher.enabled and self._tells("stream_chat"):
+            yield from _TOLD["stream_chat"](self, messages, **kwargs)
+            return
         origin = self._origins["stream_chat"]
         if origin == "chat":
             yield _whole(self.chat(messages, **kwargs))
@@ -429,6 +413,8 @@ class LLM(Predicting):
             formatted: Whether ``completion_to_prompt`` has been applied already.
             **kwargs: The vendor's own options.
         """
+        if _dispatcher.enabled and self._tells("acomplete"):
+            return await _TOLD["acomplete"](self, prompt, formatted, **kwargs)
         match self._origins["acomplete"]:
             case "complete":
                 return await asyncio.to_thread(self.complete, prompt, formatted, **kwargs)
@@ -441,6 +427,8 @@ class LLM(Predicting):
 
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """Complete a prompt in pieces. Await the call, then iterate."""
+        if _dispatcher.enabled and self._tells("astream_complete"):
+            return await _TOLD["astream_complete"](self, prompt, formatted, **kwargs)
         return self._acompletions(prompt, formatted, kwargs)
 
     async def _acompletions(self, prompt: str, formatted: bool, kwargs: Any) -> CompletionResponseAsyncGen:
@@ -461,6 +449,8 @@ class LLM(Predicting):
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The same as :meth:`acomplete` for synchronous code."""
+        if _dispatcher.enabled and self._tells("complete"):
+            return _TOLD["complete"](self, prompt, formatted, **kwargs)
         match self._origins["complete"]:
             case "stream_complete":
                 return _completed(_final_sync(self.stream_complete(prompt, formatted, **kwargs)))
@@ -473,6 +463,9 @@ class LLM(Predicting):
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """The same as :meth:`astream_complete` for synchronous code; the call returns the generator at once."""
+        if _dispatcher.enabled and self._tells("stream_complete"):
+            yield from _TOLD["stream_complete"](self, prompt, formatted, **kwargs)
+            return
         match self._origins["stream_complete"]:
             case "complete":
                 yield _whole_completion(self.complete(prompt, formatted, **kwargs))
@@ -486,6 +479,12 @@ class LLM(Predicting):
 
 
 _ASTREAM = LLM.astream_chat
+
+# The methods themselves stay as they are, so that a call costs nobody who does not listen more than a test.
+_TOLD: dict[str, Any] = {
+    **{name: told(CHAT, getattr(LLM, name)) for name in _CHAT},
+    **{name: told(COMPLETION, getattr(LLM, name)) for name in _WHOLE_COMPLETION},
+}
 
 
 async def _watched(events: AsyncGenerator[StreamEvent, None], watch: Watch) -> AsyncGenerator[StreamEvent, None]:

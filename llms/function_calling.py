@@ -13,17 +13,14 @@ from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsync
 from batonflow.llms.native import generated, is_own
 from batonflow.llms.predicting import Watch
 from batonflow.llms.stream import StreamEvent
+from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
-from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
 
 __all__ = ["FunctionCallingLLM"]
-
-# Of the module that tells of answers.
-_dispatcher = get_dispatcher("batonflow.llms.base")
 
 called = at_first_use("batonflow.llms.predict_and_call", "called")
 

@@ -19,6 +19,7 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
+from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import (
     ChatMessage,
@@ -55,10 +56,12 @@ class MockLLM(CustomLLM):
         """As the constructor was told."""
         return LLMMetadata(num_output=self.max_tokens or -1, is_chat_model=bool(self.is_chat_model))
 
+    @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:  # noqa: ARG002
         """The prompt, or ``max_tokens`` words."""
         return CompletionResponse(text=" ".join(["text"] * self.max_tokens) if self.max_tokens else prompt)
 
+    @llm_completion_callback()
     def stream_complete(
         self,
         prompt: str,
@@ -206,6 +209,7 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
             kwargs = {name: value for name, value in kwargs.items() if name in parameters}
         return function(messages, **kwargs)
 
+    @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
         """What the function answers, message by message."""
         # Called here, not when the stream is read: a function that raises does so where the model is called.

@@ -59,6 +59,10 @@ class StructuredLLM(LLM):
         """Close the model behind."""
         await self.llm.aclose()
 
+    def _tells(self, method: str) -> bool:
+        # The model behind tells of each time that it is asked.
+        return method not in {"chat", "achat", "stream_chat", "astream_chat"} and super()._tells(method)
+
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Send a conversation and wait for the whole answer.
 

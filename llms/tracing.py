@@ -1,15 +1,63 @@
-"""What a span says about a request to a model and its answer."""
+"""The span around a request to a model, and what it says of it and of the answer."""
 
 import json
+from contextlib import aclosing
 from typing import Any
 
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, MessageRole
 from batonflow.llms.stream import ChatRequest
+from batonflow.llms.telling import CHAT, Call, dispatcher, is_told
+from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
-__all__ = ["answer_tags", "request_tags"]
+__all__ = ["answer_tags", "request_tags", "traced"]
+
+
+async def traced(
+    responses: ChatResponseAsyncGen, llm: Any, model: str, request: ChatRequest, kwargs: dict[str, Any], asked: str
+) -> ChatResponseAsyncGen:
+    """The responses, with a span around them, and told of unless a call is that they are a part of.
+
+    Args:
+        responses: What the model's stream adds up to.
+        llm: The model.
+        model: Its name.
+        request: What it is asked.
+        kwargs: The other arguments of the call.
+        asked: The method of the model that is made of them.
+    """
+    source = current_source()
+    began, first_chunk = source.monotonic(), None
+    span_id = dispatcher.open_span(f"{llm.class_name()}.chat", instance=llm, tags=request_tags(llm, model, request))
+    call = None if is_told(llm, CHAT) else Call(CHAT, llm, list(request.messages), kwargs, span_id)
+    # Of an answer that is asked for as a whole there are no pieces to tell of.
+    in_pieces = call if asked in {"astream_chat", "stream_chat"} else None
+    response: ChatResponse | None = None
+    try:
+        async with aclosing(responses):
+            async for response in responses:
+                if first_chunk is None:
+                    first_chunk = source.monotonic() - began
+                if in_pieces is not None:
+                    in_pieces.piece(response)
+                yield response
+    except BaseException as err:
+        if call is not None:
+            call.failed(err)
+        if isinstance(err, GeneratorExit):
+            # Whoever reads has had enough; nothing went wrong.
+            dispatcher.close_span(span_id, response, llm)
+        else:
+            dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+            dispatcher.fail_span(span_id, err, llm)
+        raise
+    if response is not None:
+        dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
+    if call is not None:
+        call.end(response)
+    dispatcher.close_span(span_id, response, llm)
 
 
 def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:

@@ -326,6 +326,8 @@ class _Spans(BaseSpanHandler[_Span]):
 class _Events(BaseEventHandler):
     """Puts what events say into the spans they belong to."""
 
+    hears_pieces = False
+
     _spans: _Spans = PrivateAttr()
     _content: bool = PrivateAttr(default=False)
 

@@ -216,7 +216,7 @@ async def test_whoever_listens_to_models_alone_is_told_of_those_of_agents() -> N
         await FunctionAgent(llm=Given(events=[TextDelta(text="done"), Finish()])).run("Go.")
     finally:
         dispatcher.event_handlers.remove(told)
-    assert told.names == ["LLMChatStartEvent", "LLMChatEndEvent"]
+    assert told.names == ["LLMChatStartEvent", "LLMChatInProgressEvent", "LLMChatInProgressEvent", "LLMChatEndEvent"]
 
 
 async def test_what_a_model_prepares_stays_its_own() -> None:

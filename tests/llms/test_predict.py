@@ -340,17 +340,3 @@ class TestAgentChatResponse:
         assert [word async for word in response.async_response_gen()] == ["ebb ", "and ", "flood "]
         with pytest.raises(ValueError, match="is_dummy_stream=True"):
             list(AgentChatResponse(response="ebb").response_gen)
-
-
-class TestCallbacks:
-    @pytest.mark.parametrize("decorator", [llm_chat_callback, llm_completion_callback])
-    def test_the_decorators_leave_functions_as_they_are(self, decorator: Any) -> None:
-        def plain() -> None: ...
-
-        async def asynchronous() -> None: ...
-
-        def generator() -> Any:
-            yield 1
-
-        for function in (plain, asynchronous, generator):
-            assert decorator()(function) is function

@@ -3,11 +3,12 @@
 import asyncio
 import contextvars
 import gc
+import importlib
 import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import PrivateAttr
@@ -216,6 +217,20 @@ class TestEnabled:
         assert await work() is None
 
 
+class TestPieces:
+    def test_they_are_told_while_a_handler_wants_them(self, dispatcher: Dispatcher) -> None:
+        class Deaf(Listener):
+            hears_pieces: ClassVar[bool] = False
+
+        assert not dispatcher.tells_pieces
+        dispatcher.add_event_handler(Deaf())
+        dispatcher.add_span_handler(Recorder())
+        assert dispatcher.enabled
+        assert not dispatcher.tells_pieces
+        dispatcher.add_event_handler(Listener())
+        assert dispatcher.tells_pieces
+
+
 class TestEvents:
     def test_carry_span_time_id_and_the_tags_in_force(self, dispatcher: Dispatcher, events: Listener) -> None:
         token = active_span_id.set("work-1")
@@ -282,6 +297,11 @@ class TestTags:
                 assert active_instrument_tags.get() == {"b": 2}
             assert active_instrument_tags.get() == {"a": 1}
         assert active_instrument_tags.get() == {}
+
+    def test_they_are_also_where_programs_written_for_llamaindex_import_them_from(self) -> None:
+        home = importlib.import_module("batonflow.workflow_core.instrumentation.dispatcher")
+        assert home.instrument_tags is instrument_tags
+        assert home.active_instrument_tags is active_instrument_tags
 
     def test_what_get_returns_is_a_copy(self) -> None:
         active_instrument_tags.get()["leak"] = True

@@ -279,6 +279,11 @@ async def test_a_run_that_leaves_memory_leaves_no_span_open(exported: Exported) 
     await store.aclose()
 
 
+def test_it_asks_for_no_events_of_the_pieces_of_answers(exported: Exported) -> None:
+    assert get_dispatcher().enabled
+    assert not get_dispatcher().tells_pieces
+
+
 class Hop(Event):
     left: int
 

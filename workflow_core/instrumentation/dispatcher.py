@@ -10,14 +10,22 @@ from typing import Any, SupportsIndex, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.instrumentation.context import active_instrument_tags, active_span_id
+from batonflow.workflow_core.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
 from batonflow.workflow_core.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
 from batonflow.workflow_core.instrumentation.events.span import SpanDropEvent
 from batonflow.workflow_core.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.workflow_core.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 
-__all__ = ["PROPAGATION_KEYS", "Dispatcher", "DispatcherSpanMixin", "Manager", "get_dispatcher"]
+__all__ = [
+    "PROPAGATION_KEYS",
+    "Dispatcher",
+    "DispatcherSpanMixin",
+    "Manager",
+    "active_instrument_tags",
+    "get_dispatcher",
+    "instrument_tags",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -116,6 +124,7 @@ class Dispatcher:
     Attributes:
         enabled: Whether any handler, here or above, listens at all. Kept up to date when handlers change, so reading it
             costs one attribute access; the engine tests it on every hop.
+        tells_pieces: Whether an event handler wants to hear of each piece of an answer.
     """
 
     def __init__(
@@ -129,6 +138,7 @@ class Dispatcher:
         self.name = name
         self.manager = manager
         self.enabled = False
+        self.tells_pieces = False
         self._propagate = propagate
         self._event_chain: tuple[BaseEventHandler, ...] = ()
         self._span_chain: tuple[BaseSpanHandler[Any], ...] = ()
@@ -222,6 +232,7 @@ class Dispatcher:
             handler for one in heard_by for handler in one.span_handlers if type(handler) is not NullSpanHandler
         )
         self.enabled = bool(self._event_chain or self._span_chain)
+        self.tells_pieces = any(getattr(handler, "hears_pieces", True) for handler in self._event_chain)
 
     def event(self, event: BaseEvent, **kwargs: Any) -> None:
         """Report ``event``; ``kwargs`` are handed to the handlers.

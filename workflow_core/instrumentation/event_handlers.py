@@ -1,7 +1,7 @@
 """Event handlers: who listens to events."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,10 @@ class BaseEventHandler(BaseModel, ABC):
 
     What a handler raises is logged once and never reaches the code that reported the event.
 
+    Attributes:
+        hears_pieces: Whether it is interested in the pieces of answers that are streamed. Where nobody is, there are no
+            events of them.
+
     Example:
         >>> class Printer(BaseEventHandler):
         ...     def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
@@ -23,6 +27,8 @@ class BaseEventHandler(BaseModel, ABC):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    hears_pieces: ClassVar[bool] = True
 
     @classmethod
     def class_name(cls) -> str:

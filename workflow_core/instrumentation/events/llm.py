@@ -99,7 +99,7 @@ class LLMChatInProgressEvent(BaseEvent):
 
 
 class LLMChatEndEvent(BaseEvent):
-    """An answer, whole; ``response`` is None when the stream was left early."""
+    """An answer, whole; of a streamed one its last piece, None when there was none."""
 
     messages: list[Any]
     response: Any = None
