@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -38,6 +38,7 @@ _REASONS = {
     "pause_turn": "pause",
 }
 
+_MARK, _MOST_MARKS = "cache_control", 4
 _UNMARKED = ("thinking", "redacted_thinking")
 _SYSTEM = (MessageRole.SYSTEM, MessageRole.DEVELOPER)
 _RESULT = (MessageRole.TOOL, MessageRole.FUNCTION)
@@ -355,7 +356,19 @@ def anthropic_messages(messages: Sequence[ChatMessage]) -> tuple[list[dict[str, 
         told = turns[-1]["content"]
         place = _leading_results(told) if message.role in _RESULT else len(told)
         told[place:place] = content
+    blocks = [*system, *(one for turn in turns for one in turn["content"])]
+    marked = [block for block in _inside(blocks) if _MARK in block]
+    for block in marked[:-_MOST_MARKS]:  # Anthropic takes no more, and the last ones cover the most
+        del block[_MARK]
     return system, turns
+
+
+def _inside(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The blocks, each behind those that it consists of, as results of tools do."""
+    for block in blocks:
+        if isinstance(block.get("content"), list):
+            yield from _inside(block["content"])
+        yield block
 
 
 def _leading_results(content: Sequence[Mapping[str, Any]]) -> int:
@@ -422,7 +435,7 @@ def _append(content: list[dict[str, Any]], blocks: Sequence[Any]) -> None:
             # Thoughts take no mark; it goes on what stands before them.
             marked = next((one for one in reversed(content) if one["type"] not in _UNMARKED), None)
             if marked is not None:
-                marked["cache_control"] = block.cache_control.model_dump()
+                marked[_MARK] = block.cache_control.model_dump()
             continue
         converted = _block(block)
         if converted is not None:

@@ -262,6 +262,24 @@ class TestRequests:
         body = server.received[0].body
         assert (body["thinking"], body["top_k"], body["max_tokens"]) == (thinking, 3, 4096)
 
+    def test_the_last_four_cache_points_count(self) -> None:
+        point = CachePoint(cache_control=CacheControl(type="ephemeral"))
+        history = [
+            ChatMessage(blocks=[TextBlock(text="Rules."), point], role="system"),
+            ChatMessage(blocks=[TextBlock(text="1"), point]),
+            ChatMessage(role="assistant", blocks=[ToolCallBlock(tool_call_id="a", tool_name="add", tool_kwargs={})]),
+            ChatMessage(role="tool", blocks=[TextBlock(text="2"), point], additional_kwargs={"tool_call_id": "a"}),
+            ChatMessage("3", role="assistant"),
+            ChatMessage(blocks=[TextBlock(text="4"), point, TextBlock(text="5"), point]),
+        ]
+        for points, kept in ((5, ["1", "2", "4", "5"]), (4, ["Rules.", "1", "2", "4"])):
+            if points == 4:
+                history[-1].blocks.pop()
+            system, turns = anthropic_messages(history)
+            blocks = [*system, *(block for turn in turns for block in turn["content"])]
+            inner = [part for block in blocks for part in (block, *(block.get("content") or ()))]
+            assert [part["text"] for part in inner if "cache_control" in part] == kept
+
     def test_every_kind_of_message(self) -> None:
         history = [
             ChatMessage(
