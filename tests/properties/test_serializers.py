@@ -25,27 +25,8 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.retry_policy import retry_policy, wait_fixed
 from batonflow.workflow_core.types import UnreconstructedException
+from tests.properties.plain_data import plain
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-MARKS = ["__is_pydantic", "__is_component", "__is_data", "qualified_name", "value"]
-
-
-def like_marks(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Data that look as the serializer writes an object of a class."""
-    names = st.just(f"{__name__}.Note") | st.just("lost.Gone") | inner
-    return st.builds(
-        lambda mark, name, value: {mark: True, "qualified_name": name, "value": value},
-        st.sampled_from(MARKS[:3]),
-        names,
-        inner,
-    )
-
-
-plain = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(MARKS), inner) | like_marks(inner),
-    max_leaves=10,
-)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: not hasattr(Event, name))
 
 

@@ -14,27 +14,8 @@ from batonflow.workflow_core import Event, JsonSerializer, PickleSerializer, Sta
 from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.codec import Codec
+from tests.properties.plain_data import MARKS, like_marks, plain
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-MARKS = ["__is_pydantic", "__is_component", "__is_data", "qualified_name", "value"]
-
-
-def like_marks(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Data that look as the serializer writes an object of a class."""
-    names = st.just(f"{__name__}.Note") | st.just("lost.Gone") | inner
-    return st.builds(
-        lambda mark, name, value: {mark: True, "qualified_name": name, "value": value},
-        st.sampled_from(MARKS[:3]),
-        names,
-        inner,
-    )
-
-
-plain = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(MARKS), inner) | like_marks(inner),
-    max_leaves=10,
-)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda name: not hasattr(Event, name))
 
 
