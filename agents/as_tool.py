@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from batonflow.agents.budget import run_inside
 from batonflow.agents.calling import LEDGER, spent_earlier
@@ -29,13 +29,13 @@ def attach(workflow: Workflow, name: str, other: Workflow) -> None:
         name: Under which; a similar one when two agents of a team know others by one name.
         other: The agent or team.
     """
-    attached, free, number = workflow.attached_workflows, name, 1
+    attached, free, number = workflow.__batonflow__.children, name, 1
     if any(known is other for known in attached.values()):
         return
     while free in attached:
         number += 1
         free = f"{name}-{number}"
-    workflow.add_workflows(**cast("dict[str, Any]", {free: other}))
+    workflow.__batonflow__.attach({free: other})
 
 
 def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:

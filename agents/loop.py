@@ -86,9 +86,9 @@ class AgentLoop(AgentForks):
     name: str
     description: str
 
-    run_handler_class: ClassVar[type[WorkflowHandler]] = AgentHandler
+    __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
 
-    def trace_tags(self) -> dict[str, Any]:
+    def __batonflow_tags__(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
         return {
             genai.OPERATION: "invoke_agent",

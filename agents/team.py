@@ -216,12 +216,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         if not path:
             return True
         first, _, rest = path.partition("/")
-        attached = self.attached_workflows
+        attached = self.__batonflow__.children
         inside = attached.get(first, attached.get(first.rpartition("#")[0]))
         teams = [agent.team for agent in self.agents.values() if isinstance(agent, TeamMember)]
         return any(team is inside and team.speaks_in(rest) for team in teams)
 
-    def trace_tags(self) -> dict[str, Any]:
+    def __batonflow_tags__(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 

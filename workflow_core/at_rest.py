@@ -34,7 +34,8 @@ async def run_at_rest(workflow: "Workflow", store: "RunStore", run_id: str, at: 
     loaded = await store.load(run_id, at)
     if loaded is None or (loaded.info.result is not None and (at is None or at >= loaded.info.seq)):
         return None
-    run = Run(workflow, RunState(run_id, workflow.step_table), StateCell(workflow.run_state_type))
+    steps = workflow.__batonflow__.steps
+    run = Run(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
     restore(run, folded(workflow, loaded))
     if run.family is not None:
         run.family.unfold()

@@ -47,6 +47,7 @@ from batonflow.workflow_core.journal.store import (
     RunStore,
 )
 from batonflow.workflow_core.journal.traces import trace_in
+from batonflow.workflow_core.new_runs import new_run
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -146,8 +147,10 @@ def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event |
     if run is None or run.ending.resolved or run.loop.is_closed():
         return None
     known = None if event is None else _digests.get(run)
-    if event is not None and known is not None and digest_of_start(Codec(workflow.serializer), event) != known:
-        raise _mismatch(run_id)
+    if event is not None and known is not None:
+        codec = Codec(workflow.__batonflow__.serializer)
+        if digest_of_start(codec, event) != known:
+            raise _mismatch(run_id)
     return run
 
 
@@ -213,7 +216,7 @@ def fork_run(
 
 async def give_up(run: Run) -> None:
     """Stop a run in this process, and leave it to the next one that takes it up; one that is over stays so."""
-    store = run.workflow.run_store
+    store = run.workflow.__batonflow__.store
     assert store is not None
     with suppress(StoreError):
         # Again and again, as the run goes on meanwhile, and may leave memory or come back: what is on its way must not
@@ -241,14 +244,14 @@ async def give_up(run: Run) -> None:
 
 def wake_sleeper(run: Run) -> None:
     """Somebody sent an event to a run that left memory."""
-    store = run.workflow.run_store
+    store = run.workflow.__batonflow__.store
     if store is not None:
         desk_of(store).wake(run)
 
 
 def resume_sleeper(run: Run) -> None:
     """Bring a run that left memory back into it."""
-    store = run.workflow.run_store
+    store = run.workflow.__batonflow__.store
     assert store is not None
     early = run.early
     opening = _Opening(run.workflow, store, run)
@@ -263,13 +266,13 @@ async def recover_runs(workflow: "Workflow", store: RunStore, limit: int, skip: 
     seen: set[str] = set()
     while len(found) < limit:
         claimed = await store.claim_due(
-            store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.workflow_name]
+            store.owner, store.lease_seconds, min(100, limit - len(found)), [workflow.__batonflow__.workflow_name]
         )
         for one in claimed:
             if one.run_id in skip or one.run_id in seen:  # what cannot be taken up is there again at once
                 passed_over.append(one)
             elif known_run(store, workflow, one.run_id, None) is None:
-                run = workflow.new_run(None, one.run_id)
+                run = new_run(workflow, None, one.run_id)
                 opening = _Opening(workflow, store, run)
                 opening.start(opening.take_up(one))
                 found.append(run)
@@ -295,10 +298,12 @@ async def send_to_run(
         StoreError: There is no such run, it is over, or the event cannot be written.
         WorkflowRuntimeError: There is no such step that takes the event.
     """
+    options = workflow.__batonflow__
     if step is not None:
         child, _, inner = step.rpartition(".")
-        (workflow.attached_workflows.get(child) or workflow).check_target(event, inner if child else step)
-    data = Codec(workflow.serializer).event(event)
+        taker = options.children[child].__batonflow__ if child in options.children else options
+        taker.check_target(event, inner if child else step)
+    data = Codec(options.serializer).event(event)
     payload = as_json(data if step is None else {"event": data, "step": step})
     return _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
 
@@ -331,10 +336,10 @@ class _Opening:
     """
 
     def __init__(self, workflow: "Workflow", store: RunStore, run: Run) -> None:
-        self._workflow = workflow
+        self._workflow, self._options = workflow, workflow.__batonflow__
         self._store = store
         self._run = run
-        self._codec = Codec(workflow.serializer)
+        self._codec = Codec(workflow.__batonflow__.serializer)
         self._desk: Desk = desk_of(store)
         self._event: Event | None = None
         self._claimed: Claimed | Created | None = None
@@ -379,13 +384,13 @@ class _Opening:
     def give_up(self) -> None:
         """The run cannot begin, and its id is free again."""
         self._forget()
-        self._workflow.runtime.discard(self._run)
+        self._options.runtime.discard(self._run)
 
     def _record_from(self, number: int) -> Drive:
         """Let the run write down what it does from now on."""
         run = self._run
         drive = run.drive = Drive(self._desk, run, self._forget)
-        run.recorder = Recorder(drive, self._codec, first=number, keep_streamed=self._workflow.store_streamed)
+        run.recorder = Recorder(drive, self._codec, first=number, keep_streamed=self._options.store_streamed)
         run.recorder.watch(run.cell)
         run.recorder.watch_attributes(self._workflow)
         return drive
@@ -399,7 +404,7 @@ class _Opening:
         if event is None:
             # A snapshot that was made without a store: its parts get names, so that records can refer to them.
             run.state.name_parts()
-            payload = dump_run(run.state, run.cell, self._workflow.serializer, run=run)
+            payload = dump_run(run.state, run.cell, self._options.serializer, run=run)
             recorder.restored(payload)
             self._digest = digest_of(payload)
         else:
@@ -417,16 +422,16 @@ class _Opening:
         run_id = self._run.state.run_id
         new = NewRun(
             run_id=run_id,
-            workflow=self._workflow.workflow_name,
-            version=self._workflow.version,
+            workflow=self._options.workflow_name,
+            version=self._options.version,
             digest=self._digest,
             first=self._first,
         )
         found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
-            if found.info.workflow != self._workflow.workflow_name:
+            if found.info.workflow != self._options.workflow_name:
                 raise RunInputMismatchError(
-                    f"Run {run_id!r} belongs to workflow {found.info.workflow}, not to {self._workflow.workflow_name}: "
+                    f"Run {run_id!r} belongs to workflow {found.info.workflow}, not to {self._options.workflow_name}: "
                     f"choose another run_id, or keep the workflow's name with workflow_name={found.info.workflow!r}"
                 )
             if found.info.digest != self._digest:
@@ -474,10 +479,11 @@ class _Opening:
         fold = None if loaded is None else folded(workflow, loaded)
         if fold is None or fold.root.ended is not None:
             return []
-        run = Run(workflow, RunState(self._run.state.run_id, workflow.step_table), StateCell(workflow.run_state_type))
+        steps = self._options.steps
+        run = Run(workflow, RunState(self._run.state.run_id, steps.table), StateCell(steps.state_type))
         restore(run, fold)
         drive = Drive(self._desk, run, lambda: None)
-        recorder = Recorder(drive, self._codec, first=fold.last_record + 1, keep_streamed=workflow.store_streamed)
+        recorder = Recorder(drive, self._codec, first=fold.last_record + 1, keep_streamed=self._options.store_streamed)
         recorder.edited(edited_state(run.cell.state, state)[1])
         return drive.collected()
 
@@ -514,7 +520,7 @@ class _Opening:
             if run.recorder is not None and run.ending.event is not None and not interrupted:
                 run.recorder.ended(run.ending.event, run.stream.seq)
             return
-        self._workflow.launch_run(run, event, None, causes)
+        self._options.launch(run, event, None, causes)
         for sent, target, path in early:
             if path:
                 run.send_to(sent, path)
@@ -547,7 +553,7 @@ def folded(workflow: "Workflow", loaded: Loaded) -> Fold:
         ReplayIncompatible: The code of the workflow does not fit them any more.
     """
     fold = Fold(workflow)
-    upcast = workflow.upcaster(loaded.info.version)
+    upcast = workflow.__batonflow__.upcaster(loaded.info.version)
     if loaded.snapshot is not None:
         fold = fold_of(workflow, read_json(loaded.snapshot[1]))
     for commit in loaded.commits:
@@ -561,7 +567,7 @@ def restore(run: Run, fold: Fold) -> None:
     """Bring a run to where the records leave it."""
     workflow = run.workflow
     try:
-        loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.serializer)
+        loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.__batonflow__.serializer)
         run.adopt(loaded)
     except ContextSerdeError as error:
         raise ReplayIncompatible(

@@ -11,6 +11,7 @@ from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.journal.segments import Causes, origins_of
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data", "reaches"]
+
+# It makes runs, which have families.
+inner_run = at_first_use("batonflow.workflow_core.new_runs", "inner_run")
 
 
 @dataclass(slots=True, eq=False)
@@ -62,15 +66,15 @@ class Family:
 
     def attached(self) -> "dict[str, Workflow]":
         """Name -> workflow, those that came as resources among them."""
-        return {**self.run.workflow.attached_workflows, **self._adopted}
+        return {**self.run.workflow.__batonflow__.children, **self._adopted}
 
     def adopt(self, name: str, workflow: "Workflow") -> None:
         """Attach a workflow for this run only."""
         known = self.attached().get(name)
         if known is not None and known is not workflow:
             raise WorkflowValidationError(
-                f"Two workflows are attached to {self.run.workflow.workflow_name} under the name {name!r}: rename one "
-                "parameter"
+                f"Two workflows are attached to {self.run.workflow.__batonflow__.workflow_name} under the name "
+                f"{name!r}: rename one parameter"
             )
         self._adopted[name] = workflow
 
@@ -113,7 +117,7 @@ class Family:
     def _offer_down(self, event: Event, causes: Causes) -> bool:
         taken = False
         for name, workflow in self.attached().items():
-            if type(event) in workflow.entry_events:
+            if type(event) in workflow.__batonflow__.steps.entry_events:
                 self.start(name, workflow, event, None, causes)
                 taken = True
                 continue
@@ -136,7 +140,7 @@ class Family:
             raise WorkflowRuntimeError(
                 f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})"
             )
-        workflow.check_target(event, step)
+        workflow.__batonflow__.check_target(event, step)
 
     def send_to(self, event: Event, target: str, causes: Causes) -> None:
         """Deliver to ``child.step``: to every run of that child, or to a new one."""
@@ -171,9 +175,9 @@ class Family:
 
     def start(self, name: str, workflow: "Workflow", event: Event, step: str | None, causes: Causes) -> None:
         """Start a child on an event."""
-        run = workflow.prepare_run(path=self._path(name), parent=self)
+        run = inner_run(workflow, path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
-        workflow.launch_run(run, event, step, causes)
+        workflow.__batonflow__.launch(run, event, step, causes)
 
     def call(
         self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
@@ -184,16 +188,16 @@ class Family:
         number = numbers.named(numbers.calls)
         saved = self._take_saved(item.id, number)
         if saved is not None:
-            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
+            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
         else:
-            run = workflow.prepare_run(path=self._path(name), parent=self, ctx=ctx)
+            run = inner_run(workflow, path=self._path(name), parent=self, ctx=ctx)
         child = Child(name, run, by_event=False, call=(item.id, number))
         if saved is not None and "result" in saved["payload"]:
-            run.ending.restore(self.run.workflow.serializer.deserialize(saved["payload"]["result"]))
+            run.ending.restore(self.run.workflow.__batonflow__.serializer.deserialize(saved["payload"]["result"]))
             self.finished.append(child)
             return run
         self.children.append(child)
-        workflow.launch_run(run, None if saved is not None else event, None, item.causes)
+        workflow.__batonflow__.launch(run, None if saved is not None else event, None, item.causes)
         if saved is not None:
             self._is_back(run)
         return run
@@ -218,7 +222,7 @@ class Family:
         attached = self.attached()
         for saved in self.saved:
             if "result" not in saved["payload"] and saved["name"] in attached:
-                run = attached[saved["name"]].prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+                run: Run = inner_run(attached[saved["name"]], path=saved["path"], parent=self, payload=saved["payload"])
                 self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
                 if run.family is not None:
                     run.family.unfold()
@@ -229,9 +233,9 @@ class Family:
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
             workflow = attached[saved["name"]]
-            run = workflow.prepare_run(path=saved["path"], parent=self, payload=saved["payload"])
+            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-            workflow.launch_run(run, None)
+            workflow.__batonflow__.launch(run, None)
             self._is_back(run)
 
     def _is_back(self, child: "Run") -> None:
@@ -280,7 +284,7 @@ class Family:
     def outlives(self) -> bool:
         """Whether this run has to wait for children before its StopEvent counts; others are cancelled."""
         for child in list(self.children):
-            policy = self.run.workflow.on_parent_stop(child.name)
+            policy = self.run.workflow.__batonflow__.when_parent_stops(child.name)
             if not child.by_event or policy == "cancel":
                 child.run.ending.cancel()
         return any(child.by_event for child in self.children)
@@ -357,7 +361,7 @@ def reaches(run: "Run", event: Event) -> bool:
 def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:
     """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
     found: dict[str, Any] = {}
-    attached = parent.attached_workflows
+    attached = parent.__batonflow__.children
     for child in spec.children:
         named = attached.get(child.name)
         if named is not None and isinstance(named, child.workflow_class):

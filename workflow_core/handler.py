@@ -208,7 +208,7 @@ class WorkflowHandler(EarlierHandler):
             timeout: Seconds to wait for the steps.
         """
         run = self._run.root
-        if run.workflow.run_store is None:
+        if run.workflow.__batonflow__.store is None:
             await self.cancel_run(timeout=timeout)
             return
         await give_up(run)
@@ -223,4 +223,5 @@ class WorkflowHandler(EarlierHandler):
     def __str__(self) -> str:
         event = self.get_stop_event()
         result = None if event is None else event.result if type(event) is StopEvent else event
-        return f"WorkflowHandler(workflow={self._run.workflow.workflow_name}, run_id={self.run_id}, result={result})"
+        name = self._run.workflow.__batonflow__.workflow_name
+        return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"

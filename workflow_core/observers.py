@@ -149,7 +149,7 @@ class _Spans:
             RUN_ID: run.state.run_id,
             RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
-            **run.workflow.trace_tags(),
+            **run.workflow.__batonflow_tags__(),
         }
         # The trace of the process that had the run before, for exporters that can say that two belong together.
         earlier = run.drive.earlier_trace if run.drive is not None else None
@@ -167,7 +167,7 @@ class _Spans:
             RunStartEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
-                workflow=run.workflow.workflow_name,
+                workflow=run.workflow.__batonflow__.workflow_name,
                 path=run.path,
                 input_event=type(event).__name__ if event is not None else None,
                 input_summary=summarize(event),
@@ -234,7 +234,7 @@ class _Spans:
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
-                workflow=run.workflow.workflow_name,
+                workflow=run.workflow.__batonflow__.workflow_name,
                 path=run.path,
                 status=status,
                 output="" if status == "interrupted" else summarize(event),
@@ -254,7 +254,7 @@ class _Spans:
             RunEndEvent(
                 span_id=self._run_span,
                 run_id=run.state.run_id,
-                workflow=run.workflow.workflow_name,
+                workflow=run.workflow.__batonflow__.workflow_name,
                 path=run.path,
                 status="released",
             ),

@@ -1,4 +1,8 @@
-"""What is chosen for one workflow instance, and what it keeps between runs, apart from the user's attributes."""
+"""What is chosen for one workflow instance, and what it keeps between runs, apart from the user's attributes.
+
+All that the engine, the journal, the server and the agents want of a workflow they read here, at
+``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,10 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from batonflow.workflow_core.amounts import is_seconds, is_whole
-from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.errors import WorkflowValidationError
+from batonflow.workflow_core.class_steps import ClassSteps
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.engine.ticks import EventArrived
+from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.instrumentation import get_dispatcher
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
-from batonflow.workflow_core.representation.validate import check_graph_names
+from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 
 if TYPE_CHECKING:
@@ -18,10 +26,15 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.events import Event
     from batonflow.workflow_core.journal.segments import Causes
     from batonflow.workflow_core.journal.store import RunStore
+    from batonflow.workflow_core.observers import Observer
     from batonflow.workflow_core.steps import StepTable
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Options", "ParentStop", "Upcaster", "checked", "is_workflow"]
+
+dispatcher = get_dispatcher("batonflow.workflow_core.observers")
+
+observer_for = at_first_use("batonflow.workflow_core.observers", "observer_for")
 
 ParentStop = Literal["finish", "cancel"]
 
@@ -82,6 +95,9 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+_ANYTHING: tuple[Callable[[Any], bool], str] = (lambda value: True, "")  # noqa: ARG005 - as of `verbose`: true or not
+
+
 def is_workflow(value: object) -> bool:
     """Whether a value is a workflow, and not the class of one."""
     return getattr(type(value), "__batonflow_workflow__", False)
@@ -93,30 +109,31 @@ def checked(name: str, value: T) -> T:
     Raises:
         WorkflowValidationError: The option cannot have it; names the option, what it is, and the value.
     """
-    fits, says = _RULES[name]
+    fits, says = _RULES.get(name, _ANYTHING)
     if not fits(value):
         raise WorkflowValidationError(f"{name} {says}, got {value!r}")
     return value
 
 
 class Options:
-    """The options of a workflow. Arguments as of ``Workflow``, all but the store.
+    """The options of a workflow. Arguments as of ``Workflow``, all but the store, behind the steps of its class.
 
     Raises:
         WorkflowValidationError: An option has a value that it cannot have.
     """
 
     __slots__ = (
-        "active", "children", "disable_validation", "idle_release", "last_state", "name", "num_concurrent_runs",
-        "on_parent_stop", "on_stall", "pending", "resource_manager", "runtime", "serializer", "skip_graph_checks",
-        "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types", "upcasters", "validated", "verbose",
-        "version",
+        "_on_parent_stop", "_serializer", "active", "children", "disable_validation", "idle_release", "last_state",
+        "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime", "skip_graph_checks",
+        "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types", "upcasters", "validated",
+        "verbose", "version",
     )  # fmt: skip
 
     store: "RunStore | None"
 
     def __init__(
         self,
+        steps: ClassSteps,
         *,
         timeout: float | None,
         disable_validation: bool,
@@ -135,6 +152,7 @@ class Options:
         idle_release: float | None,
         store_streamed: bool,
     ) -> None:
+        self.steps = steps
         self.timeout = checked("timeout", timeout)
         self.disable_validation = disable_validation
         self.verbose = verbose
@@ -143,7 +161,7 @@ class Options:
         self.runtime = checked("runtime", runtime) or get_current_runtime()
         self.name = checked("workflow_name", workflow_name)
         self.skip_graph_checks = check_graph_names(skip_graph_checks)
-        self.serializer = checked("serializer", serializer)
+        self._serializer = checked("serializer", serializer)
         self.on_stall = checked("on_stall", on_stall)
         self.timeout_excludes_waiting = timeout_excludes_waiting
         # What can be gone through only once is kept before it is looked at.
@@ -154,18 +172,15 @@ class Options:
         self.store_streamed = store_streamed
         self.active = 0
         self.children: dict[str, Workflow] = {}
-        self.on_parent_stop: dict[str, ParentStop] = {}
+        self._on_parent_stop: dict[str, ParentStop] = {}
         self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
 
-    def attach(
-        self, to: str, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish"
-    ) -> None:
+    def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
 
         Args:
-            to: How the one is called that they are attached to.
             workflows: Name -> workflow.
             on_parent_stop: What happens to their runs.
 
@@ -180,11 +195,55 @@ class Options:
                 got = f"the class {given.__name__}: make an object of it" if is_class else type(given).__name__
                 raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {got}")
             if self.children.get(name, workflow) is not workflow:
-                said = f"A workflow named {name!r} is already attached to {to}: choose another name"
+                said = (
+                    f"A workflow named {name!r} is already attached to {self.steps.cls.__name__}: choose another name"
+                )
                 raise WorkflowValidationError(said)
             self.children[name] = workflow
-            self.on_parent_stop[name] = on_parent_stop
+            self._on_parent_stop[name] = on_parent_stop
         self.validated = None
+
+    def when_parent_stops(self, name: str) -> ParentStop:
+        """What happens to event-started runs of an attached workflow when this one stops."""
+        return self._on_parent_stop.get(name, "finish")
+
+    # --- what follows from the options and the steps ------------------------------------------------------------------
+
+    @property
+    def workflow_name(self) -> str:
+        """The name given at construction, else module and class."""
+        cls = self.steps.cls
+        return self.name or f"{cls.__module__}.{cls.__qualname__}"
+
+    @property
+    def declared_types(self) -> list[type]:
+        """The classes that snapshots may hold besides those found by their name."""
+        return [*self.steps.events, self.steps.state_type, *self.types]
+
+    @property
+    def serializer(self) -> BaseSerializer:
+        """Writes and reads snapshots; knows the classes that the steps declare."""
+        return JsonSerializer().knowing(self.declared_types) if self._serializer is None else self._serializer
+
+    def upcaster(self, version: str | None) -> Upcaster | None:
+        """Translates records of runs that were started under a version; None when nothing has to be translated."""
+        return self.upcasters.get(version or "") if version != self.version else None
+
+    def observer(self) -> "Observer | None":
+        """Who hears the runs: spans when anybody listens, verbose output when asked for."""
+        return observer_for(verbose=self.verbose) if self.verbose or dispatcher.enabled else None
+
+    def check_target(self, event: "Event", step: str) -> None:
+        """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
+        table = self.steps.table
+        spec = table.steps.get(step)
+        if spec is None:
+            raise WorkflowRuntimeError(
+                f"Step {step} does not exist in {self.steps.cls.__name__}; its steps are {', '.join(table.steps)}"
+            )
+        route = table.route(type(event))
+        if spec not in [*route.singles, *(spec for spec, _ in route.joins), *route.collects]:
+            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
 
     def check_once(self, workflow: "Workflow") -> None:
         """Check the steps of the workflow with these options, unless that was done or is left out.
@@ -192,7 +251,41 @@ class Options:
         Raises:
             WorkflowValidationError: The workflow is not sound.
         """
-        if self.validated is not workflow.step_table:
+        table = self.steps.table
+        if self.validated is not table:
             if not self.disable_validation:
-                workflow.validate()
-            self.validated = workflow.step_table
+                validate_workflow(workflow)
+            self.validated = table
+
+    # --- whose turn it is ---------------------------------------------------------------------------------------------
+
+    def launch(self, run: "Run", event: "Event | None", step: str | None = None, causes: "Causes" = ()) -> None:
+        """Begin a run now, or when one of the active runs ends.
+
+        Args:
+            run: The run.
+            event: What it starts with; None for a restored one.
+            step: The only step that the event goes to.
+            causes: What the event depends on, when another workflow of the tree made it.
+        """
+        limit = self.num_concurrent_runs
+        if limit is not None and self.active >= limit:
+            self.pending[run] = event, step, causes
+            if event is not None:  # a snapshot taken until its turn comes holds it
+                run.state.running = True
+                run.state.restored_deliveries = [EventArrived(event, step)]
+        else:
+            self.active += 1
+            run.begin(event, step, causes)
+
+    def ended(self, run: "Run") -> None:
+        """A run is over: forget it and let the next waiting one begin."""
+        self.runtime.discard(run)
+        if run in self.pending:
+            del self.pending[run]
+            return
+        self.active -= 1
+        if self.pending and (self.num_concurrent_runs or 0) > self.active:
+            self.active += 1
+            following, beginning = self.pending.popitem(last=False)
+            following.begin(*beginning)

@@ -392,9 +392,14 @@ def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> st
         "chat": tags.get(genai.REQUEST_MODEL),
         "execute_tool": tags.get(genai.TOOL_NAME),
         "invoke_agent": tags.get(genai.AGENT_NAME),
-        "invoke_workflow": tags.get(genai.WORKFLOW_NAME) or getattr(instance, "workflow_name", None),
+        "invoke_workflow": tags.get(genai.WORKFLOW_NAME) or _workflow_name(instance),
     }
     return f"{operation} {names.get(operation) or ''}".strip() if operation else own
+
+
+def _workflow_name(instance: Any) -> str:
+    options = getattr(instance, "__batonflow__", None)
+    return "" if options is None else options.workflow_name
 
 
 def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dict[str, Any]:
@@ -405,7 +410,7 @@ def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dic
     if kind == "step":
         return {**told, STEP: span_id.rpartition("-")[0].rpartition(".")[2], CHAIN: "CHAIN"}
     if tags.get(genai.OPERATION, "invoke_workflow") == "invoke_workflow":
-        name = tags.get(genai.WORKFLOW_NAME) or getattr(instance, "workflow_name", "")
+        name = tags.get(genai.WORKFLOW_NAME) or _workflow_name(instance)
         told |= {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: str(name), CHAIN: "CHAIN"}
     return told
 

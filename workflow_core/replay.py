@@ -134,7 +134,7 @@ def replayed(
     """
     if workflow is not None and not is_workflow(workflow):
         raise TypeError(f"workflow is an object of a workflow, such as Flow(), not {workflow!r}")
-    codec = Codec(JsonSerializer() if workflow is None else workflow.serializer)
+    codec = Codec(JsonSerializer() if workflow is None else workflow.__batonflow__.serializer)
     records = records_of(commits)
     events: list[ReplayedEvent] = []
     for record in records:

@@ -16,7 +16,6 @@ from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.options import Options, checked
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.store import RunStore
     from batonflow.workflow_core.workflow import Workflow
 
@@ -33,6 +32,7 @@ open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store"
 recover_runs = at_first_use("batonflow.workflow_core.durable", "recover_runs")
 resume_run = at_first_use("batonflow.workflow_core.durable", "resume_run")
 runs_of = at_first_use("batonflow.workflow_core.durable", "runs_of")
+new_run = at_first_use("batonflow.workflow_core.new_runs", "new_run")
 put_into_inbox = at_first_use("batonflow.workflow_core.durable", "send_to_run")
 
 
@@ -70,16 +70,19 @@ def _check_texts(**given: Any) -> None:
             raise TypeError(f"{name} is a text, not {value!r}")
 
 
+def _store_for(workflow: "StoredRuns", what: str) -> "RunStore":
+    store = workflow.__batonflow__.store
+    if store is None:
+        name = type(workflow).__name__
+        raise WorkflowRuntimeError(f'{name}.{what}() needs a store: give the workflow one, {name}(store="runs.db")')
+    return store
+
+
 class StoredRuns:
     """The part of a workflow that needs a store."""
 
-    run_handler_class: ClassVar[type[WorkflowHandler]] = WorkflowHandler
-    _options: Options
-
-    @property
-    def store_streamed(self) -> bool:
-        """Whether the store keeps what steps stream."""
-        return self._options.store_streamed
+    __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
+    __batonflow__: Options
 
     def with_store(
         self, store: "str | PathLike[str] | RunStore", *, idle_release: float | None = None, name: str | None = None
@@ -99,14 +102,14 @@ class StoredRuns:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
         """
         other = copy(self)
-        options = copy(self._options)
+        options = copy(self.__batonflow__)
         options.store = open_store(store)
         options.name = options.name if name is None else checked("workflow_name", name)
         given = checked("idle_release", idle_release)
         options.idle_release = given if options.idle_release is None else options.idle_release
         options.active, options.pending, options.last_state = 0, OrderedDict(), None
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
-        object.__setattr__(other, "_options", options)
+        object.__setattr__(other, "__batonflow__", options)
         options.check_once(cast("Workflow", other))
         return other
 
@@ -117,8 +120,8 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
         """
         _check_id("run_id", run_id)
-        run = known_run(self._store_for("live_handler"), self, run_id, None)
-        return None if run is None else self.run_handler_class(run)
+        run = known_run(_store_for(self, "live_handler"), self, run_id, None)
+        return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler]:
         """Handlers on all the runs of this workflow that go on in this process.
@@ -126,7 +129,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return [self.run_handler_class(run) for run in runs_of(self._store_for("live_handlers"), self)]
+        return [self.__batonflow_handler__(run) for run in runs_of(_store_for(self, "live_handlers"), self)]
 
     def forget_sleeping(self) -> int:
         """Let go of runs that left memory and whose handlers nobody holds; returns how many those were.
@@ -137,7 +140,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return forget_sleepers(self._store_for("forget_sleeping"), self)
+        return forget_sleepers(_store_for(self, "forget_sleeping"), self)
 
     async def open_inputs(self, run_id: str) -> list[InputRequest]:
         """The questions to people that stand open in a run that the store has, whichever process drives it, or none.
@@ -151,7 +154,7 @@ class StoredRuns:
             StoreError: There is no such run, or the store fails.
         """
         _check_id("run_id", run_id)
-        return await open_inputs_of(self, self._store_for("open_inputs"), run_id)
+        return await open_inputs_of(self, _store_for(self, "open_inputs"), run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
         """The classes of the events that the steps of a run wait for, those of attached workflows included.
@@ -166,11 +169,7 @@ class StoredRuns:
             StoreError: There is no such run or commit, or the store fails.
         """
         _check_id("run_id", run_id)
-        return await awaited_events_of(self, self._store_for("awaited_events"), run_id, at)
-
-    def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> "Run":
-        """A run that has not begun, with what a context carries into it."""
-        raise NotImplementedError
+        return await awaited_events_of(self, _store_for(self, "awaited_events"), run_id, at)
 
     def resume(self, run_id: str) -> WorkflowHandler:
         """Go on with a run that the store has, and return its handler at once.
@@ -185,12 +184,12 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
         """
         _check_id("run_id", run_id)
-        store = self._store_for("resume")
+        store = _store_for(self, "resume")
         run = known_run(store, self, run_id, None)
         if run is None:
-            run = self.new_run(None, run_id)
+            run = new_run(self, None, run_id)
             resume_run(self, store, run)
-        return self.run_handler_class(run)
+        return self.__batonflow_handler__(run)
 
     def fork(
         self,
@@ -232,12 +231,12 @@ class StoredRuns:
         sent: Any = event
         if sent is not None and not isinstance(sent, Event):
             raise TypeError(f"event is an Event, not {sent!r}")
-        store = self._store_for("fork")
+        store = _store_for(self, "fork")
         if new_id is not None:
             check_stored_id(new_id)
-        run = self.new_run(None, new_id)
+        run = new_run(self, None, new_id)
         fork_run(self, store, run, run_id, at, state or {}, event)
-        return self.run_handler_class(run)
+        return self.__batonflow_handler__(run)
 
     async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler]:
         """Take up every unfinished run of this workflow that no living process drives; for when a program starts.
@@ -257,8 +256,8 @@ class StoredRuns:
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
-        runs = await recover_runs(self, self._store_for("recover"), limit, skip)
-        return [self.run_handler_class(run) for run in runs]
+        runs = await recover_runs(self, _store_for(self, "recover"), limit, skip)
+        return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
         """Send an event to a run that the store has, whichever process drives it, or none at all.
@@ -281,7 +280,7 @@ class StoredRuns:
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
-        return await put_into_inbox(self, self._store_for("send_to_run"), run_id, event, key, step)
+        return await put_into_inbox(self, _store_for(self, "send_to_run"), run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.
@@ -296,13 +295,4 @@ class StoredRuns:
         """
         _check_id("run_id", run_id)
         _check_texts(reason=reason)
-        await cancel_in_store(self._store_for("cancel_run"), run_id, reason)
-
-    def _store_for(self, what: str) -> "RunStore":
-        store = self._options.store
-        if store is None:
-            raise WorkflowRuntimeError(
-                f"{type(self).__name__}.{what}() needs a store: give the workflow one, {type(self).__name__}(store="
-                '"runs.db")'
-            )
-        return store
+        await cancel_in_store(_store_for(self, "cancel_run"), run_id, reason)

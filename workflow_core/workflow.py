@@ -9,39 +9,33 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.bridge import run_on_background_loop
-from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.class_steps import ClassSteps, steps_of
 from batonflow.workflow_core.context.context import Context
-from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.context.snapshot import load_run
-from batonflow.workflow_core.context.state_store import DictState, StateCell
-from batonflow.workflow_core.decorators import StepFunction, WorkflowGraphCheck
-from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.decorators import WorkflowGraphCheck
 from batonflow.workflow_core.engine.state import RunState, current_item
-from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import (
     ContextStateError,
     NoRunningLoopError,
-    WorkflowConfigurationError,
     WorkflowRuntimeError,
-    WorkflowValidationError,
 )
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.instrumentation import get_dispatcher
-from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster
 from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.representation.validate import validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.shown import option, shown
 from batonflow.workflow_core.steps import StepTable
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
-    from batonflow.workflow_core.observers import Observer
 
 __all__ = ["Workflow"]
 
@@ -97,19 +91,14 @@ class Workflow(StoredRuns):
     """
 
     __batonflow_workflow__: ClassVar[bool] = True
-    run_handler_class: ClassVar[type[WorkflowHandler]] = WorkflowHandler
-    _free_steps: ClassVar[dict[str, StepFunction]] = {}
-    _entry: ClassVar[tuple[type[Event], ...]] = ()
+    __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
+    __batonflow_steps__: ClassVar[ClassSteps]
+    # What the engine calls by its name, so that no step can be called so.
+    __batonflow_called__: ClassVar[frozenset[str]] = frozenset({"run"})
 
     def __init_subclass__(cls, *, entry: Iterable[type[Event]] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
-        cls._free_steps = {}
-        cls._table_cache = None
-        if entry is not None:
-            cls._entry = tuple(entry)
-
-    _table_cache: ClassVar[StepTable | None] = None
+        cls.__batonflow_steps__ = ClassSteps(cls, cls.__batonflow_steps__.entry if entry is None else entry)
 
     def __init__(
         self,
@@ -134,6 +123,7 @@ class Workflow(StoredRuns):
         store_streamed: bool = True,
     ) -> None:
         options = Options(
+            steps_of(type(self)),
             timeout=timeout,
             disable_validation=disable_validation,
             verbose=verbose,
@@ -153,11 +143,13 @@ class Workflow(StoredRuns):
         )
         options.store = None if store is None else open_store(store)
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
-        object.__setattr__(self, "_options", options)
-        self._check_start_and_stop()
-        options.attach(type(self).__name__, workflows)
+        object.__setattr__(self, "__batonflow__", options)
+        _ = (options.steps.start_event_class, options.steps.stop_event_class)
+        options.attach(workflows)
 
-    _options: Options
+    def __batonflow_tags__(self) -> dict[str, Any]:
+        """What the span of a run is tagged with beside the run's id, as values of JSON."""
+        return {}
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -168,184 +160,113 @@ class Workflow(StoredRuns):
         Raises:
             WorkflowValidationError: The function is not decorated, or a step of its name is there already.
         """
-        name = func.__name__
-        if not hasattr(func, "_step_config"):
-            raise WorkflowValidationError(f"Step function {name} is missing the `@step` decorator")
-        if name in cls._step_functions():
-            raise WorkflowValidationError(
-                f"A step {name} is already part of this workflow, {cls.__name__}: rename one of them"
-            )
-        cls._free_steps[name] = func
-        cls._table_cache = None
+        steps_of(cls).add(func)
 
-    @classmethod
-    def _step_functions(cls) -> dict[str, Any]:
-        """Step name -> function: methods in the order of their definition, base classes first, then free functions."""
-        found: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            for name, value in vars(base).items():
-                if hasattr(value, "_step_config") and callable(value):
-                    found[name] = value
-                elif name in found:
-                    del found[name]
-        return {**found, **cls._free_steps}
+    def _get_steps(self) -> dict[str, Any]:
+        """Step name -> step, bound to this workflow where it is a method."""
+        table = self.__batonflow__.steps.table
+        return {name: spec.func if spec.is_free else spec.func.__get__(self) for name, spec in table.steps.items()}
 
-    @classmethod
-    def _class_table(cls) -> StepTable:
-        table = cls._table_cache
-        if table is None:
-            table = cls._table_cache = StepTable(cls.__name__, cls._step_functions())
-        return table
-
-    @property
+    @shown
     def step_table(self) -> StepTable:
         """The steps of this workflow's class as the engine sees them."""
-        return type(self)._class_table()
+        return self.__batonflow__.steps.table
 
-    def _check_start_and_stop(self) -> None:
-        _ = self.start_event_class
-        _ = self.stop_event_class
-
-    def _the_one(self, base: type[Event], classes: Iterable[type], sentence: str) -> Any:
-        found = list(dict.fromkeys(cls for cls in classes if isinstance(cls, type) and issubclass(cls, base)))  # pyright: ignore[reportUnnecessaryIsInstance]
-        name = type(self).__name__
-        if not found:
-            raise WorkflowConfigurationError(f"At least one Event of type {sentence} by any step. (workflow {name})")
-        if len(found) > 1:
-            names = ", ".join(sorted(cls.__name__ for cls in found))
-            raise WorkflowConfigurationError(
-                f"Only one type of {base.__name__} is allowed per workflow, found {len(found)}: {names} (workflow "
-                f"{name})"
-            )
-        return found[0]
-
-    @property
+    @shown
     def start_event_class(self) -> type[StartEvent]:
         """The class of the event that ``run`` starts with."""
-        return self.step_table.once("start", self._find_start_event_class)
+        return self.__batonflow__.steps.start_event_class
 
-    def _find_start_event_class(self) -> type[StartEvent]:
-        accepted = [cls for spec in self.step_table.steps.values() for cls in spec.config.accepted_events]
-        if self._entry and not any(issubclass(cls, StartEvent) for cls in accepted):
-            return StartEvent
-        return self._the_one(StartEvent, accepted, "StartEvent must be received")
-
-    @property
+    @shown
     def stop_event_class(self) -> type[StopEvent]:
         """The class of the event that ends a run."""
-        returned = [cls for spec in self.step_table.steps.values() for cls in spec.config.return_types]
-        return self._the_one(StopEvent, returned, "StopEvent must be returned")
+        return self.__batonflow__.steps.stop_event_class
 
-    @property
+    @shown
     def events(self) -> list[type[Event]]:
         """Every event class that a step accepts or returns."""
-        specs = self.step_table.steps.values()
-        classes = [cls for spec in specs for cls in (*spec.config.accepted_events, *spec.config.return_types)]
-        return list(dict.fromkeys(cls for cls in classes if issubclass(cls, Event)))
+        return self.__batonflow__.steps.events
 
-    @property
+    @shown
     def entry_events(self) -> tuple[type[Event], ...]:
         """Events that start a run of this workflow when it is attached to another."""
-        start = self.start_event_class
-        return self._entry or (() if start is StartEvent else (start,))
+        return self.__batonflow__.steps.entry_events
 
-    @property
+    @shown
     def run_state_type(self) -> type[BaseModel]:
         """The class of the key-value state: the most derived of those that the steps ask for with ``Context[...]``.
 
         Raises:
             ValueError: The classes do not lie on one line of inheritance, or the state has fields without defaults.
         """
-        return self.step_table.once("state", self._find_state_type)
-
-    def _find_state_type(self) -> type[BaseModel]:
-        found: type[BaseModel] = DictState
-        for spec in self.step_table.steps.values():
-            wanted = spec.config.context_state_type
-            if wanted is None or found is wanted or (found is not DictState and issubclass(found, wanted)):
-                continue
-            if found is not DictState and not issubclass(wanted, found):
-                raise ValueError(
-                    f"Steps of {type(self).__name__} ask for Context[{found.__name__}] and "
-                    f"Context[{wanted.__name__}]: state "
-                    "classes must have a compatible inheritance, one derived from the other"
-                )
-            found = wanted
-        return found
+        return self.__batonflow__.steps.state_type
 
     # --- options ------------------------------------------------------------------------------------------------------
 
-    @property
+    _timeout = option("timeout")
+    _verbose = option("verbose")
+    _disable_validation = option("disable_validation")
+    _num_concurrent_runs = option("num_concurrent_runs")
+
+    @shown
     def workflow_name(self) -> str:
         """The name given at construction, else module and class."""
-        cls = type(self)
-        return self._options.name or f"{cls.__module__}.{cls.__qualname__}"
+        return self.__batonflow__.workflow_name
 
-    @property
+    @shown
     def runtime(self) -> BasicRuntime:
         """Where the runs live."""
-        return self._options.runtime
+        return self.__batonflow__.runtime
 
-    @property
+    @shown
     def serializer(self) -> BaseSerializer:
         """Writes and reads snapshots; knows the classes that the steps declare."""
-        if self._options.serializer is not None:
-            return self._options.serializer
-        return JsonSerializer().knowing(self.declared_types)
+        return self.__batonflow__.serializer
 
-    @property
+    @shown
     def declared_types(self) -> list[type]:
         """The classes that snapshots of this workflow may hold besides those found by their name."""
-        return [*self.events, self.run_state_type, *self._options.types]
+        return self.__batonflow__.declared_types
 
-    @property
+    @shown
     def run_resources(self) -> ResourceManager:
         """Keeps the injected resources."""
-        return self._options.resource_manager
+        return self.__batonflow__.resource_manager
 
-    @property
+    @shown
     def run_store(self) -> "RunStore | None":
         """Where the runs are recorded."""
-        return self._options.store
+        return self.__batonflow__.store
 
-    @property
+    @shown
+    def store_streamed(self) -> bool:
+        """Whether the store keeps what steps stream."""
+        return self.__batonflow__.store_streamed
+
+    @shown
     def version(self) -> str | None:
         """Names the version of this workflow's code."""
-        return self._options.version
+        return self.__batonflow__.version
 
-    def upcaster(self, version: str | None) -> Upcaster | None:
-        """Translates records of runs that were started under a version; None when nothing has to be translated."""
-        return self._options.upcasters.get(version or "") if version != self._options.version else None
-
-    @property
+    @shown
     def idle_release(self) -> float | None:
         """After how many seconds a run that only waits leaves memory."""
-        return self._options.idle_release
+        return self.__batonflow__.idle_release
 
-    @property
+    @shown
     def timeout_seconds(self) -> float | None:
         """How long a run may take."""
-        return self._options.timeout
+        return self.__batonflow__.timeout
 
-    @property
-    def timeout_leaves_out_waiting(self) -> bool:
-        """Whether the timeout stands still while a run waits."""
-        return self._options.timeout_excludes_waiting
-
-    @property
-    def stall_raises(self) -> bool:
-        """Whether a run that can no longer move fails."""
-        return self._options.on_stall == "raise"
-
-    @property
+    @shown
     def skipped_graph_checks(self) -> frozenset[str]:
         """Graph checks that are left out."""
-        return self._options.skip_graph_checks
+        return self.__batonflow__.skip_graph_checks
 
-    @property
+    @shown
     def last_run_state(self) -> RunState | None:
         """The state of the run started last; for drawing what happened."""
-        return self._options.last_state
+        return self.__batonflow__.last_state
 
     # --- other workflows ----------------------------------------------------------------------------------------------
 
@@ -361,32 +282,12 @@ class Workflow(StoredRuns):
             WorkflowValidationError: A name is taken by another workflow, a value is no workflow, or ``on_parent_stop``
                 neither of the two.
         """
-        self._options.attach(type(self).__name__, workflows, on_parent_stop)
+        self.__batonflow__.attach(workflows, on_parent_stop)
 
-    @property
+    @shown
     def attached_workflows(self) -> "dict[str, Workflow]":
         """Name -> attached workflow."""
-        return self._options.children
-
-    def trace_tags(self) -> dict[str, Any]:
-        """What the span of a run is tagged with beside the run's id; for subclasses, as values of JSON."""
-        return {}
-
-    def on_parent_stop(self, name: str) -> ParentStop:
-        """What happens to event-started runs of an attached workflow when this one stops."""
-        return self._options.on_parent_stop.get(name, "finish")
-
-    def check_target(self, event: Event, step: str) -> None:
-        """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
-        spec = self.step_table.steps.get(step)
-        if spec is None:
-            raise WorkflowRuntimeError(
-                f"Step {step} does not exist in {type(self).__name__}; its steps are {', '.join(self.step_table.steps)}"
-            )
-        route = self.step_table.route(type(event))
-        takers = [*route.singles, *(spec for spec, _ in route.joins), *route.collects]
-        if spec not in takers:
-            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
+        return self.__batonflow__.children
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -406,6 +307,10 @@ class Workflow(StoredRuns):
         return validate_workflow(
             self, validate_resource_configs=validate_resource_configs, validate_resources=validate_resources
         )
+
+    def _validate(self) -> bool:
+        """``validate``, unless validation is left out."""
+        return not self.__batonflow__.disable_validation and validate_workflow(self)
 
     def run(
         self, ctx: "Context[Any] | None" = None, start_event: StartEvent | None = None, **kwargs: Any
@@ -431,32 +336,33 @@ class Workflow(StoredRuns):
         if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
             raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")
         resumes = ctx is not None and ctx.is_resumable
-        event = None if resumes else self._start_event(start_event, kwargs)
-        self._options.check_once(self)
+        event = None if resumes else _start_event(self, start_event, kwargs)
+        options = self.__batonflow__
+        options.check_once(self)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise NoRunningLoopError(
                 f"{type(self).__name__}.run() needs a running event loop: call it from async code, or use run_sync()"
             ) from None
-        parent = self._parent()
+        parent = _parent_of(self)
         if parent is not None and event is not None:
             family, name, item = parent
-            return self.run_handler_class(family.call(self, name, item, event, ctx))
-        store = self._options.store
+            return self.__batonflow_handler__(family.call(self, name, item, event, ctx))
+        store = options.store
         if store is None:
-            run = self.new_run(ctx, run_id, stepwise=stepwise)
-            self.launch_run(run, event)
+            run = new_run(self, ctx, run_id, stepwise=stepwise)
+            options.launch(run, event)
         elif stepwise:
             raise WorkflowRuntimeError(
                 "run(stepwise=True) hands its events to the caller and cannot be kept in a store"
             )
         else:
             known = None if run_id is None else known_run(store, self, run_id, event)
-            run = known or self.new_run(ctx, run_id)
+            run = known or new_run(self, ctx, run_id)
             if known is None:
                 begin_recorded(self, store, run, event)
-        return self.run_handler_class(run)
+        return self.__batonflow_handler__(run)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
         """Run to the end and return the result; from plain code, a notebook, or under a running event loop.
@@ -473,116 +379,32 @@ class Workflow(StoredRuns):
         """
         return run_on_background_loop(lambda: self.run(*args, **kwargs), beside=say_when_asked)
 
-    def _start_event(self, given: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
-        if given is not None:
-            if not isinstance(given, StartEvent):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"start_event must be an instance of 'StartEvent', got {type(given).__name__}")
-            if kwargs:
-                logger.warning("run() was given a start_event: the arguments %s are ignored", ", ".join(kwargs))
-            return given
-        cls = self.start_event_class
-        try:
-            return cls(**kwargs)
-        except ValidationError as error:
-            problems = in_words(error)
-            raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
-
-    def _parent(self) -> "tuple[Family, str, Any] | None":
-        """The run whose step is calling ``run()``, when this workflow is attached to it."""
-        item = current_item.get()
-        if item is None or item.run is None or item.run.family is None:
-            return None
-        name = item.run.family.name_of(self)
-        return (item.run.family, name, item) if name is not None else None
-
-    def new_run(self, ctx: "Context[Any] | None", run_id: str | None, *, stepwise: bool = False) -> Run:
-        """A run that has not begun, with what a context carries into it."""
-        restored, cell, children = (
-            ctx.take_restored() if ctx is not None else (None, StateCell(self.run_state_type), {})
-        )
-        if cell.foreign is not None:
-            raise WorkflowRuntimeError(
-                f"The snapshot keeps its state in a durable state store ({cell.foreign}), which this runtime does not "
-                "offer"
-            )
-        if restored is None:
-            restored = RunState("", self.step_table)
-        restored.run_id = run_id or restored.run_id or current_source().token()
-        run = (stepwise_run if stepwise else Run)(self, restored, cell)
-        if children and children["runs"]:
-            run.family = run.family or Family(run, None)
-        if run.family is not None and children:
-            run.family.restore(children["counts"], children["runs"])
-        if ctx is not None:
-            ctx.bind(run)
-            run.handler_context = ctx
-        if self._options.store is None:  # else the store knows which runs there are
-            self._options.runtime.add(run)
-        self._options.last_state = run.state
-        return run
-
-    def prepare_run(
-        self, *, path: str, parent: Family, payload: dict[str, Any] | None = None, ctx: "Context[Any] | None" = None
-    ) -> Run:
-        """A run of this workflow inside another one: new, perhaps with the state of a context, or from a snapshot."""
-        run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
-        if payload is not None:
-            loaded = load_run(self, payload, self.serializer)
-            state, cell, children = loaded.state, loaded.cell, loaded.children
-            state.run_id = run_id
-        else:
-            cell = StateCell(self.run_state_type) if ctx is None else ctx.take_restored()[1]
-            state, children = RunState(run_id, self.step_table), {}
-        run = Run(self, state, cell, path=path, parent=parent)
-        if run.family is not None and children:
-            run.family.restore(children["counts"], children["runs"])
-        if ctx is not None:
-            ctx.bind(run)
-            run.handler_context = ctx
-        self._options.last_state = state
-        recorder = parent.run.recorder
-        if recorder is not None:
-            run.recorder = recorder.for_child(path, self.serializer)
-            run.recorder.watch(run.cell)
-        return run
-
-    def launch_run(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
-        """Begin a run now, or when one of the active runs ends.
-
-        Args:
-            run: The run.
-            event: What it starts with; None for a restored one.
-            step: The only step that the event goes to.
-            causes: What the event depends on, when another workflow of the tree made it.
-        """
-        limit = self._options.num_concurrent_runs
-        if limit is not None and self._options.active >= limit:
-            self._options.pending[run] = event, step, causes
-            if event is not None:  # a snapshot taken until its turn comes holds it
-                run.state.running = True
-                run.state.restored_deliveries = [EventArrived(event, step)]
-        else:
-            self._options.active += 1
-            run.begin(event, step, causes)
-
-    def run_ended(self, run: Run) -> None:
-        """A run is over: forget it and let the next waiting one begin."""
-        options = self._options
-        options.runtime.discard(run)
-        if run in options.pending:
-            del options.pending[run]
-            return
-        options.active -= 1
-        if options.pending and (options.num_concurrent_runs or 0) > options.active:
-            options.active += 1
-            following, beginning = options.pending.popitem(last=False)
-            following.begin(*beginning)
-
-    def run_observer(self) -> "Observer | None":
-        """Who hears the runs of this workflow: spans when anybody listens, verbose output when asked for."""
-        if not (self._options.verbose or dispatcher.enabled):
-            return None
-        return observer_for(verbose=self._options.verbose)
-
     def _repr_html_(self) -> str:
         return workflow_svg(self)
+
+
+Workflow.__batonflow_steps__ = ClassSteps(Workflow, ())
+
+
+def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str, Any]) -> StartEvent:
+    if given is not None:
+        if not isinstance(given, StartEvent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"start_event must be an instance of 'StartEvent', got {type(given).__name__}")
+        if kwargs:
+            logger.warning("run() was given a start_event: the arguments %s are ignored", ", ".join(kwargs))
+        return given
+    cls = workflow.__batonflow__.steps.start_event_class
+    try:
+        return cls(**kwargs)
+    except ValidationError as error:
+        problems = in_words(error)
+        raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
+
+
+def _parent_of(workflow: Workflow) -> "tuple[Family, str, Any] | None":
+    """The run whose step is calling ``run()``, when the workflow is attached to it."""
+    item = current_item.get()
+    if item is None or item.run is None or item.run.family is None:
+        return None
+    name = item.run.family.name_of(workflow)
+    return (item.run.family, name, item) if name is not None else None

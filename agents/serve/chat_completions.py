@@ -260,7 +260,7 @@ def _asks(handler: AgentHandler, question: InputRequiredEvent) -> str:
     what = (
         f"approval of {fields['tool_name']}({_told(fields['arguments'])})" if "tool_name" in fields else _told(fields)
     )
-    if handler.workflow.run_store is None:
+    if handler.workflow.__batonflow__.store is None:
         return f"[stopped, as it needs a person: {what}]"
     return f"[waits for a person: {what}; run {handler.run_id}]"
 
@@ -271,7 +271,7 @@ def _told(fields: Mapping[str, Any]) -> str:
 
 async def _leave(handler: AgentHandler) -> None:
     """A run that nobody reads any more ends, unless it waits in a store for somebody to answer."""
-    if handler.is_done() or (handler.open_inputs() and handler.workflow.run_store is not None):
+    if handler.is_done() or (handler.open_inputs() and handler.workflow.__batonflow__.store is not None):
         return
     await handler.cancel_run()
 

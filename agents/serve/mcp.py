@@ -22,6 +22,7 @@ from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
@@ -275,10 +276,10 @@ class _Tools:
             timer.cancel()
             return handler
         workflow = self._workflows[tool]
-        info = None if workflow.run_store is None else await workflow.run_store.info(run_id)
-        if info is None or info.workflow != workflow.workflow_name:
+        info = None if workflow.__batonflow__.store is None else await workflow.__batonflow__.store.info(run_id)
+        if info is None or info.workflow != workflow.__batonflow__.workflow_name:
             return None
-        return workflow.resume(run_id)
+        return StoredRuns.resume(workflow, run_id)
 
 
 def _prefix(tool: str) -> str:
@@ -294,7 +295,7 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
             return "the argument message has to be a text"
         return workflow.run(message, run_id=run_id)
     try:
-        event = workflow.start_event_class(**arguments)
+        event = workflow.__batonflow__.steps.start_event_class(**arguments)
     except ValidationError as error:
         return in_words(error, "the arguments")
     return workflow.run(start_event=event, run_id=run_id)
@@ -314,7 +315,7 @@ async def _leave(handler: WorkflowHandler) -> None:
     """A run that nobody calls any more ends, unless a store keeps it waiting for a person."""
     if handler.is_done():
         return
-    if handler.open_inputs() and handler.workflow.run_store is not None:
+    if handler.open_inputs() and handler.workflow.__batonflow__.store is not None:
         await handler.interrupt()
     else:
         await handler.cancel_run()
@@ -343,7 +344,7 @@ def _description(workflow: Workflow) -> str:
 def _input_schema(workflow: Workflow) -> dict[str, Any]:
     if isinstance(workflow, AgentLoop):
         return _MESSAGE
-    return workflow.start_event_class.model_json_schema()
+    return workflow.__batonflow__.steps.start_event_class.model_json_schema()
 
 
 def _message(request: InputRequest) -> str:

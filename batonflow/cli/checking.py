@@ -14,6 +14,7 @@ from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import say, say_json
 from batonflow.tools import BaseTool
 from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.representation.validate import validate_workflow
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["check"]
@@ -62,13 +63,14 @@ class _Checks:
         """A workflow with all that belongs to it."""
         name = path or type(workflow).__name__
         try:
-            asks = workflow.validate()
+            asks = validate_workflow(workflow)
         except (BatonflowError, ValueError, TypeError, OSError) as error:
             self.problems.append(f"graph of {name}: {error}")
         else:
-            steps = list(workflow.step_table.steps)
+            of_class = workflow.__batonflow__.steps
+            steps = list(of_class.table.steps)
             people = ", asks people" if asks else ""
-            start, stop = workflow.start_event_class.__name__, workflow.stop_event_class.__name__
+            start, stop = of_class.start_event_class.__name__, of_class.stop_event_class.__name__
             self.passed.append(f"graph of {name}: {len(steps)} steps, from {start} to {stop}{people}")
         members = _members(workflow)
         for member in members:
@@ -76,7 +78,7 @@ class _Checks:
         if isinstance(workflow, AgentWorkflow):
             self._handoffs(workflow)
             self._output(workflow, f"team {workflow.name}")
-        for inner, attached in workflow.attached_workflows.items():
+        for inner, attached in workflow.__batonflow__.children.items():
             if attached not in members:
                 self.workflow(attached, f"{path}/{inner}" if path else inner)
 

@@ -23,6 +23,7 @@ from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFaile
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.questions import runs_inside
+from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["question_of", "resume", "run", "told_result"]
@@ -48,9 +49,9 @@ def resume(given: Namespace) -> int:
 
 
 async def _resumed(workflow: Workflow, given: Namespace) -> int:
-    assert workflow.run_store is not None
-    await the_run(workflow.run_store, given.run)
-    return await _Driving(workflow, given).drive(lambda: workflow.resume(given.run))
+    assert workflow.__batonflow__.store is not None
+    await the_run(workflow.__batonflow__.store, given.run)
+    return await _Driving(workflow, given).drive(lambda: StoredRuns.resume(workflow, given.run))
 
 
 class _Driving:
@@ -64,7 +65,7 @@ class _Driving:
     def __init__(self, workflow: Workflow, given: Namespace) -> None:
         self._workflow = workflow
         self._given = given
-        self._store = store_option(workflow.run_store)
+        self._store = store_option(workflow.__batonflow__.store)
         self._teller = Teller()
 
     async def drive(self, begin: Callable[[], WorkflowHandler]) -> int:
@@ -159,7 +160,7 @@ class _Driving:
             complain("interrupted")
 
     def _document(self, handler: WorkflowHandler, status: str, **more: Any) -> None:
-        head = {"run_id": handler.run_id, "workflow": self._workflow.workflow_name, "status": status}
+        head = {"run_id": handler.run_id, "workflow": self._workflow.__batonflow__.workflow_name, "status": status}
         say_json({**head, **more})
 
 

@@ -34,9 +34,9 @@ def serve(given: Namespace) -> int:
     assert isinstance(value, Workflow)
     store = given.store or default_store()
     server = WorkflowServer(store=store, token=given.token)
-    workflow = value if given.store is None else value.with_store(open_store(given.store))
+    workflow = value if given.store is None else Workflow.with_store(value, open_store(given.store))
     server.add_workflow(_name(given.object, value), workflow)
-    if store is None and value.run_store is None:
+    if store is None and value.__batonflow__.store is None:
         complain("runs are kept in memory only: --store FILE keeps them over restarts")
     return asyncio.run(_serve(server, given))
 

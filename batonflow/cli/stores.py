@@ -23,10 +23,10 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
     Raises:
         CommandError: There is no store, and one is needed.
     """
-    named = given.store if given.store is not None or workflow.run_store is not None else default_store()
+    named = given.store if given.store is not None or workflow.__batonflow__.store is not None else default_store()
     if named is not None:
-        return workflow.with_store(open_store(named))
-    if workflow.run_store is None and needed:
+        return Workflow.with_store(workflow, open_store(named))
+    if workflow.__batonflow__.store is None and needed:
         raise CommandError(f"{given.object} has no store: name the file with --store, or in {STORE_VARIABLE}", USAGE)
     return workflow
 

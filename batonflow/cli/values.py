@@ -28,7 +28,7 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     Raises:
         CommandError: Something is no field, not JSON, or does not fit.
     """
-    cls = workflow.start_event_class
+    cls = workflow.__batonflow__.steps.start_event_class
     found: dict[str, Any] = {}
     if given.input is not None:
         text = sys.stdin.read() if given.input == "-" else given.input

@@ -71,9 +71,9 @@ class Context(EarlierContext, Generic[StateT]):
         self._store: Any = None
         self._origin: tuple[str, str, int] | None = None
         if previous_context is None:
-            self._cell = StateCell(workflow.run_state_type)
+            self._cell = StateCell(workflow.__batonflow__.steps.state_type)
         else:
-            loaded = load_run(workflow, previous_context, serializer or workflow.serializer)
+            loaded = load_run(workflow, previous_context, serializer or workflow.__batonflow__.serializer)
             self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
 
     @classmethod
@@ -149,7 +149,7 @@ class Context(EarlierContext, Generic[StateT]):
         run = self.run
         if run is not None and self._workflow is not None:
             if run.state.running:
-                serializer = self._serializer or self._workflow.serializer
+                serializer = self._serializer or self._workflow.__batonflow__.serializer
                 payload = dump_run(run.state, self._cell, serializer, run=run, include_state=False)
                 loaded = load_run(self._workflow, payload, serializer)
                 loaded.state.cancelled = False
@@ -371,12 +371,12 @@ class Context(EarlierContext, Generic[StateT]):
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
         run = self._run_ref()
         workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
-        serializer = serializer or self._serializer or workflow.serializer
+        serializer = serializer or self._serializer or workflow.__batonflow__.serializer
         if run is not None:
             return run.on_loop(
                 lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state)
             )
-        state = self._restored or RunState("", workflow.step_table)
+        state = self._restored or RunState("", workflow.__batonflow__.steps.table)
         return dump_run(state, self._cell, serializer, include_state=include_state)
 
     def __repr__(self) -> str:
@@ -396,14 +396,14 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
         if inside:
             return  # a step that was cancelled, on its way out
         raise WorkflowRuntimeError(
-            f"Run {run.state.run_id} of {run.workflow.workflow_name} is over, it takes no more events; "
+            f"Run {run.state.run_id} of {run.workflow.__batonflow__.workflow_name} is over, it takes no more events; "
             f"{type(event).__name__} was not delivered. Start a new run"
         )
     family = run.family if target is not None and "." in target else None
     if family is not None and target is not None:
         family.check_target(event, target)
     elif target is not None:
-        run.workflow.check_target(event, target)
+        run.workflow.__batonflow__.check_target(event, target)
     if item is not None:
         progress = item.progress or item.done()
         numbers = progress if progress.once_calls is None else progress.here()

@@ -107,7 +107,7 @@ def _dump_children(run: "Run", serializer: BaseSerializer) -> dict[str, Any]:
     runs = list(family.saved)
     for child in dict.fromkeys((*family.finished, *family.children)) if run.state.running else ():
         inner = child.run
-        payload = dump_run(inner.state, inner.cell, inner.workflow.serializer, run=inner)
+        payload = dump_run(inner.state, inner.cell, inner.workflow.__batonflow__.serializer, run=inner)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
             payload["result"] = serializer.serialize(inner.ending.event)
         call = call_as_data(child.call) if child.call is not None else None
@@ -304,7 +304,7 @@ def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> 
         ContextSerdeError: It is no snapshot, one of a newer version, or something in it cannot be read.
     """
     if isinstance(serializer, JsonSerializer):
-        serializer = serializer.knowing(workflow.declared_types)
+        serializer = serializer.knowing(workflow.__batonflow__.declared_types)
     try:
         data = upgrade(payload)
         return _Reader(workflow, data, serializer).read()
@@ -323,7 +323,7 @@ class _Reader:
         self._workflow = workflow
         self._data = data
         self._serializer = serializer
-        self._state = RunState(str(data.get("run_id") or ""), workflow.step_table)
+        self._state = RunState(str(data.get("run_id") or ""), workflow.__batonflow__.steps.table)
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
         self._numbers: set[int] = set()
@@ -367,7 +367,7 @@ class _Reader:
         return LoadedRun(state, cell, mapping(data, "children"))
 
     def _cell(self, payload: dict[str, Any]) -> StateCell:
-        state_type = self._workflow.run_state_type
+        state_type = self._workflow.__batonflow__.steps.state_type
         store_type = payload.get("store_type", "in_memory")
         if store_type != "in_memory":
             cell = StateCell(state_type)
@@ -523,12 +523,12 @@ class _Reader:
 
     def _event_type(self, name: str) -> type[Event]:
         wanted = name.rpartition(".")[2]
-        for cls in [*self._workflow.events, *_known_events()]:
+        for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
             if f"{cls.__module__}.{cls.__qualname__}" == name or (
                 cls.__name__ == wanted and name.startswith("workflows.")
             ):
                 return cls
-        for cls in [*self._workflow.events, *_known_events()]:
+        for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
             if cls.__name__ == wanted:
                 return cls
         raise ContextSerdeError(f"The snapshot waits for {name}, which is not a loaded event class")

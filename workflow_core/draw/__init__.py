@@ -162,7 +162,7 @@ def _flows(workflow: Workflow | type[Workflow], max_label_length: int | None, wi
 
 def _execution(source: "WorkflowHandler | Workflow", max_label_length: int | None) -> tuple[Scene, str]:
     if isinstance(source, Workflow):
-        workflow, state = source, source.last_run_state
+        workflow, state = source, source.__batonflow__.last_state
         if state is None:
             raise ValueError(f"{type(source).__name__} has not run yet: draw its execution after workflow.run(...)")
         counts, run_id = ExecutionCounts(), state.run_id

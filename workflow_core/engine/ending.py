@@ -78,7 +78,7 @@ class Ending:
 
     def _go(self) -> None:
         self._alive_since = self._run.loop.time()
-        timeout = self._run.workflow.timeout_seconds
+        timeout = self._run.workflow.__batonflow__.timeout
         if timeout is not None:
             self._deadline = self._run.loop.call_later(max(0.0, timeout - self._alive_seconds), self._timed_out)
 
@@ -97,7 +97,7 @@ class Ending:
 
     def idle(self) -> None:
         """Where the timeout leaves out waiting for people, it stands still if the run does nothing else."""
-        if self._run.workflow.timeout_leaves_out_waiting and awaits_people(self._run):
+        if self._run.workflow.__batonflow__.timeout_excludes_waiting and awaits_people(self._run):
             self._pause()
 
     def busy_again(self) -> None:
@@ -110,7 +110,7 @@ class Ending:
     def _timed_out(self) -> None:
         steps = [step for step in self._run.state.steps.values() if step.active]
         active = sorted(step.spec.name for step in steps)
-        timeout = self._run.workflow.timeout_seconds or 0.0
+        timeout = self._run.workflow.__batonflow__.timeout or 0.0
         listed = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
         if waits := sorted({f"{w.item.spec.name} for {w.event_type.__name__}" for w in self._run.state.waiters}):
             listed += f"; waiting: {', '.join(waits)}"
@@ -147,7 +147,7 @@ class Ending:
 
     def warn(self, text: str) -> None:
         """Log a warning."""
-        logger.warning("%s (run %s): %s", self._run.workflow.workflow_name, self._run.state.run_id, text)
+        logger.warning("%s (run %s): %s", self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id, text)
 
     def stalled(self, waiting_on: list[str]) -> None:
         """Nothing will happen by itself any more."""
@@ -155,8 +155,8 @@ class Ending:
         if nobodys := self._run.stream.last_unhandled():
             lacks += f"; the last event that no step takes was {nobodys}"
         text = f"the run can no longer move: {lacks}"
-        if self._run.workflow.stall_raises:
-            error = WorkflowStalledError(f"{self._run.workflow.workflow_name}: {text}")
+        if self._run.workflow.__batonflow__.on_stall == "raise":
+            error = WorkflowStalledError(f"{self._run.workflow.__batonflow__.workflow_name}: {text}")
             self.end(RunEnded(WorkflowFailedEvent(step_name="", exception=error), error))
         else:
             self.warn(text)
@@ -249,7 +249,7 @@ class Ending:
         if run.observer is not None:
             run.observer.run_ended(run, event, self.error)
         self._tell()
-        run.workflow.run_ended(run)
+        run.workflow.__batonflow__.ended(run)
         if run.family is not None:
             run.family.ended()
         if not self.handlers:
@@ -270,7 +270,7 @@ class Ending:
         self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
         self._run.stream.end()
         self._tell()
-        self._run.workflow.runtime.discard(self._run)
+        self._run.workflow.__batonflow__.runtime.discard(self._run)
         if not self.handlers:
             self.forgotten()
 
@@ -305,8 +305,8 @@ class Ending:
         inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
         quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
         if self.resolved and self.error is not None and not (inside or quiet):
-            name, run_id = self._run.workflow.workflow_name, self._run.state.run_id
-            if self._run.workflow.run_store is None:
+            name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
+            if self._run.workflow.__batonflow__.store is None:
                 logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
             else:  # that nobody waits here says nothing: whoever wants to know looks into the store
                 logger.error("run %s of %s failed", run_id, name, exc_info=self.error)

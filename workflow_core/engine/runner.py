@@ -111,7 +111,7 @@ class Run(StoredRun):
         # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
         self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
-        self.family = Family(self, parent) if parent is not None or workflow.attached_workflows else None
+        self.family = Family(self, parent) if parent is not None or workflow.__batonflow__.children else None
         self.handler_context: Context[Any] | None = None
         self.waiting = Waiting(self)
         self._questions: Questions | None = None
@@ -131,7 +131,7 @@ class Run(StoredRun):
         self.state.running = True
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
-        self.observer = self.workflow.run_observer()
+        self.observer = self.workflow.__batonflow__.observer()
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
@@ -241,7 +241,7 @@ class Run(StoredRun):
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
         """The injected arguments of a step."""
-        manager = self.workflow.run_resources
+        manager = self.workflow.__batonflow__.resource_manager
         found = manager.resolve_sync_if_ready(spec.resources)
         if found is None:
             found = await manager.resolve(spec.resources)

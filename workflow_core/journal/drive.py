@@ -80,7 +80,7 @@ class Drive:
         # While the run leaves memory.
         self.parking: asyncio.Task[None] | None = None
         self._attached = False
-        self._counts_time = run.workflow.timeout_seconds is not None
+        self._counts_time = run.workflow.__batonflow__.timeout is not None
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
         self._status: Literal["completed", "failed", "cancelled"] | None = None
@@ -178,7 +178,7 @@ class Drive:
 
     def idle(self) -> None:
         """The run only waits: after a while it may leave memory."""
-        seconds = self.run.workflow.idle_release
+        seconds = self.run.workflow.__batonflow__.idle_release
         if seconds is not None and self._release is None and not self.lost:
             self._release = self.desk.loop.call_later(seconds, self._leave_memory)
 
@@ -546,7 +546,7 @@ class Desk:
             if isinstance(data, dict):  # meant for one step
                 told = cast("dict[str, Any]", data)
                 data, step = told["event"], told["step"]
-            event: Any = Codec(run.workflow.serializer).read(data)
+            event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
         except StoreError as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
             drive.consumed(item)
@@ -572,7 +572,7 @@ def snapshot_bytes(run: "Run") -> bytes | None:
     recorder = run.recorder
     if recorder is None or run.ending.over or not recorder.is_quiet():
         return None
-    payload = dump_run(run.state, run.cell, run.workflow.serializer, run=run)
+    payload = dump_run(run.state, run.cell, run.workflow.__batonflow__.serializer, run=run)
     payload["last_record"] = recorder.last_record()
     payload["last_streamed"] = run.stream.seq - 1
     return to_json(payload, inf_nan_mode="constants")

@@ -113,8 +113,9 @@ class Place:
     def __init__(self, path: str, workflow: "Workflow", child: dict[str, Any] | None = None) -> None:
         self.path = path
         self.workflow = workflow
-        self.table: StepTable = workflow.step_table
-        self.codec = Codec(workflow.serializer)
+        options = workflow.__batonflow__
+        self.table: StepTable = options.steps.table
+        self.codec = Codec(options.serializer)
         self.child = child
         # Deliveries whose number is known, and those that no record has begun yet: by the origin of each event.
         self.begun: dict[int, Delivery] = {}
@@ -133,7 +134,7 @@ class Place:
         self.ended: Any = None
         self.last_delivery = 0
         self._classes: dict[str, type[Event]] = {
-            f"{cls.__module__}.{cls.__qualname__}": cls for cls in workflow.declared_types if issubclass(cls, Event)
+            f"{cls.__module__}.{cls.__qualname__}": cls for cls in options.declared_types if issubclass(cls, Event)
         }
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -348,7 +349,7 @@ class Fold:
         workflow, child = self.workflow, record.get("child")
         if child is not None:
             outer = self.places[path.rpartition("/")[0]]
-            found = outer.workflow.attached_workflows.get(child["name"])
+            found = outer.workflow.__batonflow__.children.get(child["name"])
             outer.children[child["name"]] = outer.children.get(child["name"], 0) + 1
             self._used_elsewhere(record)
             if child["call"] is not None:

@@ -311,7 +311,7 @@ class _Reader:
         children = mapping(payload, "children")
         place.children = dict(mapping(children, "counts"))
         for entry in entries(children, "runs"):
-            inner = workflow.attached_workflows.get(entry["name"])
+            inner = workflow.__batonflow__.children.get(entry["name"])
             if inner is None:
                 self._fold.unknown.add(entry["path"])
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from batonflow.workflow_core.class_steps import steps_of
 from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.steps import StepSpec, StepTable
@@ -127,10 +128,10 @@ def _read(
     parent: Member | None,
     ancestors: tuple[object, ...],
 ) -> Member:
-    table = workflow_class._class_table()  # pyright: ignore[reportPrivateUsage]
+    table = steps_of(workflow_class).table
     member = Member(name, workflow_class, workflow, table, _entry_of(workflow_class, table), parent)
     ancestors = (*ancestors, workflow if workflow is not None else workflow_class)
-    for child_name, child in (workflow.attached_workflows if workflow is not None else {}).items():
+    for child_name, child in (workflow.__batonflow__.children if workflow is not None else {}).items():
         if child not in ancestors:
             member.children.append(_read(child_name, type(child), child, member, ancestors))
     promised = _made_by_resources(table) if workflow is not None else {**_asked_for(table), **_made_by_resources(table)}
@@ -141,7 +142,7 @@ def _read(
 
 
 def _entry_of(workflow_class: "type[Workflow]", table: StepTable) -> tuple[type[Event], ...]:
-    declared = workflow_class._entry  # pyright: ignore[reportPrivateUsage]
+    declared = steps_of(workflow_class).entry
     if declared:
         return declared
     accepted = [cls for spec in table.steps.values() for cls in spec.config.accepted_events]

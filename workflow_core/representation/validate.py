@@ -53,7 +53,9 @@ def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
     return frozenset(given)
 
 
-def validate_workflow(workflow: "Workflow", *, validate_resource_configs: bool, validate_resources: bool) -> bool:
+def validate_workflow(
+    workflow: "Workflow", *, validate_resource_configs: bool = True, validate_resources: bool = False
+) -> bool:
     """Check a workflow and those attached to it.
 
     Args:
@@ -85,13 +87,13 @@ def validate_workflow(workflow: "Workflow", *, validate_resource_configs: bool, 
 
 
 def _is_left_out(member: Member) -> bool:
-    options: Any = member.workflow._options if member.workflow is not None else None  # pyright: ignore[reportPrivateUsage]
+    options: Any = member.workflow.__batonflow__ if member.workflow is not None else None
     return options is not None and options.disable_validation
 
 
 def _skipped(member: Member) -> frozenset[str]:
     """The graph checks that are left out."""
-    return member.workflow.skipped_graph_checks if member.workflow is not None else frozenset()
+    return member.workflow.__batonflow__.skip_graph_checks if member.workflow is not None else frozenset()
 
 
 def _check_member(member: Member) -> None:
@@ -133,7 +135,8 @@ def _check_steps(member: Member) -> None:
         )
     if member.workflow is not None:
         # Reading them raises when there is not exactly one class of each.
-        _ = (member.workflow.start_event_class, member.workflow.stop_event_class)
+        steps = member.workflow.__batonflow__.steps
+        _ = (steps.start_event_class, steps.stop_event_class)
     for name, replaced in member.table.unknown_replaced.items():
         raise WorkflowValidationError(
             f"Step {name!r} of {member.label} replaces {replaced!r}, but there is no such step; "
@@ -335,7 +338,7 @@ def _check_handlers(member: Member) -> None:
 def _check_attached(member: Member) -> None:
     if member.workflow is None:
         return
-    attached = member.workflow.attached_workflows
+    attached = member.workflow.__batonflow__.children
     for spec in member.steps.values():
         for slot in spec.children:
             named = attached.get(slot.name)
@@ -356,7 +359,7 @@ def _check_attached(member: Member) -> None:
 def _config_problems(members: list[Member], root: "Workflow") -> list[str]:
     problems: list[str] = []
     for member in members:
-        manager = (member.workflow or root).run_resources
+        manager = (member.workflow or root).__batonflow__.resource_manager
         for spec in member.steps.values():
             problems.extend(f"{_in_step(member, spec)}, {text}" for text in manager.validate_configs(spec.resources))
     return problems
@@ -380,7 +383,7 @@ def _resource_problems(members: list[Member], root: "Workflow") -> list[str]:
 async def _make_resources(members: list[Member], root: "Workflow") -> list[str]:
     problems: list[str] = []
     for member in members:
-        manager = (member.workflow or root).run_resources
+        manager = (member.workflow or root).__batonflow__.resource_manager
         for spec in member.steps.values():
             for definition in spec.resources:
                 try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,6 +34,7 @@ from batonflow.workflow_core.server.routes_workflows import WorkflowRoutes
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.stopping import uvicorn_here
+from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
@@ -147,10 +148,11 @@ class WorkflowServer:
             raise ServerConfigurationError(f"{name!r} cannot be the name of a workflow: it is part of a path")
         if name in self.runs.served:
             raise ServerConfigurationError(f"There is a workflow {name!r} already: choose another name")
-        store = workflow.run_store or self._store
-        taken = {one.workflow.workflow_name for one in self.runs.served.values() if one.store is store}
-        known_as = f"{workflow.workflow_name}/{name}" if workflow.workflow_name in taken else None
-        kept = workflow.with_store(store, idle_release=self._idle_timeout, name=known_as)
+        options = workflow.__batonflow__
+        store = options.store or self._store
+        taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
+        known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
+        kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
         self.runs.served[name] = Served(name, kept, additional_events or ())
 
     def mount(self, path: str, app: ASGIApp) -> None:
@@ -257,7 +259,8 @@ class WorkflowServer:
             await asyncio.gather(*(one.interrupt(timeout=SECONDS_TO_STOP) for one in live))
 
     def _live(self) -> list[WorkflowHandler]:
-        return [handler for served in self.runs.served.values() for handler in served.workflow.live_handlers()]
+        workflows = [served.workflow for served in self.runs.served.values()]
+        return [handler for workflow in workflows for handler in StoredRuns.live_handlers(workflow)]
 
     @property
     def _runs_here(self) -> bool:

@@ -9,6 +9,7 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
+from batonflow.workflow_core.stored_runs import StoredRuns
 
 __all__ = ["Keeper"]
 
@@ -87,10 +88,10 @@ class Keeper:
                 await asyncio.wait(heard.values())
 
     async def _recover(self, served: Served) -> None:
-        served.workflow.forget_sleeping()  # whatever comes for them is heard of here
+        StoredRuns.forget_sleeping(served.workflow)  # whatever comes for them is heard of here
         now = asyncio.get_running_loop().time()
         left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
-        looking = asyncio.create_task(served.workflow.recover(skip=left_alone))
+        looking = asyncio.create_task(StoredRuns.recover(served.workflow, skip=left_alone))
         self._looking.add(looking)
         looking.add_done_callback(self._looking.discard)
         # Not to be cut off between a claim and its use: the run would belong to this process, which does not run it.
@@ -129,7 +130,7 @@ async def _release(served: Served, run_id: str) -> None:
     """Let go of a run that was claimed and does not go on here."""
     store = served.store
     info = await store.info(run_id)
-    if info is not None and info.owner == store.owner and served.workflow.live_handler(run_id) is None:
+    if info is not None and info.owner == store.owner and StoredRuns.live_handler(served.workflow, run_id) is None:
         await store.release(run_id, store.owner, info.epoch)
 
 

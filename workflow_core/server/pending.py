@@ -13,6 +13,7 @@ from batonflow.workflow_core.problems import problems_of
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.server.envelopes import chain, envelope
 from batonflow.workflow_core.server.runs import Place, Runs
+from batonflow.workflow_core.stored_runs import StoredRuns
 
 __all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
 
@@ -47,7 +48,7 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
     if place.is_over or place.served is None:
         return []
     try:
-        requests = await place.served.workflow.open_inputs(place.info.run_id)
+        requests = await StoredRuns.open_inputs(place.served.workflow, place.info.run_id)
     except StoreError:
         if await place.store.info(place.info.run_id) is not None:
             raise
@@ -123,7 +124,7 @@ async def put(place: Place, event: Event, *, key: str | None = None, step: str |
     """
     run_id = place.info.run_id
     try:
-        return await place.workflow().workflow.send_to_run(run_id, event, key=key, step=step)
+        return await StoredRuns.send_to_run(place.workflow().workflow, run_id, event, key=key, step=step)
     except StoreError:
         now = await place.store.info(run_id)
         if now is None or now.is_over:
@@ -134,7 +135,7 @@ async def put(place: Place, event: Event, *, key: str | None = None, step: str |
 
 async def _was_asked(place: Place, request_id: str) -> bool:
     """Whether a question of this name was asked before."""
-    if any(one.id == request_id for one in await place.workflow().workflow.open_inputs(place.info.run_id)):
+    if any(one.id == request_id for one in await StoredRuns.open_inputs(place.workflow().workflow, place.info.run_id)):
         return True  # its answer is on its way
     path, _, own = request_id.rpartition(":")
     commit = 0

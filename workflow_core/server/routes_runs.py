@@ -20,6 +20,7 @@ from batonflow.workflow_core.server.shapes import AnswerBody, ForkBody, SendBody
 from batonflow.workflow_core.server.sse import EventStream
 from batonflow.workflow_core.server.states import states_in
 from batonflow.workflow_core.server.streaming import Following
+from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.trace import trace_of
 
 if TYPE_CHECKING:
@@ -197,7 +198,8 @@ class RunRoutes:
         if await self._runs.look_for(new_id) is not None:
             raise HTTPException(409, f"There is a run {new_id} already: choose another new_id")
         event = None if body.event is None else served.event(body.event, await _awaited(place, body.at))
-        handler = served.workflow.fork(place.info.run_id, body.at, state=body.state, event=event, new_id=new_id)
+        at, state = body.at, body.state
+        handler = StoredRuns.fork(served.workflow, place.info.run_id, at, state=state, event=event, new_id=new_id)
         try:
             await handler.started()
         except StoreError as error:
@@ -259,7 +261,7 @@ class RunRoutes:
 async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:
     """The classes of events that a run waits for."""
     try:
-        return await place.workflow().workflow.awaited_events(place.info.run_id, at)
+        return await StoredRuns.awaited_events(place.workflow().workflow, place.info.run_id, at)
     except ReplayIncompatible as error:
         raise HTTPException(409, str(error)) from None
 

@@ -69,7 +69,8 @@ class WorkflowRoutes:
     async def schema(self, request: Request) -> Response:
         """What a workflow starts and ends with."""
         workflow = self._served(request).workflow
-        return JSON({"start": schema_of(workflow.start_event_class), "stop": schema_of(workflow.stop_event_class)})
+        steps = workflow.__batonflow__.steps
+        return JSON({"start": schema_of(steps.start_event_class), "stop": schema_of(steps.stop_event_class)})
 
     async def events(self, request: Request) -> Response:
         """The events of a workflow."""

@@ -18,6 +18,7 @@ from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
 from batonflow.workflow_core.server.envelopes import Streamed, recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
+from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.trace import run_told
 
 __all__ = ["Place", "Runs", "StoredStream", "status_of"]
@@ -64,7 +65,7 @@ class Place(NamedTuple):
 
     def live(self) -> WorkflowHandler | None:
         """A handler on it, when this process drives it or keeps it out of memory."""
-        return None if self.served is None else self.served.workflow.live_handler(self.info.run_id)
+        return None if self.served is None else StoredRuns.live_handler(self.served.workflow, self.info.run_id)
 
     def workflow(self) -> Served:
         """Its workflow.
@@ -114,7 +115,8 @@ class Runs:
         return served
 
     def _served_for(self, store: RunStore, name: str) -> Served | None:
-        fitting = (one for one in self.served.values() if one.store is store and one.workflow.workflow_name == name)
+        in_store = (one for one in self.served.values() if one.store is store)
+        fitting = (one for one in in_store if one.workflow.__batonflow__.workflow_name == name)
         return next(fitting, None)
 
     async def look_for(self, run_id: str) -> Place | None:
@@ -217,8 +219,8 @@ class Runs:
         Raises:
             StoreError: It cannot go on here.
         """
-        if served.workflow.live_handler(run_id) is None:
-            await served.workflow.resume(run_id).started()
+        if StoredRuns.live_handler(served.workflow, run_id) is None:
+            await StoredRuns.resume(served.workflow, run_id).started()
             self.arrived(run_id)
 
     async def wake(self, place: Place) -> None:

@@ -36,12 +36,12 @@ class Served:
     """
 
     def __init__(self, name: str, workflow: "Workflow", additional: Iterable[type[Event]]) -> None:
-        store = workflow.run_store
+        store = workflow.__batonflow__.store
         assert store is not None
         self.name = name
         self.workflow = workflow
         self.store: RunStore = store
-        self.codec = Codec(workflow.serializer)
+        self.codec = Codec(workflow.__batonflow__.serializer)
         self._additional = list(additional)
         # Classes that were only ever streamed, known as soon as one was.
         self._seen: dict[type[Event], None] = {}
@@ -105,7 +105,7 @@ class Served:
         Raises:
             HTTPException: 400 when it cannot be made of this.
         """
-        cls = self.workflow.start_event_class
+        cls = self.workflow.__batonflow__.steps.start_event_class
         if given is None or not kwargs:
             data = dict(kwargs or {}) if given is None else _object(given)
         else:
@@ -148,8 +148,9 @@ def schema_of(cls: type[Event]) -> dict[str, Any]:
 
 def _declared(workflow: "Workflow", known: set[int]) -> list[type[Event]]:
     known.add(id(workflow))
-    found = [workflow.start_event_class, *workflow.events, workflow.stop_event_class]
-    for child in workflow.attached_workflows.values():
+    options = workflow.__batonflow__
+    found = [options.steps.start_event_class, *options.steps.events, options.steps.stop_event_class]
+    for child in options.children.values():
         if id(child) not in known:
             found += _declared(child, known)
     return found
