@@ -121,7 +121,9 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
 
     def __init__(self, **options: Any) -> None:
-        workflow_options = {name: options.pop(name) for name in WORKFLOW_OPTIONS if name in options}
+        # A subclass that has a field called like an option wants the field.
+        of_workflows = [name for name in WORKFLOW_OPTIONS if name in options and name not in type(self).model_fields]
+        workflow_options = {name: options.pop(name) for name in of_workflows}
         workflow_options.setdefault("timeout", None)
         # None for "left out", as programs of LlamaIndex write it; where it means something it stays.
         fields = {name: value for name, value in options.items() if value is not None or name == "max_result_chars"}
@@ -153,29 +155,29 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     @field_validator("name")
     @classmethod
-    def _says_something(cls, value: str) -> str:
+    def _bf_says_something(cls, value: str) -> str:
         return check_name(value)
 
     @field_validator("llm", mode="before")
     @classmethod
-    def _named_llm(cls, value: Any) -> Any:
+    def _bf_named_llm(cls, value: Any) -> Any:
         return llm_from(value) if isinstance(value, str) else value
 
     @field_validator("tool_retriever")
     @classmethod
-    def _retrieves(cls, value: Any) -> Any:
+    def _bf_retrieves(cls, value: Any) -> Any:
         if value is not None and not callable(getattr(value, "aretrieve", None)):
             raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} has none")
         return value
 
     @field_validator("state_prompt", mode="before")
     @classmethod
-    def _as_prompt_template(cls, value: Any) -> Any:
+    def _bf_as_prompt_template(cls, value: Any) -> Any:
         return PromptTemplate(value) if isinstance(value, str) else value
 
     @field_validator("tools", mode="before")
     @classmethod
-    def _as_tools(cls, value: Any) -> list[BaseTool]:
+    def _bf_as_tools(cls, value: Any) -> list[BaseTool]:
         found: list[BaseTool] = []
         if isinstance(value, BaseTool | AgentLoop) or callable(value):
             remedy = _AS_TOOL if isinstance(value, AgentLoop) else ""
@@ -245,13 +247,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _toolbox(self) -> "_Toolbox":
+    def _bf_toolbox(self) -> "_Toolbox":
         # No private attribute of pydantic's: reading one takes ten times as long.
         return _Toolbox()
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
-        adapted = self._toolbox.adapted(self.tools)
+        adapted = self._bf_toolbox.adapted(self.tools)
         if self.tool_retriever is None:
             return list(adapted)
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
@@ -283,7 +285,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         """What the model says to a conversation without tools."""
         return await self._get_llm_response(ctx, messages)
 
-    def _team(self) -> Team:
+    def _bf_team(self) -> Team:
         return Team(
             root=self.name,
             llm=self.llm_or_none(),
@@ -291,13 +293,13 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             early_stopping_method=self.early_stopping_method,
         )
 
-    def _all_tools(self) -> Sequence[Any]:
+    def _bf_all_tools(self) -> Sequence[Any]:
         return self.tools
 
-    def _member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
+    def _bf_member(self, name: str | None) -> Member:  # noqa: ARG002 - a team of one
         return self
 
-    def _state_template(self) -> str:
+    def _bf_state_template(self) -> str:
         return self.state_prompt.get_template()
 
     def llm_or_none(self) -> LLM | None:

@@ -73,7 +73,7 @@ class CodeActAgent(ScratchpadAgent):
     limits: Limits = Field(default_factory=Limits)
     code_act_system_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
 
-    _executor: Executor = PrivateAttr()
+    _bf_executor: Executor = PrivateAttr()
 
     def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:
         given = [name for name in ("executor", "limits") if options.get(name) is not None]
@@ -90,10 +90,10 @@ class CodeActAgent(ScratchpadAgent):
         options["code_execute_fn"] = code_execute_fn
         super().__init__(**options)
         if code_execute_fn is None:
-            self._executor = executor or default_executor()
+            self._bf_executor = executor or default_executor()
             # A snippet goes on where it was, and the calls in it have outcomes of their own.
             execute = FunctionTool.from_defaults(
-                async_fn=self._execute,
+                async_fn=self._bf_execute,
                 name=EXECUTE,
                 description="Run Python code.",
                 policy=ToolPolicy(idempotent=True),
@@ -104,12 +104,12 @@ class CodeActAgent(ScratchpadAgent):
 
     @field_validator("code_act_system_prompt", mode="before")
     @classmethod
-    def _as_prompt(cls, value: Any) -> Any:
+    def _bf_as_prompt(cls, value: Any) -> Any:
         return PromptTemplate(value) if isinstance(value, str) else value
 
     @field_validator("tools", mode="after")
     @classmethod
-    def _no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
+    def _bf_no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
         if any(isinstance(tool, BaseTool) and tool.metadata.name == EXECUTE for tool in tools):
             raise ValueError("The tool name 'execute' is what CodeActAgent runs code with: rename the tool")
         return tools
@@ -136,13 +136,13 @@ class CodeActAgent(ScratchpadAgent):
             ValueError: There is somebody to hand over to and the model cannot call tools; or, with
                 ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
         """
-        scratchpad = await self._scratchpad(ctx)
-        shown = self._with_prompt([*llm_input, *as_shown(scratchpad)], tools)
+        scratchpad = await self._bf_scratchpad(ctx)
+        shown = self._bf_with_prompt([*llm_input, *as_shown(scratchpad)], tools)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
         calls: list[ToolSelection | ToolCallResult] = []
-        code = self._code_in(response.message.content or "")
+        code = self._bf_code_in(response.message.content or "")
         if code:
             call_id = f"call_{current_source().token(12)}"
             calls.append(ToolSelection(tool_id=call_id, tool_name=EXECUTE, tool_kwargs={"code": code}))
@@ -167,7 +167,7 @@ class CodeActAgent(ScratchpadAgent):
             ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
                 memory has the turn then, without the native calls of this answer.
         """
-        scratchpad = await self._scratchpad(ctx)
+        scratchpad = await self._bf_scratchpad(ctx)
         native = {
             block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
         }
@@ -200,19 +200,19 @@ class CodeActAgent(ScratchpadAgent):
         """The messages of this turn; a snippet that nothing came of is a call without a result."""
         left = await super().unfinished(ctx)
         last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
-        if last is not None and last.role == MessageRole.ASSISTANT and (code := self._code_in(last.content or "")):
+        if last is not None and last.role == MessageRole.ASSISTANT and (code := self._bf_code_in(last.content or "")):
             left.append(ToolSelection(tool_id="", tool_name=EXECUTE, tool_kwargs={"code": code}))
         return left
 
     # --- asking the model ---------------------------------------------------------------------------------------------
 
-    def _with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
+    def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
         """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
         told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF, EXECUTE)]
         if self.code_execute_fn is not None:
             values = {"tool_descriptions": _signatures(told)}
         else:
-            values = {"tool_descriptions": declarations(told) or "(none)", "hints": self._executor.hints}
+            values = {"tool_descriptions": declarations(told) or "(none)", "hints": self._bf_executor.hints}
         text = self.code_act_system_prompt.format(**values)
         if self.system_prompt:
             text = f"{text}\n{self.system_prompt}"
@@ -221,13 +221,13 @@ class CodeActAgent(ScratchpadAgent):
         own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
         return [prompt, *(messages[1:] if own else messages)]
 
-    def _code_in(self, text: str) -> str:
+    def _bf_code_in(self, text: str) -> str:
         if self.code_execute_fn is not None:
             return "\n\n".join(block.strip() for block in _BLOCK.findall(text))
         blocks = [block.strip() for block in _LAST_BLOCK.findall(text)]
         return "\n\n".join(_FENCED.sub(r"\1", block) for block in blocks)
 
-    def _handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+    def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """The only tool that the model calls natively."""
         found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF]
         if found and not isinstance(self.the_llm(), FunctionCallingLLM):
@@ -241,7 +241,7 @@ class CodeActAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._handoff_in(tools)
+        handoff = self._bf_handoff_in(tools)
         if handoff:
             return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input)
         return await llm.achat(current_llm_input)
@@ -250,7 +250,7 @@ class CodeActAgent(ScratchpadAgent):
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.the_llm()
-        handoff = self._handoff_in(tools)
+        handoff = self._bf_handoff_in(tools)
         if handoff:
             chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
         else:
@@ -259,7 +259,7 @@ class CodeActAgent(ScratchpadAgent):
 
     # --- running code -------------------------------------------------------------------------------------------------
 
-    async def _execute(self, ctx: Context[Any], code: str) -> ToolOutput:
+    async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
         asked: str = await ctx.store.get("user_msg_str", default="")
         tools = [tool for tool in await self.get_tools(asked) if tool.metadata.get_name() != EXECUTE]
         # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
@@ -268,7 +268,7 @@ class CodeActAgent(ScratchpadAgent):
             tools.append(read_result(self.max_result_chars))
 
         async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
-            return await self._call(ctx, self, tool, call, call.tool_id)
+            return await self._bf_call(ctx, self, tool, call, call.tool_id)
 
         options = call_options()
         key: str = options.get("idempotency_key", "")
@@ -278,7 +278,7 @@ class CodeActAgent(ScratchpadAgent):
             agent=self.name,
             place=key.removeprefix(f"{ctx.run_id}/"),
             call_id=options.get("call_id", ""),
-            executor=self._executor,
+            executor=self._bf_executor,
             limits=self.limits,
             tools=tools,
             call_tool=call_tool,

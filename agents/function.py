@@ -56,7 +56,7 @@ class FunctionAgent(ScratchpadAgent):
         llm, way = self.the_llm(), "astream_chat_with_tools" if self.streaming else "achat_with_tools"
         if not (llm.metadata.is_function_calling_model and hasattr(llm, way)):
             raise ValueError("LLM must be a FunctionCallingLLM: use a ReActAgent with models that cannot call tools")
-        scratchpad = await self._scratchpad(ctx)
+        scratchpad = await self._bf_scratchpad(ctx)
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
@@ -64,7 +64,7 @@ class FunctionAgent(ScratchpadAgent):
         for _ in range(_MOST_PAUSES):
             response = await ask(ctx, [*shown, *said], tools)
             said.append(response.message)
-            calls = self._calls(response)
+            calls = self._bf_calls(response)
             if calls or response.stop_reason != "pause":
                 break
         else:
@@ -72,11 +72,11 @@ class FunctionAgent(ScratchpadAgent):
         await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
         return with_reason(AgentOutput.of(response.message, calls, self.name, raw_of(response)), response.stop_reason)
 
-    def _calls(self, response: ChatResponse) -> list[ToolSelection]:
+    def _bf_calls(self, response: ChatResponse) -> list[ToolSelection]:
         llm: Any = self.llm
         return llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
 
-    def _request(self, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
+    def _bf_request(self, shown: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> dict[str, Any]:
         request: dict[str, Any] = {
             "chat_history": shown,
             "tools": tools,
@@ -98,13 +98,13 @@ class FunctionAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.llm
-        return await llm.achat_with_tools(**self._request(current_llm_input, tools))
+        return await llm.achat_with_tools(**self._bf_request(current_llm_input, tools))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
     ) -> ChatResponse:
         llm: Any = self.llm
-        request = self._request(current_llm_input, tools)
+        request = self._bf_request(current_llm_input, tools)
         finds_calls = getattr(llm, "get_tool_calls_from_response", None)
         own = getattr(finds_calls, "__func__", None) is not FunctionCallingLLM.get_tool_calls_from_response
         if not own and issubclass(type(llm), FunctionCallingLLM):
@@ -112,7 +112,7 @@ class FunctionAgent(ScratchpadAgent):
             if events is not None:
                 return await streamed_events(ctx, events, self.name, llm.class_name(), llm.metadata.model_name)
         chunks = await llm.astream_chat_with_tools(**request)
-        return await streamed(ctx, chunks, self.name, self._calls if own else None)
+        return await streamed(ctx, chunks, self.name, self._bf_calls if own else None)
 
     async def handle_tool_call_results(
         self,
@@ -121,7 +121,7 @@ class FunctionAgent(ScratchpadAgent):
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> None:
         """Keep one tool message for each call; the output of a direct tool is also the answer."""
-        scratchpad = [*await self._scratchpad(ctx), *map(tool_message, results)]
+        scratchpad = [*await self._bf_scratchpad(ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
         if direct is not None and direct.tool_name != "handoff":
             scratchpad.append(ChatMessage(direct.tool_output.content, role=MessageRole.ASSISTANT))

@@ -9,7 +9,8 @@
                                                                 └──> the answer
 
 What an agent thinks is the business of its three methods: ``take_step`` asks the model, ``handle_tool_call_results``
-takes note of results, ``finalize`` brings the memory up to date.
+takes note of results, ``finalize`` brings the memory up to date. Private names that begin with ``_bf_`` are ours, the
+other ones are left to the subclasses that users write.
 """
 
 import logging
@@ -43,7 +44,7 @@ from batonflow.agents.events import (
 from batonflow.agents.forking import AgentForks
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
-from batonflow.agents.members import HANDOFF, EarlyStopping, Member, Team, check_options, warn_of_misspelt
+from batonflow.agents.members import CALLED, HANDOFF, EarlyStopping, Member, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.outcomes import as_output, awaitable, blocked_output, direct_output, nothing_said, result_of
@@ -87,6 +88,7 @@ class AgentLoop(AgentForks):
     description: str
 
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
+    __batonflow_called__: ClassVar[frozenset[str]] = CALLED
 
     def __batonflow_tags__(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
@@ -97,38 +99,38 @@ class AgentLoop(AgentForks):
         }
 
     @abstractmethod
-    def _team(self) -> Team:
+    def _bf_team(self) -> Team:
         """What holds for all."""
 
     @abstractmethod
-    def _member(self, name: str | None) -> Member:
+    def _bf_member(self, name: str | None) -> Member:
         """The member called ``name``; the root when there is none, as in events of other programs."""
 
     @abstractmethod
-    def _state_template(self) -> str:
+    def _bf_state_template(self) -> str:
         """How the state is shown; has ``{state}`` and ``{msg}``."""
 
-    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+    async def _bf_tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
         """What ``agent`` may call in a conversation about ``text``."""
         return await agent.get_tools(text)
 
-    def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002
+    def _bf_may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Whether the handoff that ``agent`` asks for is permitted; a single agent has nobody to hand over to."""
         return False
 
-    async def _forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:  # noqa: ARG002
+    async def _bf_forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:  # noqa: ARG002
         """What to tell an agent that says it hands over and does not; None when it does not say so."""
         return None
 
-    async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002
+    async def _bf_hand_over(self, ctx: Context[Any], agent: Member) -> str:  # noqa: ARG002
         """Who goes on; the same agent unless it handed over."""
         return agent.name
 
-    async def _memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002
+    async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002
         """The conversation as ``agent`` knows it."""
         return await ctx.store.get("memory")
 
-    async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+    async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
         """The end of a run, with what it took."""
         totals: Any = await ctx.store.get("usage", default=None)
         # A store that stands in for one in a test has anything but a dict.
@@ -154,7 +156,7 @@ class AgentLoop(AgentForks):
         """Whether what is said in a run inside this one, or in itself, is said in its name; a tool's is not."""
         return not path
 
-    def _all_tools(self) -> Sequence[Any]:
+    def _bf_all_tools(self) -> Sequence[Any]:
         """The tools of all who take part."""
         return ()
 
@@ -192,7 +194,7 @@ class AgentLoop(AgentForks):
             >>> handler = agent.run("What is 2 + 40?")
             >>> print(await handler)
         """
-        attach_agents(self, self._all_tools())  # some are put there after construction
+        attach_agents(self, self._bf_all_tools())  # some are put there after construction
         check_options(max_iterations, early_stopping_method, budget)
         warn_of_misspelt(kwargs, type(self).__name__)
         if isinstance(user_msg, Context):
@@ -224,7 +226,7 @@ class AgentLoop(AgentForks):
     @step
     async def init_run(self, ctx: Context, ev: AgentWorkflowStartEvent) -> AgentInput | StopEvent:
         """Set the run's memory, state and limits, and put the user's message into the memory."""
-        await self._close_failed_turn(ctx)
+        await self._bf_close_failed_turn(ctx)
         await self._init_context(ctx, ev)
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
@@ -233,33 +235,33 @@ class AgentLoop(AgentForks):
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
         asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]
-        current = self._member(await ctx.store.get("current_agent_name", default=None))
+        current = self._bf_member(await ctx.store.get("current_agent_name", default=None))
         await ctx.store.set("current_agent_name", current.name)
         if current.input_guards and asked:
             reason = await blocked(current.input_guards, ctx, asked[-1])
             if reason is not None:
-                return await self._ended(ctx, blocked_output(current, reason, "input"))
-        memory, shared = await self._memory(ctx, current), await ctx.store.get("memory")
+                return await self._bf_ended(ctx, blocked_output(current, reason, "input"))
+        memory, shared = await self._bf_memory(ctx, current), await ctx.store.get("memory")
         for one in (memory,) if memory is shared else (memory, shared):
             if history:
                 await one.aset(history)
             if user_msg is not None:
                 await one.aput(user_msg)
         await ctx.store.set("user_msg_str", text_of(asked[-1]) if asked else "")
-        return AgentInput.made(input=await self._shown(ctx, current, memory), current_agent_name=current.name)
+        return AgentInput.made(input=await self._bf_shown(ctx, current, memory), current_agent_name=current.name)
 
-    async def _close_failed_turn(self, ctx: Context[Any]) -> None:
+    async def _bf_close_failed_turn(self, ctx: Context[Any]) -> None:
         """What an earlier run of the conversation had done when it failed comes before what is said now."""
         if await ctx.store.get("memory", default=None) is None:
             return
-        agent = self._member(await ctx.store.get("current_agent_name", default=None))
+        agent = self._bf_member(await ctx.store.get("current_agent_name", default=None))
         left = await left_over(ctx, agent)
         if left:
-            await close_turn(ctx, agent, left, await self._memory(ctx, agent))
+            await close_turn(ctx, agent, left, await self._bf_memory(ctx, agent))
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         """What is given to this run wins over what an earlier run left, and that over the defaults."""
-        team, store = self._team(), ctx.store
+        team, store = self._bf_team(), ctx.store
         given = ev.get("memory") or await store.get("memory", default=None)
         memory = given or ChatMemoryBuffer.from_defaults(llm=team.llm)
         if given is not None and team.llm is not None and isinstance(memory, BaseMemory):
@@ -287,15 +289,15 @@ class AgentLoop(AgentForks):
     async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
         """Put the system prompt first, and the state around the newest message, in what is shown, not in the memory."""
         shown = ev.input
-        prompt = self._member(ev.current_agent_name).system_prompt
+        prompt = self._bf_member(ev.current_agent_name).system_prompt
         if prompt:
             shown = [ChatMessage(prompt, role=MessageRole.SYSTEM), *shown]
         state = await ctx.store.get("state", default=None)
         if state and shown:
-            shown = await self._with_state(ctx, shown, state, ev.current_agent_name)
+            shown = await self._bf_with_state(ctx, shown, state, ev.current_agent_name)
         return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
 
-    async def _with_state(
+    async def _bf_with_state(
         self, ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str
     ) -> list[ChatMessage]:
         """The messages with the state around what the user asked.
@@ -314,25 +316,25 @@ class AgentLoop(AgentForks):
         place = found[-1] if found else len(shown) - 1 if first else None
         if place is None:
             return shown
-        return [*shown[:place], with_state(shown[place], kept[1], self._state_template()), *shown[place + 1 :]]
+        return [*shown[:place], with_state(shown[place], kept[1], self._bf_state_template()), *shown[place + 1 :]]
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
         """One answer of the model."""
-        agent, store = self._member(ev.current_agent_name), ctx.store
-        memory = await self._memory(ctx, agent)
+        agent, store = self._bf_member(ev.current_agent_name), ctx.store
+        memory = await self._bf_memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
-        tools = await self._tools_for(agent, asked)
+        tools = await self._bf_tools_for(agent, asked)
         if await store.get(LONG_RESULTS, default=None) and all(
             tool.metadata.get_name() != READ_RESULT for tool in tools
         ):
             tools = [*tools, read_result(agent.max_result_chars)]
-        limits = await self._limits(ctx, agent)
+        limits = await self._bf_limits(ctx, agent)
         async with spending(ctx, agent.name, limits) as spent:
             if limits is None:
                 running = agent.take_step(ctx, ev.input, tools, memory)
             else:
-                running = self._step_within(ctx, agent, limits, ev.input, tools, memory)
+                running = self._bf_step_within(ctx, agent, limits, ev.input, tools, memory)
             if is_traced():
                 turn = await store.get("num_iterations", default=0) + 1
                 running = traced(ctx, agent, turn, asked, running)
@@ -342,10 +344,10 @@ class AgentLoop(AgentForks):
         ctx.write_event_to_stream(output)
         return output
 
-    async def _limits(self, ctx: Context[Any], agent: Member) -> Limits | None:
+    async def _bf_limits(self, ctx: Context[Any], agent: Member) -> Limits | None:
         """The budgets that hold for what ``agent`` does now; None when there is none, as nearly always."""
         given: Any = await ctx.store.get("budget", default=None)
-        of_all = self._run_budget()
+        of_all = self._bf_run_budget()
         if given is None and of_all is None and agent.budget is None and not paying():
             return None
         budgets = [one for one in (given, of_all) if isinstance(one, Budget)]
@@ -354,20 +356,20 @@ class AgentLoop(AgentForks):
         kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
         return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
 
-    async def _shown(
+    async def _bf_shown(
         self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
     ) -> list[ChatMessage]:
         """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
         if getattr(memory, "asks_models", True) is False:
             return await (memory.aget() if asked is None else memory.aget(input=asked))
-        async with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True):
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
             return await (memory.aget() if asked is None else memory.aget(input=asked))
 
-    def _run_budget(self) -> Budget | None:
+    def _bf_run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
         return None
 
-    async def _step_within(
+    async def _bf_step_within(
         self,
         ctx: Context[Any],
         agent: Member,
@@ -396,39 +398,39 @@ class AgentLoop(AgentForks):
     @step
     async def parse_agent_output(self, ctx: Context, ev: AgentOutput) -> StopEvent | AgentInput | ToolCall | None:
         """Decide how to go on: finish, try again, call tools, or stop early."""
-        agent, store = self._member(ev.current_agent_name), ctx.store
+        agent, store = self._bf_member(ev.current_agent_name), ctx.store
         iterations: int = await store.get("num_iterations", default=0) + 1
         await store.set("num_iterations", iterations)
         limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
         if ev.tool_calls and not ev.retry_messages and iterations < limit:
             await store.set("num_tool_calls", len(ev.tool_calls))
-            for request in self._requests(agent, ev.tool_calls, ev.get("refused", ())):
+            for request in self._bf_requests(agent, ev.tool_calls, ev.get("refused", ())):
                 ctx.send_event(request)
             return None
-        memory = await self._memory(ctx, agent)
+        memory = await self._bf_memory(ctx, agent)
         if ev.get(_OVER_BUDGET):
-            return await self._stop_early(ctx, agent, memory, BUDGET_EXCEEDED)
+            return await self._bf_stop_early(ctx, agent, memory, BUDGET_EXCEEDED)
         if not ev.tool_calls and not ev.retry_messages:
-            words = await self._forgotten_handoff(ctx, agent, ev.response) if iterations < limit else None
+            words = await self._bf_forgotten_handoff(ctx, agent, ev.response) if iterations < limit else None
             if words is None:
-                return await self._answer(ctx, agent, ev, memory)
+                return await self._bf_answer(ctx, agent, ev, memory)
             await agent.remind(ctx, words, memory)
-            return AgentInput.made(input=await self._shown(ctx, agent, memory), current_agent_name=agent.name)
+            return AgentInput.made(input=await self._bf_shown(ctx, agent, memory), current_agent_name=agent.name)
         if iterations >= limit:
-            await self._leave_undone(ctx, agent, ev.tool_calls, memory)
+            await self._bf_leave_undone(ctx, agent, ev.tool_calls, memory)
             if await store.get("early_stopping_method", default=agent.early_stopping_method) != "generate":
                 await agent.finalize(ctx, nothing_said(agent), memory)
                 raise WorkflowRuntimeError(MAX_ITERATIONS_REACHED.format(max_iterations=limit))
-            return await self._stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
-        shown = [*await self._shown(ctx, agent, memory), *ev.retry_messages]
+            return await self._bf_stop_early(ctx, agent, memory, EARLY_STOPPING.format(max_iterations=limit))
+        shown = [*await self._bf_shown(ctx, agent, memory), *ev.retry_messages]
         return AgentInput.made(input=shown, current_agent_name=ev.current_agent_name)
 
-    async def _leave_undone(self, ctx: Context[Any], agent: Member, calls: _Calls, memory: BaseMemory) -> None:
+    async def _bf_leave_undone(self, ctx: Context[Any], agent: Member, calls: _Calls, memory: BaseMemory) -> None:
         """Answer the calls of the last allowed step: a conversation in which one has no result is of no use."""
         if not calls:
             return
         results: list[ToolCallResult] = []
-        for request in self._requests(agent, calls):
+        for request in self._bf_requests(agent, calls):
             ctx.write_event_to_stream(request)
             results.append(result_of(request, refusal_output(request, NO_STEPS_LEFT), return_direct=False))
             ctx.write_event_to_stream(results[-1])
@@ -436,7 +438,7 @@ class AgentLoop(AgentForks):
         await ctx.store.set("current_tool_calls", [*so_far, *results])
         await agent.handle_tool_call_results(ctx, results, memory)
 
-    def _requests(self, agent: Member, calls: _Calls, refused: Sequence[str | None] = ()) -> Sequence[ToolCall]:
+    def _bf_requests(self, agent: Member, calls: _Calls, refused: Sequence[str | None] = ()) -> Sequence[ToolCall]:
         """An event for each call; of several handoffs the first permitted one is made, the others are refused."""
         handed_over = False
         requests: list[ToolCall] = []
@@ -448,24 +450,24 @@ class AgentLoop(AgentForks):
                 data["refused"] = refused[position]
             elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
                 data["invalid_arguments"] = call.invalid_arguments
-            elif call.tool_name == HANDOFF and self._may_hand_over(agent, call.tool_kwargs):
+            elif call.tool_name == HANDOFF and self._bf_may_hand_over(agent, call.tool_kwargs):
                 if handed_over:
                     data["refused"] = ONE_HANDOFF
                 handed_over = True
             requests.append(request)
         return requests
 
-    async def _answer(self, ctx: Context[Any], agent: Member, ev: AgentOutput, memory: BaseMemory) -> StopEvent:
+    async def _bf_answer(self, ctx: Context[Any], agent: Member, ev: AgentOutput, memory: BaseMemory) -> StopEvent:
         # A copy: who reads the stream holds the other one.
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
-        output = await self._let_out(ctx, agent, output, memory)
+        output = await self._bf_final(ctx, agent, output, memory)
         if "blocked" in output:
-            return await self._ended(ctx, output)
+            return await self._bf_ended(ctx, output)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        await self._add_structure(ctx, agent, output, memory)
-        return await self._ended(ctx, output)
+        await self._bf_structure(ctx, agent, output, memory)
+        return await self._bf_ended(ctx, output)
 
-    async def _let_out(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+    async def _bf_final(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Finish with an answer, unless a guard is against it."""
         if agent.output_guards:
             reason = await blocked(agent.output_guards, ctx, agent.as_shown_to_users(output.response))
@@ -475,14 +477,14 @@ class AgentLoop(AgentForks):
         finished = await awaitable(agent.finalize(ctx, output, memory), agent, "finalize")
         return as_output(finished, agent, "finalize")
 
-    async def _add_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
+    async def _bf_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
         """Put the answer's structured form into the output, and show it, where one is wanted."""
-        team = self._team()
+        team = self._bf_team()
         says = agent if team.output_cls is None and team.structured_output_fn is None else team
         cls, function = says.output_cls, says.structured_output_fn
         if "blocked" in output or (cls is None and function is None):
             return
-        async with spending(ctx, agent.name, await self._limits(ctx, agent)):
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent)):
             data = await structured_response(
                 agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
             )
@@ -490,14 +492,14 @@ class AgentLoop(AgentForks):
             output.structured_response = data
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
-    async def _stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
+    async def _bf_stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
         await agent.finalize(ctx, nothing_said(agent), memory)
-        shown = await self._shown(ctx, agent, memory)
+        shown = await self._bf_shown(ctx, agent, memory)
         if agent.system_prompt:
             shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
         shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
-        async with spending(ctx, agent.name, await self._limits(ctx, agent), only_around=True):
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
             response = await agent.answer_now(ctx, shown)
         reason = await blocked(agent.output_guards, ctx, response.message)
         if reason is not None:
@@ -506,8 +508,8 @@ class AgentLoop(AgentForks):
             output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
         output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
         await memory.aput(output.response)
-        await self._add_structure(ctx, agent, output, memory)
-        ended = await self._ended(ctx, output)
+        await self._bf_structure(ctx, agent, output, memory)
+        ended = await self._bf_ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
 
@@ -516,8 +518,8 @@ class AgentLoop(AgentForks):
         """Call one tool; whatever happens, there is one result."""
         ctx.write_event_to_stream(ev)
         store, more = ctx.store, ev.to_dict()
-        agent = self._member(await store.get("current_agent_name", default=None))
-        tool = await self._find_tool(ctx, agent, ev.tool_name)
+        agent = self._bf_member(await store.get("current_agent_name", default=None))
+        tool = await self._bf_find_tool(ctx, agent, ev.tool_name)
         if isinstance(tool, ToolOutput):
             output = tool
         elif "refused" in more:
@@ -527,17 +529,17 @@ class AgentLoop(AgentForks):
         else:
             turn = await store.get("num_iterations", default=0)
             # Calls that a program sends itself have no position.
-            output = await self._call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
+            output = await self._bf_call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
         direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
         result = result_of(ev, output, return_direct=direct)
         ctx.write_event_to_stream(result)
         return result
 
-    async def _call(
+    async def _bf_call(
         self, ctx: Context[Any], agent: Member, tool: AsyncBaseTool, ev: ToolCall, place: str
     ) -> ToolOutput:
         """Run a tool, within what hooks, people, policies and budgets allow."""
-        limits = await self._limits(ctx, agent)
+        limits = await self._bf_limits(ctx, agent)
         async with spending(ctx, agent.name, limits):
             if limits is None:
                 output = await perform(ctx, agent, tool, ev, place)
@@ -548,12 +550,12 @@ class AgentLoop(AgentForks):
                     await ctx.store.set(LEDGER, limits.ledger.dump())
         return output
 
-    async def _find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
+    async def _bf_find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
         """The tool that is meant; what the model is told when there is none."""
         known: dict[str, None] = {}
         # A retriever that found a tool for the message may know it by its name alone in a run that was restored.
         for text in (await ctx.store.get("user_msg_str", default=""), name):
-            for tool in await self._tools_for(agent, text if isinstance(text, str) else name):
+            for tool in await self._bf_tools_for(agent, text if isinstance(text, str) else name):
                 found = tool.metadata.get_name()
                 if found == name or wire_name(found) == name:
                     return tool
@@ -580,19 +582,19 @@ class AgentLoop(AgentForks):
                 return None
             await store.set(ARRIVED, {})
             results = sorted(cast("list[ToolCallResult]", arrived), key=lambda result: result.get("position", 0))
-        agent = self._member(await store.get("current_agent_name", default=None))
-        memory = await self._memory(ctx, agent)
+        agent = self._bf_member(await store.get("current_agent_name", default=None))
+        memory = await self._bf_memory(ctx, agent)
         so_far: list[ToolCallResult] = [*await store.get("current_tool_calls", default=[]), *results]
         await store.set("current_tool_calls", so_far)
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
             if direct.tool_name != HANDOFF:
-                output = await self._let_out(ctx, agent, direct_output(agent.name, direct, so_far), memory)
-                await self._add_structure(ctx, agent, output, memory)
-                return await self._ended(ctx, output)
+                output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far), memory)
+                await self._bf_structure(ctx, agent, output, memory)
+                return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
-            agent = self._member(await self._hand_over(ctx, agent))
-            memory = await self._memory(ctx, agent)
+            agent = self._bf_member(await self._bf_hand_over(ctx, agent))
+            memory = await self._bf_memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")
-        return AgentInput.made(input=await self._shown(ctx, agent, memory, asked), current_agent_name=agent.name)
+        return AgentInput.made(input=await self._bf_shown(ctx, agent, memory, asked), current_agent_name=agent.name)

@@ -20,6 +20,7 @@ from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
+    "CALLED",
     "HANDOFF",
     "EarlyStopping",
     "Member",
@@ -80,6 +81,12 @@ class Member(Caller, Protocol):
     async def take_back(self, ctx: Context[Any]) -> None: ...
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None: ...
     async def unfinished(self, ctx: Context[Any]) -> Sequence[Any]: ...
+
+
+# What the loop and what is around it call by these names: no step of an agent can have one.
+CALLED = frozenset({"run", "asking", "call_one_tool", "speaks_in", "the_llm"}) | {
+    name for name, value in vars(Member).items() if callable(value) and not name.startswith("_")
+}
 
 
 @dataclass

@@ -75,18 +75,18 @@ class ReActAgent(BaseWorkflowAgent):
     max_parse_retries: int = 3
 
     @model_validator(mode="after")
-    def _context_in_header(self) -> Self:
+    def _bf_context_in_header(self) -> Self:
         # The system prompt is shown inside the header; the message that the loop puts first is taken out again.
         if self.system_prompt:
             context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
             changed = ReActChatFormatter.from_defaults(
-                system_header=self._own_header(), context=context, observation_role=self.formatter.observation_role
+                system_header=self._bf_own_header(), context=context, observation_role=self.formatter.observation_role
             )
             # Past the validation of assignments, which would come here again.
             object.__setattr__(self, "formatter", changed)
         return self
 
-    def _own_header(self) -> str | None:
+    def _bf_own_header(self) -> str | None:
         given = self.formatter.system_header
         return None if given == ReActChatFormatter().system_header else given
 
@@ -118,9 +118,9 @@ class ReActAgent(BaseWorkflowAgent):
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
         except ValueError as err:
-            return await self._unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
+            return await self._bf_unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
         if parsed is None:
-            return await self._unreadable(ctx, response, REACT_EMPTY)
+            return await self._bf_unreadable(ctx, response, REACT_EMPTY)
         await ctx.store.set(f"{self.reasoning_key}_failures", 0)
         await ctx.store.set(self.reasoning_key, [*reasoning, parsed])
         calls: list[ToolSelection | ToolCallResult] = []
@@ -133,7 +133,7 @@ class ReActAgent(BaseWorkflowAgent):
         )
         return with_reason(output, response.stop_reason)
 
-    async def _unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+    async def _bf_unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
         """Have the model try again, told what was wrong with what it wrote."""
         key = f"{self.reasoning_key}_failures"
         before: Any = await ctx.store.get(key, default=0)
@@ -231,11 +231,11 @@ class ReActAgent(BaseWorkflowAgent):
             answer.additional_kwargs = output.response.additional_kwargs
             output.response = answer
         else:
-            messages = [self._as_shown(one) for one in reasoning]
+            messages = [self._bf_as_shown(one) for one in reasoning]
         await move_into(memory, messages, ctx, self.reasoning_key)
         return output
 
-    def _as_shown(self, step: BaseReasoningStep) -> ChatMessage:
+    def _bf_as_shown(self, step: BaseReasoningStep) -> ChatMessage:
         if isinstance(step, ObservationReasoningStep):
             return observation(step.get_content(), self.formatter.observation_role)
         return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)

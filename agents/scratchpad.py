@@ -59,25 +59,25 @@ class ScratchpadAgent(BaseWorkflowAgent):
 
     scratchpad_key: str = "scratchpad"
 
-    async def _scratchpad(self, ctx: Context[Any]) -> list[ChatMessage]:
+    async def _bf_scratchpad(self, ctx: Context[Any]) -> list[ChatMessage]:
         return list(await ctx.store.get(self.scratchpad_key, default=[]))
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Move the messages of this turn into the memory."""
-        await move_into(memory, await self._scratchpad(ctx), ctx, self.scratchpad_key)
+        await move_into(memory, await self._bf_scratchpad(ctx), ctx, self.scratchpad_key)
         return output
 
     async def take_back(self, ctx: Context[Any]) -> None:
         """Forget the last answer, with what came of it before a pause."""
-        kept = (await self._scratchpad(ctx))[:-1]
+        kept = (await self._bf_scratchpad(ctx))[:-1]
         while kept and kept[-1].role == MessageRole.ASSISTANT and not tool_selections(kept[-1]):
             del kept[-1]
         await ctx.store.set(self.scratchpad_key, kept)
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
         """The messages of this turn."""
-        return await self._scratchpad(ctx)
+        return await self._bf_scratchpad(ctx)
 
     async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
         """Show ``words`` to the model after its last answer."""
-        await ctx.store.set(self.scratchpad_key, [*await self._scratchpad(ctx), observation(words)])
+        await ctx.store.set(self.scratchpad_key, [*await self._bf_scratchpad(ctx), observation(words)])

@@ -178,7 +178,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         self.early_stopping_method: EarlyStopping = early_stopping_method
         self.max_handoffs = max_handoffs
         self.budget = budget
-        self._handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
+        self._bf_handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
 
     @classmethod
     def from_tools_or_functions(
@@ -225,7 +225,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         """What the span of a run is tagged with."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 
-    def _team(self) -> Team:
+    def _bf_team(self) -> Team:
         return Team(
             root=self.root_agent,
             llm=self.agents[self.root_agent].llm_or_none(),
@@ -249,42 +249,42 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         other.agents = {name: agent.asking(llm) for name, agent in self.agents.items()}
         return other
 
-    def _all_tools(self) -> Sequence[Any]:
+    def _bf_all_tools(self) -> Sequence[Any]:
         return [tool for agent in self.agents.values() for tool in agent.tools]
 
-    def _member(self, name: str | None) -> Member:
+    def _bf_member(self, name: str | None) -> Member:
         return self.agents.get(name or "") or self.agents[self.root_agent]
 
-    def _state_template(self) -> str:
+    def _bf_state_template(self) -> str:
         return self.state_prompt.get_template()
 
-    def _run_budget(self) -> Budget | None:
+    def _bf_run_budget(self) -> Budget | None:
         return self.budget
 
-    async def _tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
-        tools = await super()._tools_for(agent, text)
-        handoff = self._handoff(agent)
+    async def _bf_tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+        tools = await super()._bf_tools_for(agent, text)
+        handoff = self._bf_handoff(agent)
         return tools if handoff is None else [*tools, handoff]
 
-    def _handoff(self, agent: Member) -> AsyncBaseTool | None:
+    def _bf_handoff(self, agent: Member) -> AsyncBaseTool | None:
         """The agent's handoff tool, made anew only when what it says has changed."""
         prompt, allowed = self.handoff_prompt.get_template(), agent.can_handoff_to
         described = [other.description for other in self.agents.values()]
         key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]
-        kept = self._handoffs.get(agent.name)
+        kept = self._bf_handoffs.get(agent.name)
         if kept is None or kept[0] != key:
             made = None
             if targets(agent, list(self.agents)):
                 made = HandoffTool(agent, self.agents, prompt, self.max_handoffs)
-            kept = self._handoffs[agent.name] = (key, made)
+            kept = self._bf_handoffs[agent.name] = (key, made)
         return kept[1]
 
-    def _may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
+    def _bf_may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
         if set(arguments) != {"to_agent", "reason"} or not isinstance(arguments["reason"], str):
             return False  # the tool will say what is wrong
         return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
 
-    async def _forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
+    async def _bf_forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
         to_agent = meant(said.content or "", targets(agent, list(self.agents)))
         # Once in a run: who is told and does not do it has meant something else.
         if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
@@ -292,18 +292,18 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         await ctx.store.set("handoff_reminded", True)
         return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
 
-    async def _hand_over(self, ctx: Context[Any], agent: Member) -> str:
+    async def _bf_hand_over(self, ctx: Context[Any], agent: Member) -> str:
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         if not chosen:
             return agent.name
         await ctx.store.set("current_agent_name", chosen)
         await ctx.store.set("next_agent", None)
         if self.handoff_carries != "full":
-            memory = await self._memory(ctx, self.agents[chosen])
-            await memory.aput(ChatMessage(await self._task(ctx, agent)))
+            memory = await self._bf_memory(ctx, self.agents[chosen])
+            await memory.aput(ChatMessage(await self._bf_task(ctx, agent)))
         return chosen
 
-    async def _task(self, ctx: Context[Any], agent: Member) -> str:
+    async def _bf_task(self, ctx: Context[Any], agent: Member) -> str:
         """What ``agent`` hands over, in words."""
         calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
         reasons = [call.tool_kwargs.get("reason") for call in calls if call.tool_name == HANDOFF_TOOL]
@@ -313,15 +313,15 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             reason=reasons[-1] if reasons else "",
         )
         if self.handoff_carries == "summary":
-            known = await (await self._memory(ctx, agent)).aget()
+            known = await (await self._bf_memory(ctx, agent)).aget()
             task += HANDOFF_CARRIED_SUMMARY.format(
-                summary=await self._told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
+                summary=await self._bf_told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
             )
         return task
 
-    async def _told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
+    async def _bf_told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
         """What the agent's model says to a question of the loop's own; it is not shown."""
-        llm, limits = agent.llm_or_none(), await self._limits(ctx, agent)
+        llm, limits = agent.llm_or_none(), await self._bf_limits(ctx, agent)
         if llm is None:
             return ""
         try:
@@ -339,7 +339,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             # Another conversation than the one that the members remember.
             await ctx.store.set("memories", {})
 
-    async def _memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
+    async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
         shared: BaseMemory = await ctx.store.get("memory")
         if self.handoff_carries == "full":
             return shared
@@ -353,11 +353,11 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         await ctx.store.set("memories", {**memories, agent.name: made})
         return made
 
-    async def _ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+    async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
         if self.handoff_carries != "full" and "blocked" not in output:
             # The conversation with the user is kept apart from what each agent knows.
             await (await ctx.store.get("memory")).aput(output.response)
-        return await super()._ended(ctx, output)
+        return await super()._bf_ended(ctx, output)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {

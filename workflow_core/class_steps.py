@@ -27,13 +27,13 @@ class ClassSteps:
         WorkflowValidationError: A step has the name of a method that the engine calls.
     """
 
-    __slots__ = ("_free", "_table", "cls", "entry")
+    __slots__ = ("_table", "cls", "entry", "free")
 
     def __init__(self, cls: "type[Workflow]", entry: Iterable[type[Event]]) -> None:
         self.cls = cls
         self.entry = tuple(entry)
         # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
-        self._free: dict[str, Any] = {}
+        self.free: dict[str, Any] = {}
         self._table: StepTable | None = None
         for name in cls.__batonflow_called__:
             if hasattr(getattr(cls, name, None), "_step_config"):
@@ -62,7 +62,7 @@ class ClassSteps:
                     found[name] = value
                 elif name in found:
                     del found[name]
-        return {**found, **self._free}
+        return {**found, **self.free}
 
     def add(self, func: Any) -> None:
         """Make a decorated free function a step; see ``Workflow.add_step``."""
@@ -73,7 +73,7 @@ class ClassSteps:
             raise WorkflowValidationError(
                 f"A step {name} is already part of this workflow, {self.cls.__name__}: rename one of them"
             )
-        self._free[name] = func
+        self.free[name] = func
         self._table = None
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.options import checked
 
 if TYPE_CHECKING:
@@ -69,4 +70,10 @@ class option:  # noqa: N801 - stands where `property` would
         if options is None:
             attributes[self._name] = value
         else:
-            setattr(options, self._option, checked(self._option, value))
+            try:
+                setattr(options, self._option, checked(self._option, value))
+            except WorkflowValidationError as error:
+                raise WorkflowValidationError(
+                    f"{type(workflow).__name__}.{self._name} is the option {self._option}, {error}: call an attribute "
+                    "of your own otherwise"
+                ) from None

@@ -168,6 +168,11 @@ class Workflow(StoredRuns):
         return {name: spec.func if spec.is_free else spec.func.__get__(self) for name, spec in table.steps.items()}
 
     @shown
+    def _step_functions(self) -> dict[str, Any]:
+        """Step name -> free function that was made a step."""
+        return self.__batonflow__.steps.free
+
+    @shown
     def step_table(self) -> StepTable:
         """The steps of this workflow's class as the engine sees them."""
         return self.__batonflow__.steps.table

@@ -61,7 +61,7 @@ class PromptMixin(ABC):
         Raises:
             ValueError: There is no such prompt or part. Nothing is exchanged then.
         """
-        self._check_known(prompts_dict)
+        _check_known(self, prompts_dict)
         own: PromptDictType = {}
         of_parts: dict[str, PromptDictType] = {}
         for key, prompt in prompts_dict.items():
@@ -76,15 +76,17 @@ class PromptMixin(ABC):
         for part, prompts in of_parts.items():
             parts[part].update_prompts(prompts)
 
-    def _check_known(self, given: Mapping[str, object]) -> None:
-        known, parts = self.get_prompts(), self._get_prompt_modules()
-        for key in given:
-            part, colon, _ = key.partition(":")
-            if colon and part not in parts:
-                raise ValueError(
-                    f"Module {part} not found in {type(self).__name__}; its parts are {', '.join(parts) or 'none'}"
-                )
-            if key not in known:
-                raise ValueError(
-                    f"Prompt {key} not found in {type(self).__name__}; its prompts are {', '.join(known) or 'none'}"
-                )
+
+def _check_known(prompts: PromptMixin, given: Mapping[str, object]) -> None:
+    known = prompts.get_prompts()
+    parts = prompts._get_prompt_modules()  # pyright: ignore[reportPrivateUsage]
+    for key in given:
+        part, colon, _ = key.partition(":")
+        if colon and part not in parts:
+            raise ValueError(
+                f"Module {part} not found in {type(prompts).__name__}; its parts are {', '.join(parts) or 'none'}"
+            )
+        if key not in known:
+            raise ValueError(
+                f"Prompt {key} not found in {type(prompts).__name__}; its prompts are {', '.join(known) or 'none'}"
+            )
