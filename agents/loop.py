@@ -90,7 +90,7 @@ class AgentLoop(AgentForks):
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
     __batonflow_called__: ClassVar[frozenset[str]] = CALLED
 
-    def __batonflow_tags__(self) -> dict[str, Any]:
+    def trace_tags(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
         return {
             genai.OPERATION: "invoke_agent",

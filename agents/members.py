@@ -84,7 +84,7 @@ class Member(Caller, Protocol):
 
 
 # What the loop and what is around it call by these names: no step of an agent can have one.
-CALLED = frozenset({"run", "asking", "call_one_tool", "speaks_in", "the_llm"}) | {
+CALLED = frozenset({"run", "trace_tags", "asking", "call_one_tool", "speaks_in", "the_llm"}) | {
     name for name, value in vars(Member).items() if callable(value) and not name.startswith("_")
 }
 

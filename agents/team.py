@@ -221,7 +221,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         teams = [agent.team for agent in self.agents.values() if isinstance(agent, TeamMember)]
         return any(team is inside and team.speaks_in(rest) for team in teams)
 
-    def __batonflow_tags__(self) -> dict[str, Any]:
+    def trace_tags(self) -> dict[str, Any]:
         """What the span of a run is tagged with."""
         return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
 

@@ -1,6 +1,7 @@
 """The steps of one workflow class: which they are, what begins and ends its runs, and which state they ask for."""
 
 from collections.abc import Iterable
+from inspect import iscoroutinefunction, isfunction, signature
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -24,7 +25,8 @@ class ClassSteps:
         entry: Events that start a run of it when it is attached to another workflow.
 
     Raises:
-        WorkflowValidationError: A step has the name of a method that the engine calls.
+        WorkflowValidationError: A step has the name of a method that the engine calls, or a method of a hook's name is
+            none.
     """
 
     __slots__ = ("_table", "cls", "entry", "free")
@@ -35,6 +37,8 @@ class ClassSteps:
         # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
         self.free: dict[str, Any] = {}
         self._table: StepTable | None = None
+        if "trace_tags" in vars(cls):
+            _check_hook(cls, "trace_tags", "a dict of tags for the span of a run")
         for name in cls.__batonflow_called__:
             if hasattr(getattr(cls, name, None), "_step_config"):
                 raise WorkflowValidationError(
@@ -142,6 +146,17 @@ class ClassSteps:
                 )
             found = wanted
         return found
+
+
+def _check_hook(cls: type, name: str, gives: str) -> None:
+    """Refuse a method that only happens to have the name of one that subclasses may override."""
+    method: Any = vars(cls)[name]
+    if not hasattr(method, "_step_config"):  # it is told of as a step, too
+        fits = isfunction(method) and not iscoroutinefunction(method)
+        if not fits or any(one.default is one.empty for one in list(signature(method).parameters.values())[1:]):
+            raise WorkflowValidationError(
+                f"{cls.__name__}.{name} is a method that takes no arguments and gives {gives}: call yours otherwise"
+            )
 
 
 def steps_of(cls: "type[Workflow]") -> ClassSteps:

@@ -149,7 +149,7 @@ class _Spans:
             RUN_ID: run.state.run_id,
             RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
-            **run.workflow.__batonflow_tags__(),
+            **type(run.workflow).trace_tags(run.workflow),
         }
         # The trace of the process that had the run before, for exporters that can say that two belong together.
         earlier = run.drive.earlier_trace if run.drive is not None else None

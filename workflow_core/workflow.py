@@ -94,7 +94,7 @@ class Workflow(StoredRuns):
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
     # What the engine calls by its name, so that no step can be called so.
-    __batonflow_called__: ClassVar[frozenset[str]] = frozenset({"run"})
+    __batonflow_called__: ClassVar[frozenset[str]] = frozenset({"run", "trace_tags"})
 
     def __init_subclass__(cls, *, entry: Iterable[type[Event]] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -147,8 +147,8 @@ class Workflow(StoredRuns):
         _ = (options.steps.start_event_class, options.steps.stop_event_class)
         options.attach(workflows)
 
-    def __batonflow_tags__(self) -> dict[str, Any]:
-        """What the span of a run is tagged with beside the run's id, as values of JSON."""
+    def trace_tags(self) -> dict[str, Any]:
+        """What the span of a run is tagged with beside the run's id; for subclasses, as values of JSON."""
         return {}
 
     # --- steps --------------------------------------------------------------------------------------------------------

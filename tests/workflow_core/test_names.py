@@ -1,6 +1,7 @@
 """The names of a workflow's attributes, methods and steps are the user's: none is mistaken for the engine's own."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workf
 from batonflow.workflow_core.errors import WorkflowTimeoutError, WorkflowValidationError
 from batonflow.workflow_core.representation import get_workflow_representation
 
-CONTRACT = {"run", "validate", "add_step", "run_sync", "add_workflows"}
+CONTRACT = {"run", "trace_tags", "validate", "add_step", "run_sync", "add_workflows"}
+CALLED = {"run", "trace_tags"}
+"""What the engine calls by its name."""
+
 # Some that the engine went by once.
 ONCE = {
     "_check_start_and_stop", "_class_table", "_entry", "_find_state_type", "_free_steps", "_options", "_parent",
     "_start_event", "_store_for", "_table_cache", "_the_one", "check_target", "launch_run", "new_run",
     "on_parent_stop", "prepare_run", "run_ended", "run_handler_class", "run_observer", "stall_raises",
-    "timeout_leaves_out_waiting", "trace_tags", "upcaster",
+    "timeout_leaves_out_waiting", "upcaster",
 }  # fmt: skip
 MEMBERS = {name for name in dir(Workflow) if not name.startswith("__")}
 NAMES = sorted((MEMBERS | ONCE) - CONTRACT)
@@ -108,19 +112,19 @@ async def test_an_attribute_of_the_class_may_have_any_name(name: str, store: str
 
 
 @pytest.mark.parametrize("store", [None, "memory:"])
-@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - {"run"}))
+@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - CALLED))
 async def test_a_method_may_have_any_name(name: str, store: str | None) -> None:
     assert await result_of(with_method(name)(store=store)) == "mine"
 
 
 @pytest.mark.parametrize("store", [None, "memory:"])
-@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - {"run"}))
+@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - CALLED))
 async def test_a_step_may_have_any_name(name: str, store: str | None) -> None:
     flow = with_step(name)(store=store, verbose=True)
     assert await result_of(flow) == "mine"
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - {"run"}))
+@pytest.mark.parametrize("name", sorted({*NAMES, *CONTRACT} - CALLED))
 async def test_an_attached_workflow_may_have_any_name(name: str) -> None:
     class Outer(Workflow):
         def __init__(self, inner: Workflow, **options: Any) -> None:
@@ -135,11 +139,18 @@ async def test_an_attached_workflow_may_have_any_name(name: str) -> None:
     assert await result_of(Outer(with_method(name)(num_concurrent_runs=1))) == ["mine", "mine"]
 
 
-def test_a_step_called_run_is_refused() -> None:
+@pytest.mark.parametrize("name", sorted(CALLED))
+def test_a_step_with_the_name_of_what_the_engine_calls_is_refused(name: str) -> None:
     with pytest.raises(
-        WorkflowValidationError, match=r"Steps has a step called run, which hides .*: call the step otherwise"
+        WorkflowValidationError, match=rf"Steps has a step called {name}, which hides .*: call the step otherwise"
     ):
-        with_step("run")
+        with_step(name)
+
+
+@pytest.mark.parametrize("make", [with_method, with_class_attribute])
+def test_what_only_has_the_name_of_a_hook_is_refused(make: Callable[[str], type[Workflow]]) -> None:
+    with pytest.raises(WorkflowValidationError, match=r"s\.trace_tags is a method that .*: call yours otherwise"):
+        make("trace_tags")
 
 
 @pytest.mark.parametrize("name", NUMBERS)

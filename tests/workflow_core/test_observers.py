@@ -355,3 +355,20 @@ async def test_the_active_span_outside_is_untouched(spans: Spans):
     before = active_span_id.get()
     await Flow().run(n=1)
     assert active_span_id.get() == before
+
+
+async def test_tags_of_a_run_come_from_the_class_and_not_from_an_attribute_of_that_name(spans: Spans):
+    class Tagged(Flow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trace_tags = ["mine"]  # type: ignore[method-assign]
+
+    class Tags(Flow):
+        def trace_tags(self) -> dict[str, Any]:
+            return {"shop": "north"}
+
+    await Tagged().run(n=1)
+    await Tags().run(n=1)
+    [first], [second] = spans.named("Tagged.run"), spans.named("Tags.run")
+    assert "shop" not in first.tags
+    assert second.tags["shop"] == "north"

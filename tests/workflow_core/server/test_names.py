@@ -11,7 +11,8 @@ from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Running, Serving
 from tests.workflow_core.server.flows import Ask
 
-TAKEN = {name: "mine" for name in dir(Workflow) if not name.startswith("__") and name not in {"run", "run_sync"}}
+CALLED = {"run", "run_sync", "trace_tags"}
+TAKEN = {name: "mine" for name in dir(Workflow) if not name.startswith("__") and name not in CALLED}
 Taken = type("Taken", (Ask,), {**TAKEN, "__module__": __name__})
 
 
