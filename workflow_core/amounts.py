@@ -1,6 +1,6 @@
 """Whether a value can say how long or how many. True and False are no numbers here."""
 
-from numbers import Real
+from importlib import import_module
 from typing import Any, TypeGuard
 
 __all__ = ["is_seconds", "is_whole"]
@@ -8,8 +8,11 @@ __all__ = ["is_seconds", "is_whole"]
 
 def is_seconds(value: object) -> TypeGuard[float]:
     """Whether a value is a number of seconds, 0 or more."""
-    number: Any = value  # those of other libraries may be Real, too
-    return isinstance(value, Real) and not isinstance(number, bool) and bool(number >= 0)
+    number: Any = value
+    if isinstance(value, int | float):
+        return not isinstance(value, bool) and value >= 0
+    # Those of other libraries are numbers, too; hardly ever asked.
+    return isinstance(number, import_module("numbers").Real) and bool(number >= 0)
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.context.snapshot import load_run
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
@@ -13,10 +12,12 @@ from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.context.snapshot import LoadedRun
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["inner_run", "new_run"]
 
+load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
 stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
 
@@ -59,7 +60,7 @@ def inner_run(
     options = workflow.__batonflow__
     run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
     if payload is not None:
-        loaded = load_run(workflow, payload, options.serializer)
+        loaded: LoadedRun = load_run(workflow, payload, options.serializer)
         state, cell, children = loaded.state, loaded.cell, loaded.children
         state.run_id = run_id
     else:

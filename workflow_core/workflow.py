@@ -26,11 +26,10 @@ from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.new_runs import new_run
-from batonflow.workflow_core.options import Options, ParentStop, Upcaster
+from batonflow.workflow_core.options import Options, ParentStop, Upcaster, option, shown
 from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.representation.validate import validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
-from batonflow.workflow_core.shown import option, shown
 from batonflow.workflow_core.steps import StepTable
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
 

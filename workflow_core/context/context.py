@@ -16,13 +16,13 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from batonflow.workflow_core.compat.context import EarlierContext
 from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.collecting import collect
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import RETURNED
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.types import RetryInfo
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Context", "RetryInfo"]
+
+# Most processes keep no snapshots.
+dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
+load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
 
 StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
