@@ -66,6 +66,7 @@ async def test_scrubbing_shows_graph_state_and_list_of_that_instant(browser: Chr
         assert await watched.texts("#panel-state .changed .gone") == ["\N{MINUS SIGN}\n0"]
         assert "commit=4" in watched.page.url
         await watched.presses("End")
+        await watched.lit(count="done")
         await watched.page.get_by_role("tab", name="Events").click()
         assert await future_types(watched) == []
         await watched.lit(StopEvent="done")
