@@ -404,7 +404,7 @@ class AgentLoop(AgentForks):
         limit: int = await store.get("max_iterations", default=DEFAULT_MAX_ITERATIONS)
         if ev.tool_calls and not ev.retry_messages and iterations < limit:
             await store.set("num_tool_calls", len(ev.tool_calls))
-            for request in self._bf_requests(agent, ev.tool_calls, ev.get("refused", ())):
+            for request in self._bf_requests(agent, ev.tool_calls, ev.get("refused_calls")):
                 ctx.send_event(request)
             return None
         memory = await self._bf_memory(ctx, agent)
@@ -438,7 +438,7 @@ class AgentLoop(AgentForks):
         await ctx.store.set("current_tool_calls", [*so_far, *results])
         await agent.handle_tool_call_results(ctx, results, memory)
 
-    def _bf_requests(self, agent: Member, calls: _Calls, refused: Sequence[str | None] = ()) -> Sequence[ToolCall]:
+    def _bf_requests(self, agent: Member, calls: _Calls, refused: Any = None) -> Sequence[ToolCall]:
         """An event for each call; of several handoffs the first permitted one is made, the others are refused."""
         handed_over = False
         requests: list[ToolCall] = []
@@ -446,8 +446,8 @@ class AgentLoop(AgentForks):
             request = ToolCall.made(tool_name=call.tool_name, tool_kwargs=call.tool_kwargs, tool_id=call.tool_id)
             data = request.to_dict()
             data["position"] = position
-            if refused and refused[position]:
-                data["refused"] = refused[position]
+            if refused and call.tool_id in refused:
+                data["refused"] = refused[call.tool_id]
             elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
                 data["invalid_arguments"] = call.invalid_arguments
             elif call.tool_name == HANDOFF and self._bf_may_hand_over(agent, call.tool_kwargs):

@@ -27,12 +27,13 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
     """
     if reason not in _NOT_WHOLE:
         return output
-    data, calls = output.to_dict(), len(output.tool_calls)
+    data, calls = output.to_dict(), output.tool_calls
     data["stop_reason"] = reason
     if calls and reason == "length":  # the last one is where it was cut
-        data["refused"] = [*[None] * (calls - 1), CALL_NOT_WHOLE]
+        data["refused_calls"] = {calls[-1].tool_id: CALL_NOT_WHOLE}
     elif calls:
-        data["refused"] = [CALL_DECLINED.format(reason=reason)] * calls
+        # By id, as a subclass may add calls of its own.
+        data["refused_calls"] = {call.tool_id: CALL_DECLINED.format(reason=reason) for call in calls}
     logger.warning("Agent %s: an answer of the model is not whole (%s)", output.current_agent_name, reason)
     return output
 

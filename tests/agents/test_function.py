@@ -36,7 +36,7 @@ from batonflow.llms import (
     tool_call,
 )
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
-from batonflow.tools import FunctionTool
+from batonflow.tools import FunctionTool, ToolSelection
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,
@@ -579,6 +579,25 @@ class TestAnswersThatAreNotWhole:
         assert len(said) == 2
         assert re.search(words, str(said[-1]))
         assert ("is not whole" in caplog.text) is bool(words)
+
+    async def test_calls_that_a_subclass_adds_are_made(self) -> None:
+        class Adds(FunctionAgent):
+            async def take_step(self, *args: Any, **kwargs: Any) -> AgentOutput:
+                output = await super().take_step(*args, **kwargs)
+                if output.tool_calls:
+                    output.tool_calls.append(ToolSelection(tool_id="mine", tool_name="wipe", tool_kwargs={}))
+                return output
+
+        wiped: list[str] = []
+
+        def wipe(folder: str = "mine") -> str:
+            """Delete a folder."""
+            wiped.append(folder)
+            return "wiped"
+
+        llm = Ending(reason="length", first=[self.call(0, "")])
+        await Adds(llm=llm, tools=[wipe]).run("Wipe it.")
+        assert wiped == ["mine"]
 
     @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent, CodeActAgent])
     async def test_the_output_says_why_its_answer_is_not_whole(self, kind: type[BaseWorkflowAgent]) -> None:
