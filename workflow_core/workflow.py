@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from batonflow.workflow_core.bridge import run_on_background_loop
 from batonflow.workflow_core.class_steps import ClassSteps, steps_of
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.serializers import BaseSerializer
@@ -47,6 +46,7 @@ open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store"
 begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
+run_on_background_loop = at_first_use("batonflow.workflow_core.bridge", "run_on_background_loop")
 stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
 
