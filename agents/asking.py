@@ -1,16 +1,22 @@
 """How agents listen to a model: every piece of its answer is streamed, the whole answer is given back."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from batonflow.agents.events import AgentStream, TextSoFar
+from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
 from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
-from batonflow.workflow_core import Context
+from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["streamed", "streamed_events", "whole"]
+__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole"]
+
+PAUSED = "pause"
+"""The reason of an answer that wants to be asked for further."""
+
+_MOST_PARTS = 20
 
 
 async def streamed(
@@ -82,6 +88,34 @@ async def streamed_events(
     finally:
         await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)
+
+
+async def unpaused(
+    response: ChatResponse, ask: Callable[[ChatMessage], Awaitable[ChatResponse]], agent: str
+) -> ChatResponse:
+    """An answer with all that follows its pauses: vendors whose own tools run for long make some.
+
+    Args:
+        response: Its first part.
+        ask: Asks for the next part, behind what was said so far.
+        agent: Whose answer it is.
+
+    Returns:
+        The last part; its message holds the blocks of all, as vendors want them back.
+
+    Raises:
+        WorkflowRuntimeError: It pauses again and again.
+    """
+    said, parts = response.message, 1
+    while response.stop_reason == PAUSED and not _has_calls(response):
+        if parts == _MOST_PARTS:
+            raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=agent, times=parts))
+        response, parts = await ask(said), parts + 1
+        more = response.message
+        kwargs = {**said.additional_kwargs, **more.additional_kwargs}
+        said = ChatMessage([*said.blocks, *more.blocks], role=MessageRole.ASSISTANT, additional_kwargs=kwargs)
+        response = response.model_copy(update={"message": said})
+    return response
 
 
 def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:

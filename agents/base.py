@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from batonflow.agents.as_tool import attach_agents
-from batonflow.agents.asking import streamed
+from batonflow.agents.asking import PAUSED, streamed, unpaused
 from batonflow.agents.budget import Budget
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
@@ -283,7 +283,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """What the model says to a conversation without tools."""
-        return await self._get_llm_response(ctx, messages)
+        response = await self._get_llm_response(ctx, messages)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: self._get_llm_response(ctx, [*messages, said]), self.name)
+        return response
 
     def _bf_team(self) -> Team:
         return Team(

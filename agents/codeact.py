@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from batonflow.agents.asking import streamed
+from batonflow.agents.asking import PAUSED, streamed, unpaused
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF
@@ -135,12 +135,15 @@ class CodeActAgent(ScratchpadAgent):
         Raises:
             ValueError: There is somebody to hand over to and the model cannot call tools; or, with
                 ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
+            WorkflowRuntimeError: The answer pauses again and again.
         """
         scratchpad = await self._bf_scratchpad(ctx)
         shown = self._bf_with_prompt([*llm_input, *as_shown(scratchpad)], tools)
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
         response = await ask(ctx, shown, tools)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
         calls: list[ToolSelection | ToolCallResult] = []
         code = self._bf_code_in(response.message.content or "")
         if code:

@@ -3,20 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.agents.asking import streamed, streamed_events
+from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.outcomes import with_reason
-from batonflow.agents.prompts import PAUSED_TOO_OFTEN
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
 from batonflow.tools import AsyncBaseTool, ToolSelection
-from batonflow.workflow_core import Context, WorkflowRuntimeError
+from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["FunctionAgent"]
-
-_MOST_PAUSES = 20
 
 # Most agents answer in words.
 _form = at_first_use("batonflow.llms.structured", "Form")
@@ -60,16 +57,11 @@ class FunctionAgent(ScratchpadAgent):
         shown = [*llm_input, *scratchpad]
         ctx.write_event_to_stream(AgentInput.made(input=shown, current_agent_name=self.name))
         ask = self._get_streaming_response if self.streaming else self._get_response
-        said: list[ChatMessage] = []
-        for _ in range(_MOST_PAUSES):
-            response = await ask(ctx, [*shown, *said], tools)
-            said.append(response.message)
-            calls = self._bf_calls(response)
-            if calls or response.stop_reason != "pause":
-                break
-        else:
-            raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=self.name, times=_MOST_PAUSES))
-        await ctx.store.set(self.scratchpad_key, [*scratchpad, *said])
+        response = await ask(ctx, shown, tools)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
+        calls = self._bf_calls(response)
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
         return with_reason(AgentOutput.of(response.message, calls, self.name, raw_of(response)), response.stop_reason)
 
     def _bf_calls(self, response: ChatResponse) -> list[ToolSelection]:

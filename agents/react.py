@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import whole
+from batonflow.agents.asking import PAUSED, unpaused, whole
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.members import HANDOFF
@@ -110,10 +110,13 @@ class ReActAgent(BaseWorkflowAgent):
         if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
             del conversation[0]
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
-        shown = self.formatter.format(tools, chat_history=conversation, current_reasoning=reasoning)
+        # What it was told of an answer that could not be read comes last, as it came behind these steps.
+        failed = bool(reasoning) and await self._bf_failures(ctx) > 0 and _ends_with_a_correction(conversation)
+        before, correction = (conversation[:-2], conversation[-2:]) if failed else (conversation, [])
+        shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
+        shown = [*shown, *correction]
         ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
-        ask = self._get_streaming_response if self.streaming else self._get_response
-        response = await ask(ctx, shown)
+        response = await self._bf_ask(ctx, shown)
         text = _behind_thoughts(response.message.content or "")
         try:
             parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
@@ -136,8 +139,7 @@ class ReActAgent(BaseWorkflowAgent):
     async def _bf_unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
         """Have the model try again, told what was wrong with what it wrote."""
         key = f"{self.reasoning_key}_failures"
-        before: Any = await ctx.store.get(key, default=0)
-        failures = before + 1 if isinstance(before, int) else 1
+        failures = await self._bf_failures(ctx) + 1
         if failures > self.max_parse_retries:
             # The next run on this context counts anew.
             await ctx.store.set(key, 0)
@@ -149,6 +151,18 @@ class ReActAgent(BaseWorkflowAgent):
             raw=response.raw,
             current_agent_name=self.name,
         )
+
+    async def _bf_failures(self, ctx: Context[Any]) -> int:
+        """How many answers before this one could not be read, in a row."""
+        kept: Any = await ctx.store.get(f"{self.reasoning_key}_failures", default=0)
+        return kept if isinstance(kept, int) else 0
+
+    async def _bf_ask(self, ctx: Context[Any], shown: list[ChatMessage]) -> ChatResponse:
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: ask(ctx, [*shown, said]), self.name)
+        return response
 
     async def _get_response(
         self,
@@ -179,8 +193,7 @@ class ReActAgent(BaseWorkflowAgent):
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """The model's last answer; of one in the form, only what follows its thought is in the message."""
-        ask = self._get_streaming_response if self.streaming else self._get_response
-        response = await ask(ctx, messages)
+        response = await self._bf_ask(ctx, messages)
         response.message = self.as_shown_to_users(response.message)
         return response
 
@@ -257,6 +270,11 @@ class ReActAgent(BaseWorkflowAgent):
         """Show ``words`` to the model as what it observes next."""
         reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
+
+
+def _ends_with_a_correction(conversation: Sequence[ChatMessage]) -> bool:
+    """Whether the last messages are an answer that could not be read, and what the model was told of it."""
+    return [message.role for message in conversation[-2:]] == [MessageRole.ASSISTANT, MessageRole.USER]
 
 
 def _behind_thoughts(text: str) -> str:

@@ -9,7 +9,6 @@ from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.llms import ChatMessage, MessageRole
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.tool_protocol import tool_selections
 from batonflow.workflow_core import Context
 
 __all__ = ["ScratchpadAgent", "move_into", "tool_message"]
@@ -68,11 +67,8 @@ class ScratchpadAgent(BaseWorkflowAgent):
         return output
 
     async def take_back(self, ctx: Context[Any]) -> None:
-        """Forget the last answer, with what came of it before a pause."""
-        kept = (await self._bf_scratchpad(ctx))[:-1]
-        while kept and kept[-1].role == MessageRole.ASSISTANT and not tool_selections(kept[-1]):
-            del kept[-1]
-        await ctx.store.set(self.scratchpad_key, kept)
+        """Forget the last answer."""
+        await ctx.store.set(self.scratchpad_key, (await self._bf_scratchpad(ctx))[:-1])
 
     async def unfinished(self, ctx: Context[Any]) -> list[Any]:
         """The messages of this turn."""

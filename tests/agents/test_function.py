@@ -44,6 +44,7 @@ from batonflow.workflow_core import (
     StopEvent,
     WorkflowRuntimeError,
 )
+from tests.agents.pausing import Pausing
 from tests.agents.unread import Cumulative, held_by_a_stream
 
 
@@ -488,44 +489,46 @@ class TestStructuredAnswers:
         assert output.structured_response == {"hour": 6, "metres": 5.4}
 
 
-class Pausing(FunctionCallingLLM):
-    """Pauses its answer a number of times, as models do whose vendor runs tools for them."""
-
-    pauses: int
-
-    _seen: list[list[ChatMessage]] = PrivateAttr(default_factory=list)
-
-    @property
-    def metadata(self) -> LLMMetadata:
-        return LLMMetadata(is_chat_model=True, is_function_calling_model=True)
-
-    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
-        self._seen.append(list(request.messages))
-        number = len(self._seen)
-        yield TextDelta(text=f"part {number}")
-        yield Finish(reason="pause" if number <= self.pauses else "stop")
-
-
 class TestPauses:
     async def test_an_answer_that_pauses_is_asked_for_further(self) -> None:
-        llm = Pausing(pauses=2)
+        llm = Pausing(answers=[["I look.", "I read.", "It is high at six."]])
         agent, ctx = FunctionAgent(llm=llm), Context[Any](FunctionAgent(llm=llm))
         output = await agent.run("Search for it.", ctx=ctx)
-        assert str(output) == "part 3"
-        assert [message.content for message in llm._seen[-1]] == ["Search for it.", "part 1", "part 2"]
+        assert llm.seen[-1] == ["Search for it.", "I look.\nI read."]
+        assert str(output) == "I look.\nI read.\nIt is high at six."
         kept = await (await ctx.store.get("memory")).aget_all()
-        assert [message.content for message in kept] == ["Search for it.", "part 1", "part 2", "part 3"]
+        assert [message.content for message in kept] == ["Search for it.", str(output)]
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    async def test_so_it_is_by_the_other_agents(self, streaming: bool) -> None:
+        llm = Pausing(answers=[["Thought: I look.", "Answer: At six."]])
+        assert str(await ReActAgent(llm=llm, streaming=streaming).run("When?")) == "At six."
+        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is", "42."]])
+        agent = CodeActAgent(llm=llm, code_execute_fn=lambda code: f"{code} is run", streaming=streaming)
+        assert str(await agent.run("Count.")) == "It is\n42."
+        assert "2 + 40 is run" in str(llm.seen[2][-1])
+
+    async def test_an_answer_asked_for_early_may_pause_too(self) -> None:
+        llm = Pausing(answers=[["Thought: I look.", "Action: look\nAction Input: {}"], ["I have seen it.", "At six."]])
+        agent = ReActAgent(llm=llm, early_stopping_method="generate")
+        assert str(await agent.run("When?", max_iterations=1)) == "I have seen it.\nAt six."
+        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is", "42."]])
+        code = CodeActAgent(llm=llm, code_execute_fn=str, early_stopping_method="generate")
+        assert str(await code.run("Count.", max_iterations=1)) == "It is\n42."
 
     async def test_nothing_is_kept_of_one_that_is_blocked(self) -> None:
-        agent = FunctionAgent(llm=Pausing(pauses=2), output_guards=[lambda _ctx, _message: Block("Not that.")])
+        llm = Pausing(answers=[["part 1", "part 2", "part 3"]])
+        agent = FunctionAgent(llm=llm, output_guards=[lambda _ctx, _message: Block("Not that.")])
         ctx: Context[Any] = Context(agent)
         assert str(await agent.run("Search for it.", ctx=ctx)) == "Not that."
         kept = await (await ctx.store.get("memory")).aget_all()
         assert [message.content for message in kept if "part" in str(message.content)] == []
 
     async def test_not_for_ever(self) -> None:
+        llm = Pausing(answers=[[f"and then {number}" for number in range(100)]])
         with pytest.raises(WorkflowRuntimeError, match="Agent Agent: the model paused its answer 20 times"):
-            await FunctionAgent(llm=Pausing(pauses=100)).run("Search for it.")
+            await FunctionAgent(llm=llm).run("Search for it.")
+        assert len(llm.seen) == 20
 
 
 class Ending(FunctionCallingLLM):

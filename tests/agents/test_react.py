@@ -113,6 +113,13 @@ class TestUnreadable:
         assert words in last.content
         assert (last.role, "Thought:" in last.content) == ("user", True)
 
+    async def test_it_is_told_behind_the_steps_that_came_before(self) -> None:
+        made = agent(ADD, "no form\nAction: add", ANSWER)
+        await made.run("What is 2 + 40?")
+        said = [message.content for message in requests(made)[-1].messages[1:]]
+        assert [said[0], *said[2:4]] == ["What is 2 + 40?", "Observation: 42", "no form\nAction: add"]
+        assert said[4].startswith("Error while parsing the output")
+
     async def test_so_many_times_in_a_row_and_no_more(self) -> None:
         with pytest.raises(WorkflowRuntimeError, match=r"(?s)3 times in a row.*FAILURE"):
             await agent("", "", "", max_parse_retries=2).run("2 + 40?")
