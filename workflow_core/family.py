@@ -16,6 +16,7 @@ from batonflow.workflow_core.steps import StepSpec
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.context.serializers import BaseSerializer
     from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.workflow import Workflow
 
@@ -50,7 +51,10 @@ class Family:
         parent: The family of the run around it.
     """
 
-    __slots__ = ("_adopted", "_counts", "_own_streamed", "_resumable", "children", "finished", "parent", "run", "saved")
+    __slots__ = (
+        "_adopted", "_counts", "_own_streamed", "_resumable", "children", "finished", "parent", "run", "saved",
+        "saved_with",
+    )  # fmt: skip
 
     def __init__(self, run: "Run", parent: "Family | None") -> None:
         self.run = run
@@ -59,6 +63,8 @@ class Family:
         self.finished: list[Child] = []
         # Snapshots of children of a restored run: (delivery, call) -> payload, and those that events had started.
         self.saved: list[dict[str, Any]] = []
+        # Reads them; each workflow's own serializer when there is none.
+        self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, Workflow] = {}
         self._counts: dict[str, int] = {}
         self._own_streamed: set[int] = set()
@@ -193,7 +199,8 @@ class Family:
             run = inner_run(workflow, path=self._path(name), parent=self, ctx=ctx)
         child = Child(name, run, by_event=False, call=(item.id, number))
         if saved is not None and "result" in saved["payload"]:
-            run.ending.restore(self.run.workflow.__batonflow__.serializer.deserialize(saved["payload"]["result"]))
+            reads = self.saved_with or self.run.workflow.__batonflow__.serializer
+            run.ending.restore(reads.deserialize(saved["payload"]["result"]))
             self.finished.append(child)
             return run
         self.children.append(child)

@@ -37,6 +37,7 @@ def new_run(workflow: "Workflow", ctx: "Context[Any] | None", run_id: str | None
     run = (stepwise_run if stepwise else Run)(workflow, restored, cell)
     if children and children["runs"]:
         run.family = run.family or Family(run, None)
+        run.family.saved_with = ctx.given_serializer if ctx is not None else None
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
     if ctx is not None:
@@ -60,7 +61,7 @@ def inner_run(
     options = workflow.__batonflow__
     run_id = f"{parent.run.state.run_id}/{path.rpartition('/')[2]}"
     if payload is not None:
-        loaded: LoadedRun = load_run(workflow, payload, options.serializer)
+        loaded: LoadedRun = load_run(workflow, payload, parent.saved_with or options.serializer)
         state, cell, children = loaded.state, loaded.cell, loaded.children
         state.run_id = run_id
     else:

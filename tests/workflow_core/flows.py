@@ -33,5 +33,6 @@ def saved(handler: WorkflowHandler) -> dict[str, Any]:
 
 
 def resume(workflow: Workflow, payload: dict[str, Any]) -> WorkflowHandler:
-    """Go on with a snapshot."""
-    return workflow.run(ctx=Context.from_dict(workflow, payload))
+    """Go on with a snapshot, written once more before the run begins: that must not lose anything."""
+    again = json.loads(json.dumps(Context.from_dict(workflow, payload).to_dict()))
+    return workflow.run(ctx=Context.from_dict(workflow, again))

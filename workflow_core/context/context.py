@@ -19,6 +19,7 @@ from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.collecting import collect
 from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.engine.waiting import check_wait
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.segments import RETURNED
@@ -133,6 +134,11 @@ class Context(EarlierContext, Generic[StateT]):
         self._restored = None
 
     @property
+    def given_serializer(self) -> BaseSerializer | None:
+        """The serializer given with this context; None for that of the workflow."""
+        return self._serializer
+
+    @property
     def is_resumable(self) -> bool:
         """Whether this context holds a run that was under way, so that running it needs no start event."""
         if self.run is not None:
@@ -154,7 +160,9 @@ class Context(EarlierContext, Generic[StateT]):
         if run is not None and self._workflow is not None:
             if run.state.running:
                 serializer = self._serializer or self._workflow.__batonflow__.serializer
-                payload = dump_run(run.state, self._cell, serializer, run=run, include_state=False)
+                payload = dump_run(
+                    run.state, self._cell, serializer, run=run, include_state=False, children_with=self._serializer
+                )
                 loaded = load_run(self._workflow, payload, serializer)
                 loaded.state.cancelled = False
                 return loaded.state, self._cell, loaded.children
@@ -222,7 +230,12 @@ class Context(EarlierContext, Generic[StateT]):
             step: Name of a single step, or ``child.step`` of an attached workflow.
 
         Raises:
+            ContextStateError: Before the run, or from a step that is over.
             WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+
+        Example:
+            >>> for name in ev.names:
+            ...     ctx.send_event(Fetch(name=name))
         """
         run = self._run_ref()
         if run is None:
@@ -241,12 +254,25 @@ class Context(EarlierContext, Generic[StateT]):
             run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
 
     def write_event_to_stream(self, ev: Event | None) -> None:
-        """Show an event to whoever reads the stream; None is ignored."""
+        """Show an event to whoever reads the stream; None is ignored.
+
+        Args:
+            ev: The event.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            WorkflowRuntimeError: It is no event.
+
+        Example:
+            >>> ctx.write_event_to_stream(Progress(percent=40))
+        """
         run, item = self._run_ref(), self._item
         if run is None or item is None:
             run, item = self._in_step("write_event_to_stream")
         if ev is None or run.ending.over:
             return
+        if not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(ev).__name__}")
         if get_ident() != run.thread_id:
             run.on_loop(lambda: self.write_event_to_stream(ev))
             return
@@ -276,6 +302,15 @@ class Context(EarlierContext, Generic[StateT]):
 
         Returns:
             The events in the order of ``expected``, or None while some are missing.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``expected`` is no list of classes of events.
+
+        Example:
+            >>> found = ctx.collect_events(ev, [Weather, Tide])
+            >>> if found is None:
+            ...     return None
         """
         run, item = self._in_step("collect_events")
         if get_ident() == run.thread_id:
@@ -300,9 +335,15 @@ class Context(EarlierContext, Generic[StateT]):
             timeout: Seconds to wait at the most; None for ever. Goes on counting over a restore.
 
         Raises:
+            ContextStateError: Called outside of a step.
             TimeoutError: Nothing fitting came in time.
+            TypeError: An argument is not what it has to be; the text names it.
+
+        Example:
+            >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
         run, item = self._in_step("wait_for_event")
+        check_wait(event_type, waiter_event, requirements, timeout)
         found = await run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
         return cast("EventT", found)
 
@@ -315,6 +356,14 @@ class Context(EarlierContext, Generic[StateT]):
                 writes, streams, collects and waits for is numbered within the call: with a record it is passed over
                 together with the call, and an interrupted call goes on where it was.
             args: Passed on to ``fn``.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``key`` is no text.
+            StoreError: The result cannot be written, in a run that a store keeps.
+
+        Example:
+            >>> receipt = await ctx.once("charge", shop.charge, order.id)
         """
         run, item = self._in_step("once")
         return cast("T", await run_once(run, item, key, fn, args))
@@ -335,7 +384,12 @@ class Context(EarlierContext, Generic[StateT]):
             repeat: Call again all the same, as for effects that do no harm when they happen twice.
 
         Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``key`` is no text.
             UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
+
+        Example:
+            >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
         """
         run, item = self._in_step("effect")
         return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
@@ -369,19 +423,35 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called inside a step.
-            ValueError: A value of the state cannot be written; the message names its key.
+            ValueError: A value of the state cannot be written; the message names its key. Or the snapshot that this
+                context was made of holds workflows inside it, written with another serializer.
+
+        Example:
+            >>> kept = json.dumps(handler.ctx.to_dict())
+            >>> await workflow.run(ctx=Context.from_dict(workflow, json.loads(kept)))
         """
         if self._item is not None:
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
         run = self._run_ref()
         workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
-        serializer = serializer or self._serializer or workflow.__batonflow__.serializer
+        own = workflow.__batonflow__.serializer
+        given = serializer or self._serializer
         if run is not None:
             return run.on_loop(
-                lambda: dump_run(run.state, self._cell, serializer, run=run, include_state=include_state)
+                lambda: dump_run(
+                    run.state, self._cell, given or own, run=run, include_state=include_state, children_with=given
+                )
             )
         state = self._restored or RunState("", workflow.__batonflow__.steps.table)
-        return dump_run(state, self._cell, serializer, include_state=include_state)
+        payload = dump_run(state, self._cell, given or own, include_state=include_state)
+        if self._children:
+            if type(given or own) is not type(self._serializer or own):
+                raise ValueError(
+                    "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
+                    f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
+                )
+            payload["children"] = self._children
+        return payload
 
     def __repr__(self) -> str:
         run = self._run_ref()

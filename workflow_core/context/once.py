@@ -29,6 +29,8 @@ async def run_once(
         args: With these.
         intent: What a store is to know of the call before it is made; None for nothing.
     """
+    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"once() and effect() take a text as their key, got {key!r}")
     if run.recorder is not None:
         check_name(key)
     progress = item.done()

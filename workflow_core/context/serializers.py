@@ -257,7 +257,7 @@ class JsonSerializer:
             if self._allowed is not None and name not in self._allowed:
                 raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
             cls = loaded_class(name)
-            ours = _moved(name)
+            ours = moved_class(name)
             # Where the other library is loaded too, the payload still means what stands in its place here.
             if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
                 cls = ours
@@ -268,7 +268,7 @@ class JsonSerializer:
         return cls
 
 
-def _moved(name: str) -> Any:
+def moved_class(name: str) -> Any:
     """The class that stands here in the place of one of the library for which a payload was written, or None."""
     for home, package in _EARLIER_HOMES.items():
         if name.startswith(home):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
-from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
 from batonflow.workflow_core.context.state_store import DELETED, StateCell, write_into
 from batonflow.workflow_core.engine.progress import Numbers, Progress
@@ -61,6 +61,7 @@ def dump_run(
     *,
     run: "Run | None" = None,
     include_state: bool = True,
+    children_with: BaseSerializer | None = None,
 ) -> dict[str, Any]:
     """The snapshot of a run.
 
@@ -70,6 +71,7 @@ def dump_run(
         serializer: Writes events and values.
         run: The live run, for what is on its way and for children.
         include_state: Whether the key-value state is part of it.
+        children_with: Writes what workflows inside it have; each its own serializer by default.
 
     Raises:
         ValueError: Something cannot be written; the message names it.
@@ -86,7 +88,7 @@ def dump_run(
         "stream_seq": state.stream_seq,
         "work_item_seq": state.item_seq,
         "waiter_seq": state.waiter_seq,
-        "deliveries": writer.deliveries(run) if run is not None and state.running else [],
+        "deliveries": writer.deliveries(_undelivered(state, run)) if state.running else [],
         "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
         "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
     }
@@ -97,17 +99,22 @@ def dump_run(
     if state.running and state.questions:
         payload["questions"] = writer.questions(state.questions)
     if run is not None and run.family is not None:
-        payload["children"] = _dump_children(run, serializer)
+        payload["children"] = _dump_children(run, serializer, children_with)
     return payload
 
 
-def _dump_children(run: "Run", serializer: BaseSerializer) -> dict[str, Any]:
+def _undelivered(state: RunState, run: "Run | None") -> Sequence[EventArrived]:
+    return state.restored_deliveries if run is None else run.undelivered()
+
+
+def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
     family = run.family
     assert family is not None
     runs = list(family.saved)
     for child in dict.fromkeys((*family.finished, *family.children)) if run.state.running else ():
         inner = child.run
-        payload = dump_run(inner.state, inner.cell, inner.workflow.__batonflow__.serializer, run=inner)
+        with_ = children_with or inner.workflow.__batonflow__.serializer
+        payload = dump_run(inner.state, inner.cell, with_, run=inner, children_with=children_with)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
             payload["result"] = serializer.serialize(inner.ending.event)
         call = call_as_data(child.call) if child.call is not None else None
@@ -273,7 +280,7 @@ class _Writer:
             "released": sorted(stream.released),
         }
 
-    def deliveries(self, run: "Run") -> list[dict[str, Any]]:
+    def deliveries(self, ticks: Sequence[EventArrived]) -> list[dict[str, Any]]:
         return [
             {
                 "event": self.event(tick.event),
@@ -282,7 +289,7 @@ class _Writer:
                 "scope_path": [],
                 **({"origins": origins_of(tick.causes)} if tick.causes else {}),
             }
-            for tick in run.undelivered()
+            for tick in ticks
         ]
 
 
@@ -522,16 +529,16 @@ class _Reader:
             return None
 
     def _event_type(self, name: str) -> type[Event]:
-        wanted = name.rpartition(".")[2]
         for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
-            if f"{cls.__module__}.{cls.__qualname__}" == name or (
-                cls.__name__ == wanted and name.startswith("workflows.")
-            ):
+            # LlamaIndex leaves out the class around a class.
+            if name in (f"{cls.__module__}.{cls.__qualname__}", f"{cls.__module__}.{cls.__name__}"):
                 return cls
-        for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
-            if cls.__name__ == wanted:
-                return cls
-        raise ContextSerdeError(f"The snapshot waits for {name}, which is not a loaded event class")
+        moved = moved_class(name)
+        if isinstance(moved, type) and issubclass(moved, Event):
+            return moved
+        raise ContextSerdeError(
+            f"The snapshot waits for {name}, which is not a loaded event class: import its module first"
+        )
 
     def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
         """Workers go to what was executing, as far as there are workers, then to the queue, in order."""

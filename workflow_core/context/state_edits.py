@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.context.serializers import is_plain
-from batonflow.workflow_core.context.state_store import MAX_DEPTH
+from batonflow.workflow_core.context.state_store import MAX_DEPTH, key_in
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.problems import in_words
@@ -59,7 +59,8 @@ def _with(container: Any, names: list[str], value: Any, path: str) -> Any:
     if isinstance(container, BaseModel):
         return _with_field(container, name, value, path)
     if isinstance(container, dict):
-        return {**cast("dict[str, Any]", container), name: value}
+        found = cast("dict[Any, Any]", container)
+        return {**found, key_in(found, name): value}
     changed: Any = copy(container)
     if isinstance(container, list):
         try:
@@ -89,7 +90,8 @@ def _with_field(model: BaseModel, name: str, value: Any, path: str) -> BaseModel
 def _held(container: Any, name: str) -> Any:
     """What a container holds under a name, None for nothing."""
     if isinstance(container, dict):
-        return cast("dict[str, Any]", container).get(name)
+        found = cast("dict[Any, Any]", container)
+        return found.get(key_in(found, name))
     if isinstance(container, list):
         try:
             return cast("list[Any]", container)[int(name)]

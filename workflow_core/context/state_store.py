@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
@@ -25,6 +25,7 @@ __all__ = [
     "StateCell",
     "StateStore",
     "UnserializableKeyWarning",
+    "key_in",
     "named_values",
     "new_state",
     "write_into",
@@ -151,11 +152,14 @@ class InMemoryStateStore(Generic[StateT]):
         """The value at a dotted path: dict keys, list indexes, fields and attributes.
 
         Raises:
+            TypeError: The path is no text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
         item = self._item
         recorded = item is not None and item.segment is not None
         found: Any = self._cell.state
+        if type(path) is not str:
+            path = _as_path(path)
         if recorded:
             self._note_read(path.partition(".")[0], hands_out="." not in path)
         if type(found) is DictState and "." not in path:  # by far the most common case
@@ -190,9 +194,12 @@ class InMemoryStateStore(Generic[StateT]):
         Only the containers on the path are made anew, so that who holds an older state does not see the change.
 
         Raises:
+            TypeError: The path is no text.
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
+        if type(path) is not str:
+            path = _as_path(path)
         if not path:
             raise ValueError("Path cannot be empty: name the key to write")
         cell = self._cell
@@ -372,6 +379,20 @@ def named_values(cell: StateCell) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
 
 
+def _as_path(path: object) -> str:
+    """The text of a path that is one, as a member of an enum may be."""
+    if not isinstance(path, str):
+        raise TypeError(f"A path in the state is a text such as 'user.name', got {path!r}")
+    return str.__str__(path)
+
+
+def key_in(container: Mapping[Any, Any], key: str) -> Any:
+    """Under which key a dict holds what a part of a path means: under a number, when it has that and not the text."""
+    if key not in container and key.lstrip("-").isdigit() and int(key) in container:
+        return int(key)
+    return key
+
+
 def _segments(path: str) -> list[str]:
     if "." not in path:
         return [path]
@@ -385,9 +406,7 @@ def _read(container: Any, key: str) -> Any:
     """One step down a path, or the mark for nothing there."""
     if isinstance(container, dict):
         found = cast("dict[Any, Any]", container)
-        if key in found:
-            return found[key]
-        return found.get(int(key), _MISSING) if key.lstrip("-").isdigit() else _MISSING
+        return found.get(key_in(found, key), _MISSING)
     if isinstance(container, BaseModel):
         if key in type(container).model_fields:
             return getattr(container, key)
@@ -404,7 +423,8 @@ def _read(container: Any, key: str) -> Any:
 
 def _write(container: Any, key: str, value: Any) -> None:
     if isinstance(container, dict):
-        container[key] = value
+        found = cast("dict[Any, Any]", container)
+        found[key_in(found, key)] = value
     elif isinstance(container, list):
         cast("list[Any]", container)[int(key)] = value
     elif isinstance(container, DictLikeModel) and key not in type(container).model_fields:

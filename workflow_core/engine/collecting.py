@@ -1,6 +1,8 @@
 """``ctx.collect_events``: puts events aside until a set is full, once for each delivery, also when it is repeated."""
 
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.state import Buffer, WorkItem
@@ -8,8 +10,8 @@ from batonflow.workflow_core.events import Event
 
 __all__ = ["collect"]
 
-_FEW = 64
-"""Up to this many expected types lists are compared whole; beyond it, by length and samples."""
+_FEW = 1000
+"""Up to this many expected types lists are compared whole; beyond it, by length and that many samples."""
 
 
 def collect(item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
@@ -34,6 +36,8 @@ def _collect(
     item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str, name: Number
 ) -> list[Event] | None:
     segment = item.segment
+    if type(expected) is not list:
+        expected = _as_list(expected)
     if not expected:
         if segment is not None:
             segment.collected(name, buffer_id, None, [])
@@ -43,6 +47,7 @@ def _collect(
     if buffer is None:
         buffer = step.buffers[buffer_id] = Buffer()
     if not _same_expectation(buffer.expected, expected):
+        _check(expected)
         buffer.expected = list(expected)
         buffer.needs = dict(Counter(expected))
         buffer.count = sum(min(len(buffer.have.get(cls, ())), need) for cls, need in buffer.needs.items())
@@ -82,4 +87,17 @@ def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> boo
         return False
     if size <= _FEW:
         return known == given
-    return known[0] is given[0] and known[size // 2] is given[size // 2] and known[-1] is given[-1]
+    apart = size // _FEW + 1
+    return known[-1] is given[-1] and known[::apart] == given[::apart]
+
+
+def _as_list(expected: Any) -> list[type[Event]]:
+    if not isinstance(expected, Iterable):
+        raise TypeError(f"collect_events() takes a list of the classes of events to wait for, got {expected!r}")
+    return list(cast("Iterable[type[Event]]", expected))
+
+
+def _check(expected: Sequence[object]) -> None:
+    for one in expected:
+        if not isinstance(one, type):
+            raise TypeError(f"collect_events() takes a list of the classes of events to wait for; {one!r} is none")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.family import Family, reaches, run_at
 from batonflow.workflow_core.lazy import at_first_use
@@ -149,6 +150,20 @@ class StoredRun:
         waiting, self._late = self._late or (), deque()
         for ready, deliver in waiting:
             self._when(ready, deliver)
+
+    def stop_at_fault(self, step: str, error: Exception) -> None:
+        """End the run at a fault of the engine, or of what it calls, such as a serializer."""
+        root = cast("Run", self).root
+        drive = root.drive
+        if drive is None:
+            cast("Run", self).ending.fail(step, error)
+            return
+        interrupted = RunInterruptedError(
+            f"Run {root.state.run_id!r} stopped at step {step}, as what it did could not be recorded "
+            f"({type(error).__name__}: {error}); it stands in the store as it was written last"
+        )
+        interrupted.__cause__ = error
+        drive.fail(interrupted)
 
     def silence(self) -> None:
         """Record nothing more, of the workflows inside either."""

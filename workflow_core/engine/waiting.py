@@ -1,8 +1,10 @@
 """Everything a run waits for: answers to ``wait_for_event``, retry delays and the timeouts of steps."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
+from batonflow.workflow_core.amounts import is_seconds
 from batonflow.workflow_core.engine.progress import Numbers, OnceCall
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
@@ -11,7 +13,7 @@ from batonflow.workflow_core.events import Event
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Waiting"]
+__all__ = ["Waiting", "check_wait"]
 
 
 class StepTimer:
@@ -198,3 +200,22 @@ def _place(numbers: Numbers, event_type: type[Event]) -> str:
     """Names a wait that was given no id by where it stands in its delivery."""
     name = f"{event_type.__module__}.{event_type.__qualname__}"
     return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"
+
+
+def check_wait(event_type: object, waiter_event: object, requirements: object, timeout: object) -> None:
+    """Refuse what nobody can wait for.
+
+    Raises:
+        TypeError: An argument is not what it has to be; the text names it.
+    """
+    wrong: tuple[str, object] | None = None
+    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
+        wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
+    elif waiter_event is not None and not isinstance(waiter_event, Event):
+        wrong = "waiter_event= takes the event that asks for the answer", waiter_event
+    elif requirements is not None and not isinstance(requirements, Mapping):
+        wrong = "requirements= takes a dict of attributes and their values", requirements
+    elif timeout is not None and not is_seconds(timeout):
+        wrong = "timeout= takes seconds, 0 or more, or None", timeout
+    if wrong is not None:
+        raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakKeyDictionary, ref
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError
 
 from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run
@@ -156,7 +156,7 @@ class Drive:
             self._stream_reserved = run.stream.seq + STREAM_BLOCK
         snapshot = None
         if self._status is None and self.made - self._snapshot_at >= SNAPSHOT_EVERY:
-            snapshot = snapshot_bytes(run)
+            snapshot = self._snapshot()
             if snapshot is not None:
                 self._snapshot_at = self.made
                 self.trace = self.trace or self._said_trace  # once more: who loads the run begins behind the snapshot
@@ -173,6 +173,15 @@ class Drive:
             snapshot=snapshot,
             ttl=self.desk.store.lease_seconds,
         )
+
+    def _snapshot(self) -> bytes | None:
+        """What the run is at, for a shorter way back to it; the records say it all without one."""
+        try:
+            return snapshot_bytes(self.run)
+        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+            self._snapshot_at = self.made  # not again at every commit
+            self.run.ending.warn(f"no snapshot is kept beside its records, which stay whole: {error}")
+            return None
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +304,7 @@ class Drive:
             self.close()
             self.run.ending.recorded()
 
-    def fail(self, error: StoreError) -> None:
+    def fail(self, error: StoreError | RunInterruptedError) -> None:
         """Nothing more of this run can be written: it stops here, and stands in the store as it was written last."""
         if self.lost:
             return
@@ -575,7 +584,7 @@ def snapshot_bytes(run: "Run") -> bytes | None:
     payload = dump_run(run.state, run.cell, run.workflow.__batonflow__.serializer, run=run)
     payload["last_record"] = recorder.last_record()
     payload["last_streamed"] = run.stream.seq - 1
-    return to_json(payload, inf_nan_mode="constants")
+    return as_json(payload)
 
 
 _desks: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, Desk]] = WeakKeyDictionary()

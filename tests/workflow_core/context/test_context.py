@@ -49,7 +49,7 @@ class Simple(Workflow):
         return StopEvent(result=await ctx.store.get("staged", default=None))
 
 
-def in_step(use: Callable[[Context], Any]) -> Workflow:
+def in_step(use: Callable[[Context], Any], store: str | None = None) -> Workflow:
     """A workflow whose only step calls ``use`` with its context and returns the outcome."""
 
     class Flow(Workflow):
@@ -58,7 +58,7 @@ def in_step(use: Callable[[Context], Any]) -> Workflow:
             found = use(ctx)
             return StopEvent(result=await found if asyncio.iscoroutine(found) else found)
 
-    return Flow(disable_validation=True)
+    return Flow(disable_validation=True, store=store)
 
 
 again_at_once = retry_policy(wait=wait_none(), stop=stop_after_attempt(3))
@@ -426,6 +426,29 @@ async def test_only_events_can_be_sent():
         await in_step(lambda ctx: ctx.send_event("text")).run()
 
 
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda ctx: ctx.write_event_to_stream("text"), r"write_event_to_stream\(\) takes an Event, got str"),
+        (lambda ctx: ctx.collect_events(A(), A), r"collect_events\(\) takes a list of the classes .*<class .*A'>"),
+        (lambda ctx: ctx.collect_events(A(), [A()]), r"collect_events\(\) takes a list of .*; A\(n=0\) is none"),
+        (lambda ctx: ctx.wait_for_event(A()), r"wait_for_event\(\): event_type= takes the class .*, got A\(n=0\)"),
+        (lambda ctx: ctx.wait_for_event(A, timeout="1"), r"wait_for_event\(\): timeout= takes seconds, .*, got '1'"),
+        (lambda ctx: ctx.wait_for_event(A, waiter_event="Well?"), r"waiter_event= takes the event .*, got 'Well\?'"),
+        (lambda ctx: ctx.wait_for_event(A, requirements=["n"]), r"requirements= takes a dict .*, got \['n'\]"),
+        (lambda ctx: ctx.once(3, str), r"once\(\) and effect\(\) take a text as their key, got 3"),
+        (lambda ctx: ctx.effect(None, str), r"once\(\) and effect\(\) take a text as their key, got None"),
+        (lambda ctx: ctx.store.get(3), "A path in the state is a text such as 'user.name', got 3"),
+        (lambda ctx: ctx.store.set(("user", "name"), 4), r"A path in the state is a text .*, got \('user', 'name'\)"),
+    ],
+)
+@pytest.mark.parametrize("store", [None, "memory:"])
+async def test_what_cannot_be_meant_is_refused_in_words(use: Callable[[Context], Any], words: str, store: str | None):
+    flow = in_step(use, store)
+    with pytest.raises((TypeError, WorkflowRuntimeError), match=words):
+        await asyncio.wait_for(flow.run(), 5)
+
+
 @contract("5.4")
 async def test_writing_none_to_the_stream_does_nothing():
     handler = in_step(lambda ctx: ctx.write_event_to_stream(None)).run()
@@ -480,6 +503,22 @@ async def test_what_is_not_expected_or_too_much_is_dropped():
 
 
 @contract("5.5")
+@pytest.mark.parametrize("apart", [40, 600])
+async def test_long_lists_that_differ_in_the_middle_are_different(apart: int):
+    class Flow(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> list[A | B]:
+            return [*(A() for _ in range(2 * apart)), B()]
+
+        @step(num_workers=1)
+        async def gather(self, ctx: Context, ev: A | B) -> StopEvent | None:
+            middle = A if isinstance(ev, A) else B
+            found = ctx.collect_events(ev, [*[A] * apart, middle, *[A] * apart])
+            return StopEvent(result=[type(one) for one in found].index(B)) if found else None
+
+    assert await Flow(timeout=5).run() == apart
+
+
 async def test_nothing_expected_is_complete_at_once():
     assert await collecting([], [A(n=1)]).run() == [[]]
 

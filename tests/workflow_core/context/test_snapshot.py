@@ -621,3 +621,18 @@ async def test_a_record_of_once_that_cannot_be_written_is_named():
     with pytest.raises(ValueError, match=r"ctx\.once\('draft', \.\.\.\) cannot be written"):
         handler.ctx.to_dict()
     await handler.cancel_run()
+
+
+async def test_the_awaited_class_is_found_by_its_whole_name():
+    handler = Asks().run(topic="tides")
+    await until(lambda: saved(handler)["workers"]["ask"]["collected_waiters"])
+    payload = saved(handler)
+    await handler.cancel_run()
+    (waiter,) = payload["workers"]["ask"]["collected_waiters"]
+    waiter["waiting_for_event"] = "another.module.HumanResponseEvent"
+    with pytest.raises(ContextSerdeError, match=r"waits for another\.module\.HumanResponseEvent, .*import its module"):
+        Context.from_dict(Asks(), payload)
+    waiter["waiting_for_event"] = "llama_index.core.workflow.events.HumanResponseEvent"
+    again = resume(Asks(), payload)
+    again.ctx.send_event(HumanResponseEvent(user="ann", text="high"))
+    assert await again == ("tides", "high")

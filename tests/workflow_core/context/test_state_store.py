@@ -104,6 +104,16 @@ async def test_paths_lead_through_dicts_lists_and_models():
 
 
 @contract("5.1.1")
+async def test_a_number_in_a_path_is_the_key_that_is_there():
+    store = free(texts={"1": "a"}, numbers={1: "a", -2: "b"}, both={"1": "a", 1: "b"})
+    for path in ("texts.1", "numbers.1", "numbers.-2", "both.1", "texts.3"):
+        await store.set(path, "new")
+        assert await store.get(path) == "new"
+    assert await store.get("texts") == {"1": "new", "3": "new"}
+    assert await store.get("numbers") == {1: "new", -2: "new"}
+    assert await store.get("both") == {"1": "new", 1: "b"}
+
+
 async def test_a_missing_path_raises_unless_there_is_a_default():
     store = free(a={"b": 1})
     for path in ("x", "a.x", "a.b.x", "a.0"):

@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    JsonSerializer,
+    PickleSerializer,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
 from batonflow.workflow_core.errors import WorkflowTimeoutError
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
 from batonflow.workflow_core.testing import run_virtual
@@ -174,3 +184,43 @@ def test_a_run_whose_child_works_does_not_wait(client):
 
     with pytest.raises(WorkflowTimeoutError):
         run_virtual(run())
+
+
+class Collects(Workflow):
+    """Keeps what JSON has no words for, as its parent does."""
+
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        await ctx.store.set("seen", {"child"})
+        word = await ctx.wait_for_event(Word)
+        return StopEvent(result=await ctx.store.get("seen") | {word.n})
+
+
+class Around(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent, inner: Collects) -> StopEvent:
+        found = await inner.run()
+        if await ctx.store.get("more", default=False):
+            await ctx.wait_for_event(Word)
+        return StopEvent(result=found)
+
+
+@pytest.mark.parametrize("child_is_over", [False, True])
+async def test_a_serializer_given_for_a_snapshot_writes_and_reads_its_children_too(child_is_over: bool):
+    flow = Around(workflows={"inner": Collects()}, timeout=5)
+    ctx: Context = Context(flow)
+    await ctx.store.set("more", child_is_over)
+    handler = flow.run(ctx=ctx)
+    await asyncio.sleep(0.01)
+    if child_is_over:
+        handler.ctx.send_event(Word(n=1))
+        await asyncio.sleep(0.01)
+    payload = handler.ctx.to_dict(PickleSerializer())
+    await handler.cancel_run()
+    restored: Context = Context.from_dict(flow, payload, PickleSerializer())
+    with pytest.raises(ValueError, match="write it with the serializer it was read with, not with JsonSerializer"):
+        restored.to_dict(JsonSerializer())
+    again = flow.run(ctx=Context.from_dict(flow, restored.to_dict(), PickleSerializer()))
+    await asyncio.sleep(0.01)
+    again.ctx.send_event(Word(n=1))
+    assert await again == {"child", 1}

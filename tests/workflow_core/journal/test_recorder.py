@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    JsonSerializer,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from batonflow.workflow_core.errors import RunInterruptedError, StoreError
+from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.journal.drive import desk_of
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.flows import until
 from tests.workflow_core.journal.listening import Listener, found_in, numbered, shown
@@ -452,3 +463,67 @@ def test_nothing_is_committed_before_what_it_read(work: list[tuple[int, str, boo
     assert set(committed_at) == set(range(len(work)))
     for reader, writers in read_from.items():
         assert all(committed_at[writer] <= committed_at[reader] for writer in writers)
+
+
+class Round(Event):
+    n: int
+
+
+class Rounds(Workflow):
+    """Goes around; beside it, a step may keep something that cannot be written on an event it was handed."""
+
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Round | A:
+        if ev.get("odd"):
+            ctx.send_event(A())
+        return Round(n=0)
+
+    @step
+    async def keep(self, ctx: Context, ev: A) -> None:
+        ev.client = object()  # pyright: ignore[reportAttributeAccessIssue]
+        await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+
+    @step
+    async def around(self, ev: Round) -> Round | StopEvent:
+        await asyncio.sleep(0)
+        return Round(n=ev.n + 1) if ev.n < 40 else StopEvent(result=ev.n)
+
+
+async def test_a_snapshot_that_cannot_be_written_costs_no_record(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", 10)
+    store = MemoryStore()
+    odd, other = Rounds(store=store).run(run_id="odd", odd=True), Rounds(store=store).run(run_id="other")
+    assert [await odd, await other] == [40, 40]
+    warned = [record.getMessage() for record in caplog.records if "no snapshot is kept" in record.getMessage()]
+    assert 1 < len(warned) < 6, "as often as there would be snapshots"
+    assert "run odd" in warned[0]
+    assert "Event A cannot be written into a snapshot" in warned[0]
+    for run_id in ("odd", "other"):
+        assert await Rounds(store=store).resume(run_id) == 40
+
+
+class Failing(JsonSerializer):
+    """Has a disk of its own, which is full."""
+
+    def serialize(self, value: Any) -> str:
+        if isinstance(value, A):
+            raise OSError("no space left")
+        return super().serialize(value)
+
+
+async def test_a_serializer_that_breaks_down_stops_the_run_and_leaves_nobody_waiting():
+    class Flow(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> A:
+            return A()
+
+        @step
+        async def end(self, ev: A) -> StopEvent:
+            return StopEvent()
+
+    store = MemoryStore()
+    with pytest.raises(RunInterruptedError, match=r"Run 'r' stopped at step go, .*OSError: no space left"):
+        await asyncio.wait_for(Flow(store=store, serializer=Failing()).run(run_id="r"), 5)
+    assert await Flow(store=store).resume("r") is None, "it goes on from what was written"
