@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from batonflow.llms._vendor import load
 from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
 from batonflow.tools.typed_dicts import readable
+from batonflow.workflow_core.types import is_context_class
 
 __all__ = [
     "IDEMPOTENCY_KEY",
@@ -35,7 +36,6 @@ __all__ = [
 IDEMPOTENCY_KEY = "idempotency_key"
 """A parameter of this name takes a key that is the same for every attempt of a call; models do not see it."""
 
-_CONTEXT_HOME = "batonflow.workflow_core"
 _DOCUMENTS_PARAMETERS = re.compile(
     r"[:@](param|arg|key|kwarg)|\b(Arg(ument)?s|Param(eter)?s):|^\s*(\w+ )?(Arg(ument)?s|Param(eter)?s)\s*$",
     re.MULTILINE,
@@ -92,11 +92,7 @@ def _is_context(annotation: Any) -> bool:
     origin = get_origin(annotation)
     if origin in {Union, UnionType, Annotated}:
         return any(_is_context(one) for one in get_args(annotation))
-    cls = origin or annotation
-    # By name, because the layer of tools does without the engine.
-    return isinstance(cls, type) and any(
-        one.__name__ == "Context" and one.__module__.startswith(_CONTEXT_HOME) for one in cls.__mro__
-    )
+    return is_context_class(origin or annotation)
 
 
 def _says_context(text: str) -> bool:

@@ -7,7 +7,7 @@ called.
 import inspect
 import types
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
@@ -17,6 +17,7 @@ from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.retrying import RetryPolicy
+from batonflow.workflow_core.types import is_context_class
 
 __all__ = [
     "CatchErrorConfig",
@@ -76,6 +77,7 @@ class StepConfig:
         collect: The rule of the list parameter, when the step takes ``list[E]``.
         list_return_types: The members of a ``list[E]`` return annotation; not empty means that the step fans out.
         bare_return: Whether an event outside a list may be returned.
+        by_position: Whether every parameter may be passed by its place.
     """
 
     accepted_events: list[type[Event]]
@@ -94,6 +96,7 @@ class StepConfig:
     bare_return: bool
     children: tuple[ChildSlot, ...]
     parameters: tuple[str, ...]
+    by_position: bool
     is_async: bool
     is_free: bool
     timeout: float | None = None
@@ -150,7 +153,8 @@ def step(
         replaces: Name of an inherited step that this one stands in for.
 
     Raises:
-        WorkflowValidationError: The signature cannot be a step's; the message says what to change.
+        WorkflowValidationError: The signature cannot be a step's, or an option is none; the message says what to
+            change.
 
     Example:
         >>> class Hello(Workflow):
@@ -162,6 +166,18 @@ def step(
         raise WorkflowValidationError(f"num_workers must be an integer greater than 0, got {num_workers!r}")
     if timeout is not None and not (is_seconds(timeout) and timeout > 0):
         raise WorkflowValidationError(f"timeout of a step must be greater than 0 seconds, got {timeout!r}")
+    given: object = retry_policy
+    if given is not None and (isinstance(given, type) or not isinstance(given, RetryPolicy)):
+        raise WorkflowValidationError(
+            f"retry_policy of a step takes a policy as retry_policy(stop=stop_after_attempt(3)) gives it, got {given!r}"
+        )
+    skipped = _names("skip_graph_checks", skip_graph_checks)
+    unknown = [name for name in skipped if name not in get_args(StepGraphCheck)]
+    if unknown:
+        raise WorkflowValidationError(
+            f"skip_graph_checks of a step names no check with {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(get_args(StepGraphCheck))}"
+        )
     caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +186,7 @@ def step(
             caller_locals,
             num_workers=num_workers,
             retry_policy=retry_policy,
-            skip_graph_checks=tuple(skip_graph_checks or ()),
+            skip_graph_checks=cast("tuple[StepGraphCheck, ...]", skipped),
             accept_event_subclasses=accept_event_subclasses,
             timeout=timeout,
             replaces=replaces,
@@ -196,7 +212,7 @@ def catch_error(
         max_recoveries: How often it may run for one lineage of events before the run fails after all.
 
     Raises:
-        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``.
+        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is none.
 
     Example:
         >>> class Careful(Workflow):
@@ -204,10 +220,12 @@ def catch_error(
         ...     async def give_up(self, ev: StepFailedEvent) -> StopEvent:
         ...         return StopEvent(result=f"gave up: {ev.exception}")
     """
+    if not is_whole(max_recoveries, least=1):
+        raise WorkflowValidationError(f"max_recoveries must be an integer greater than 0, got {max_recoveries!r}")
+    handled = CatchErrorConfig(None if for_steps is None else _names("for_steps", for_steps), max_recoveries)
     caller_locals = _enclosing_locals(inspect.currentframe())
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        handled = CatchErrorConfig(None if for_steps is None else tuple(for_steps), max_recoveries)
         config = _read_signature(function, caller_locals, num_workers=1, catch_error=handled)
         if config.accepted_events != [StepFailedEvent] or config.collect is not None:
             accepted = ", ".join(cls.__name__ for cls in config.accepted_events)
@@ -219,6 +237,15 @@ def catch_error(
         return function
 
     return decorate if func is None else decorate(func)
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    """The names in a list, or a single one."""
+    # A bare string is one name, not a collection of letters.
+    several: Any = () if given is None else (given,) if isinstance(given, str) else given
+    if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in cast("Iterable[Any]", several)):
+        raise WorkflowValidationError(f"{option} takes a list of names, got {given!r}")
+    return tuple(cast("Iterable[str]", several))
 
 
 def _attach(function: Callable[..., Any], config: StepConfig, workflow: Any) -> None:
@@ -276,9 +303,11 @@ def _list_members(annotation: Any) -> list[Any] | None:
     return members if members and all(_is_event(member) for member in members) else None
 
 
-def _is_context(annotation: Any) -> bool:
-    origin = get_origin(annotation) or annotation
-    return getattr(origin, "__name__", "") == "Context"
+def _as_context(annotation: Any) -> Any:
+    """The Context in an annotation, where that may be one or None; None when it says something else."""
+    parts = [part for part in _members(annotation) if part is not type(None)]
+    is_one = len(parts) == 1 and is_context_class(get_origin(parts[0]) or parts[0])
+    return parts[0] if is_one else None
 
 
 def _read_signature(
@@ -315,6 +344,7 @@ def _read_signature(
         bare_return=any(_is_event(cls) for cls in bare) or not listed,
         children=tuple(parameters.children),
         parameters=tuple(parameters.order),
+        by_position=parameters.by_position,
         is_async=inspect.iscoroutinefunction(function),
         is_free=_is_free(function),
         timeout=timeout,
@@ -342,13 +372,21 @@ class _Parameters:
         self.resources: list[ResourceDefinition] = []
         self.children: list[ChildSlot] = []
         self.order: list[str] = []
-        for name, parameter in inspect.signature(function).parameters.items():
+        self.by_position = True
+        parameters = list(inspect.signature(function).parameters.items())
+        # Of a method, the first one is the workflow, whatever it is called.
+        if parameters and not _is_free(function) and parameters[0][0] not in hints:
+            del parameters[0]
+        for name, parameter in parameters:
             if name in ("self", "cls"):
                 continue
             self.order.append(name)
             if name in hints:
                 self._sort(name, hints[name], parameter)
+            self.by_position = self.by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         self._check()
+        for name, parameter in parameters:
+            self._check_given(name, parameter)
 
     def _sort(self, name: str, annotation: Any, parameter: inspect.Parameter) -> None:
         marks: tuple[Any, ...] = ()
@@ -361,9 +399,10 @@ class _Parameters:
                 if isinstance(mark, Resource | ResourceConfig):
                     self.resources.append(ResourceDefinition(name=name, descriptor=mark, type_annotation=inner))
                     return
-        if _is_context(annotation):
+        context = _as_context(annotation)
+        if context is not None:
             self.context = name
-            args = get_args(annotation)
+            args = get_args(context)
             self.state_type = args[0] if args and isinstance(args[0], type) else None
             return
         collect = next((mark for mark in marks if isinstance(mark, Collect) or mark is Collect), None)
@@ -411,6 +450,24 @@ class _Parameters:
                         f"Step {self._name}: in a join each parameter takes a single event type, {slot.name!r} has a "
                         "union"
                     )
+
+    def _check_given(self, name: str, parameter: inspect.Parameter) -> None:
+        """Refuse a parameter that would get no argument, or cannot be passed by its name."""
+        slots = (*self.slots, *self.lists, *self.resources, *self.children)
+        given = name == self.context or any(name == one.name for one in slots)
+        if given and parameter.kind is parameter.POSITIONAL_ONLY:
+            raise WorkflowValidationError(
+                f"Step {self._name}: parameter {name!r} is passed by its name: take out the / behind it"
+            )
+        left_out = parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if not given and not left_out and name not in ("self", "cls"):
+            raise WorkflowValidationError(
+                f"Step {self._name}: nothing can be passed for {name!r}. Annotate it as an event, Context, an "
+                "attached workflow or Annotated[..., Resource(...)], or give it a default"
+            )
 
     def accepted(self) -> list[type[Event]]:
         return list(dict.fromkeys(cls for slot in [*self.lists, *self.slots] for cls in slot.types))

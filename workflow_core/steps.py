@@ -72,7 +72,7 @@ class StepSpec:
         self.has_collection = config.collect is not None
         self.fans_out = bool(config.list_return_types)
         # Whether it may return a single event.
-        self.may_be_bare = not self.fans_out or config.bare_return
+        self.may_be_bare = config.bare_return
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
@@ -81,7 +81,7 @@ class StepSpec:
         ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
         """
         config = self.config
-        if config.children or config.resources or len(config.slots) > 1:
+        if config.children or config.resources or len(config.slots) > 1 or not config.by_position:
             return "names"
         if config.parameters == (config.event_name,):
             return "event"

@@ -13,6 +13,7 @@ __all__ = [
     "StopEventT",
     "UnreconstructedException",
     "dump_exception",
+    "is_context_class",
     "load_exception",
     "loaded_class",
     "traceback_of",
@@ -35,6 +36,17 @@ class RetryInfo:
     elapsed_seconds: float = 0.0
     last_exception: BaseException | None = None
     last_failed_at: float | None = None
+
+
+def is_context_class(cls: object) -> bool:
+    """Whether a class is the Context, or one made of it.
+
+    By name and home: who reads signatures lies below what the Context is made of, or does without the engine.
+    """
+    home = __name__.rpartition(".")[0]
+    return isinstance(cls, type) and any(
+        one.__name__ == "Context" and one.__module__.startswith(home) for one in cls.__mro__
+    )
 
 
 def loaded_class(qualified_name: str) -> Any:

@@ -16,6 +16,7 @@ from batonflow.workflow_core import (
     Event,
     HumanResponseEvent,
     StartEvent,
+    StepFailedEvent,
     StopEvent,
     Take,
     Workflow,
@@ -28,6 +29,7 @@ from batonflow.workflow_core.collect import Cardinality
 from batonflow.workflow_core.decorators import StepConfig, StepFunction, StepGraphCheck, WorkflowGraphCheck
 from batonflow.workflow_core.events import UnhandledEvent, WorkflowIdleEvent
 from batonflow.workflow_core.resource import Resource
+from batonflow.workflow_core.retry_policy import ConstantDelayRetryPolicy
 from tests.contract import contract
 from tests.workflow_core.flows import streamed
 
@@ -42,6 +44,9 @@ class B(Event):
 
 class SubA(A):
     pass
+
+
+RunContext = Context
 
 
 class Notes(BaseModel):
@@ -114,6 +119,46 @@ def test_the_timeout_of_a_step_is_a_number_of_seconds(wrong: Any):
         WorkflowValidationError, match=f"timeout of a step must be greater than 0 seconds, got {wrong!r}"
     ):
         step(timeout=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retry_policy": 3}, r"retry_policy of a step takes a policy .*, got 3"),
+        ({"retry_policy": ConstantDelayRetryPolicy}, r"retry_policy of a step takes a policy .*got <function"),
+        ({"skip_graph_checks": ["reachabilty"]}, "names no check with 'reachabilty'; there are reachability, dead_end"),
+        ({"skip_graph_checks": 3}, "skip_graph_checks takes a list of names, got 3"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_at_once(options: dict[str, Any], words: str):
+    with pytest.raises(WorkflowValidationError, match=words):
+        step(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"for_steps": 3}, "for_steps takes a list of names, got 3"),
+        ({"for_steps": [str]}, "for_steps takes a list of names, got"),
+        ({"max_recoveries": 0}, "max_recoveries must be an integer greater than 0, got 0"),
+    ],
+)
+def test_so_are_those_of_handlers_of_failures(options: dict[str, Any], words: str):
+    with pytest.raises(WorkflowValidationError, match=words):
+        catch_error(**options)
+
+
+async def test_a_single_name_need_not_stand_in_a_list():
+    class Flow(Workflow):
+        @step(skip_graph_checks="dead_end")  # type: ignore[call-overload]
+        async def go(self, ev: StartEvent) -> None:
+            raise ValueError("no")
+
+        @catch_error(for_steps="go")  # type: ignore[call-overload]
+        async def save(self, ev: StepFailedEvent) -> StopEvent:
+            return StopEvent(result=ev.step_name)
+
+    assert await Flow().run() == "go"
 
 
 @contract("3.2")
@@ -235,6 +280,29 @@ async def test_parameters_are_recognised_by_their_annotations():
     assert await Flow().run() == [["a"], 5, "free", 1]
 
 
+async def test_parameters_may_stand_in_every_way_that_python_knows():
+    class Context(Event):
+        text: str = ""
+
+    class Flow(Workflow):
+        @step
+        async def begin(this, ctx: RunContext | None, ev: StartEvent) -> Context:
+            assert ctx is not None
+            await ctx.store.set("n", 1)
+            return Context(text="found")
+
+        @step
+        async def go(self, *args: Any, ctx: Optional[RunContext] = None, found: Context, k: int = 3) -> A:  # noqa: UP045
+            assert ctx is not None
+            return A(n=k + await ctx.store.get("n"))
+
+        @step
+        async def end(self, *, ev: A, **rest: Any) -> StopEvent:
+            return StopEvent(result=(ev.n, rest))
+
+    assert await Flow().run() == (4, {})
+
+
 @contract("3.4")
 async def test_a_union_parameter_takes_each_of_its_events():
     class Flow(Workflow):
@@ -315,6 +383,9 @@ async def list_and_event(self: Any, a: list[A], b: B) -> StopEvent: ...
 async def union_in_join(self: Any, a: A | B, c: StartEvent) -> StopEvent: ...
 async def collect_on_event(self: Any, a: Annotated[A, Collect(Take(1))]) -> StopEvent: ...
 async def odd_rule(self: Any, a: Annotated[list[A], Collect(3)]) -> StopEvent: ...  # type: ignore[arg-type]
+async def bare_context(self: Any, ctx, ev: StartEvent) -> StopEvent: ...
+async def a_number(self: Any, ev: StartEvent, n: int) -> StopEvent: ...
+async def by_place(self: Any, ev: StartEvent, /) -> StopEvent: ...
 async def generator(self: Any, ev: StartEvent) -> AsyncIterator[A]:
     yield A()
 
@@ -334,6 +405,9 @@ async def says_iterator(self: Any, ev: StartEvent) -> AsyncIterator[A]: ...
         (union_in_join, "single event type"),
         (collect_on_event, "only to collection fan-in"),
         (odd_rule, "unknown cardinality"),
+        (bare_context, "nothing can be passed for 'ctx'. Annotate it as an event, Context"),
+        (a_number, "nothing can be passed for 'n'"),
+        (by_place, "parameter 'ev' is passed by its name: take out the /"),
         (generator, "Async-iterator fan-out"),
         (says_iterator, "Async-iterator fan-out"),
     ],

@@ -168,9 +168,9 @@ class Ending:
         run, event, error = self._run, end.event, end.error
         run.state.elapsed = self.elapsed()
         self.over = True
+        self._stop(end.items, end.waiters)
         if run.recorder is not None:
             run.recorder.cut()
-        self._stop(end.items, end.waiters)
         if error is None and run.family is not None and run.family.outlives():
             self.event = event
             return

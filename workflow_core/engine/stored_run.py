@@ -153,10 +153,14 @@ class StoredRun:
 
     def stop_at_fault(self, step: str, error: Exception) -> None:
         """End the run at a fault of the engine, or of what it calls, such as a serializer."""
-        root = cast("Run", self).root
-        drive = root.drive
-        if drive is None:
-            cast("Run", self).ending.fail(step, error)
+        run = cast("Run", self)
+        root, drive = run.root, run.root.drive
+        try:
+            run.ending.fail(step, error)
+        except Exception:  # the same boundary: the end cannot be recorded either
+            if drive is None:
+                raise
+        else:
             return
         interrupted = RunInterruptedError(
             f"Run {root.state.run_id!r} stopped at step {step}, as what it did could not be recorded "

@@ -513,17 +513,37 @@ class Failing(JsonSerializer):
         return super().serialize(value)
 
 
-async def test_a_serializer_that_breaks_down_stops_the_run_and_leaves_nobody_waiting():
-    class Flow(Workflow):
-        @step
-        async def go(self, ev: StartEvent) -> A:
-            return A()
+class BreaksDown(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> A | B:
+        if ev.how == "streamed":
+            ctx.write_event_to_stream(A())
+        return A() if ev.how == "returned" else B()
 
-        @step
-        async def end(self, ev: A) -> StopEvent:
-            return StopEvent()
+    @step
+    async def beside(self, ctx: Context, ev: StartEvent) -> None:
+        await ctx.wait_for_event(HumanResponseEvent, timeout=None)
 
-    store = MemoryStore()
-    with pytest.raises(RunInterruptedError, match=r"Run 'r' stopped at step go, .*OSError: no space left"):
-        await asyncio.wait_for(Flow(store=store, serializer=Failing()).run(run_id="r"), 5)
-    assert await Flow(store=store).resume("r") is None, "it goes on from what was written"
+    @step
+    async def end(self, ev: A | B) -> StopEvent:
+        return StopEvent(result="ended")
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words", "status"),
+    [
+        ("returned", OSError, "no space left", "failed"),
+        # Here its end cannot be recorded either.
+        ("streamed", RunInterruptedError, "Run 'r' stopped at step go, .*OSError: no space left", "running"),
+    ],
+)
+async def test_a_serializer_that_breaks_down_ends_the_run_and_leaves_nobody_waiting(
+    how: str, error: type[Exception], words: str, status: str
+):
+    flow = BreaksDown(store=MemoryStore(), serializer=Failing())
+    handler = flow.run(run_id="r", how=how)
+    with pytest.raises(error, match=words):
+        await asyncio.wait_for(handler, 5)
+    assert [info.status for info in await flow.run_store.list_runs()] == [status]
+    if status == "running":
+        assert await BreaksDown(store=flow.run_store).resume("r") == "ended", "it goes on from what was written"
