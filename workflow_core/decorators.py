@@ -166,7 +166,7 @@ def step(
         raise WorkflowValidationError(f"num_workers must be an integer greater than 0, got {num_workers!r}")
     if timeout is not None and not (is_seconds(timeout) and timeout > 0):
         raise WorkflowValidationError(f"timeout of a step must be greater than 0 seconds, got {timeout!r}")
-    given: object = retry_policy
+    given: Any = retry_policy
     if given is not None and (isinstance(given, type) or not isinstance(given, RetryPolicy)):
         raise WorkflowValidationError(
             f"retry_policy of a step takes a policy as retry_policy(stop=stop_after_attempt(3)) gives it, got {given!r}"

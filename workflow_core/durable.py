@@ -29,9 +29,11 @@ from batonflow.workflow_core.errors import (
 )
 from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.drive import Desk, Drive, desk_of
+from batonflow.workflow_core.journal.desk import Desk, desk_of
+from batonflow.workflow_core.journal.drive import STREAM_BLOCK, Drive
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
+from batonflow.workflow_core.journal.gaps import Reset
 from batonflow.workflow_core.journal.history import no_such_run
 from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.journal.segments import as_json
@@ -426,6 +428,7 @@ class _Opening:
             version=self._options.version,
             digest=self._digest,
             first=self._first,
+            stream_seq=STREAM_BLOCK,
         )
         found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
@@ -441,7 +444,7 @@ class _Opening:
             return
         self._claimed = found
         assert self._run.drive is not None
-        self._run.drive.attach(found.epoch, 1, 0)
+        self._run.drive.attach(found.epoch, 1, STREAM_BLOCK)
         self._begin(self._event, self._causes)
 
     async def carry_on(self) -> None:
@@ -500,11 +503,15 @@ class _Opening:
         restore(run, fold)
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
+        run.stream.seq = max(run.stream.seq, claimed.stream_seq)
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
         drive.earlier_trace = trace_in(loaded.commits)
-        run.stream.seq = max(run.stream.seq, claimed.stream_seq)
+        has_left = self._desk.has_left(claimed)
         if not run.stream.events:  # else it only slept, and its readers are still here
-            run.publish(StreamResetEvent(lost_from=fold.last_streamed + 1, lost_to=run.stream.seq - 1), "", 0)
+            run.stream.begins = run.stream.seq
+            if not has_left:
+                drive.reset = Reset(run.stream.seq, run.now(), fold.last_streamed + 1, run.stream.seq - 1)
+                run.publish(StreamResetEvent(lost_from=drive.reset.lost_from, lost_to=drive.reset.lost_to), "", 0)
         _digests[run] = loaded.info.digest
         self._begin(None, ())
         if self._event is not None:
@@ -539,6 +546,7 @@ class _Opening:
         self._forget()
         self._run.early = None
         event = self._codec.read(record["event"])
+        self._run.stream.seq = record.get("seq", 0)
         self._run.publish(event, "", 0)
         self._run.ending.restore(event)
 

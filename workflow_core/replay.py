@@ -11,8 +11,9 @@ from pydantic_core import to_json
 from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, StreamResetEvent, WorkflowFailedEvent
 from batonflow.workflow_core.journal.codec import Codec
+from batonflow.workflow_core.journal.gaps import reset_in
 from batonflow.workflow_core.options import is_workflow
 
 if TYPE_CHECKING:
@@ -148,8 +149,12 @@ def replayed(
             for (seq, ts), event in zip(record["published"], questions, strict=True):
                 events.append(ReplayedEvent(seq, ts, step, path, commit, event))
         if record["kind"] == "ended" and not path:
-            last = max((entry.seq for entry in events), default=-1) + 1
+            last = record.get("seq", max((entry.seq for entry in events), default=-1) + 1)
             events.append(ReplayedEvent(last, record["at"], "", "", commit, codec.read(record["event"])))
+    for commit in commits:
+        if (reset := reset_in(commit)) is not None:
+            lost = StreamResetEvent(lost_from=reset.lost_from, lost_to=reset.lost_to)
+            events.append(ReplayedEvent(reset.seq, reset.ts, "", "", commit.seq, lost))
     events.sort(key=lambda entry: entry.seq)
     return ReplayedRun(run_id, status, records, events, codec)
 

@@ -1,7 +1,8 @@
 """The stream of a run: what steps streamed, kept for late readers, and the engine's own notes in a bounded ring."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, cast
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
@@ -28,6 +29,9 @@ Note = tuple[int, float, str, str, int | str, Any, Any]
 """seq, ts, what, step, worker, input, output; turned into an event only when read."""
 
 _NOTE_SIZE = 7
+
+NEVER = sys.maxsize
+"""A number that no event has."""
 
 Origin = tuple[str, str, int]
 """Where a streamed event comes from: step, path, number of the delivery."""
@@ -58,6 +62,9 @@ class StreamItem(NamedTuple):
     event: Event
 
 
+def _nothing() -> None: ...
+
+
 def _as_event(note: Note) -> InternalDispatchEvent:
     _, _, what, name, worker, received, returned = note
     if what in _STEP_STATES:
@@ -83,12 +90,14 @@ class StreamLog:
     """
 
     __slots__ = (
-        "_dropped", "_loop", "_notes", "_sleepers", "ended", "events", "origins", "seq", "seqs", "times",
+        "_dropped", "_loop", "_notes", "_sleepers", "begins", "ended", "events", "mark", "on_mark", "origins",
+        "reserved", "seq", "seqs", "times",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.seq = 0
+        # What stands before it, of a run that was taken up, only a store has.
+        self.begins = self.seq = 0
         self.events: list[Event] = []
         self.seqs: list[int] = []
         self.times: list[float] = []
@@ -98,6 +107,10 @@ class StreamLog:
         self._dropped = 0
         self.ended = False
         self._sleepers: list[asyncio.Future[None]] | None = None
+        # From which number on nothing is shown with it, as a store does not know yet that it was given out; and when
+        # to reserve more, with whom.
+        self.reserved = self.mark = NEVER
+        self.on_mark: Callable[[], None] = _nothing
 
     def publish(self, event: Event, ts: float, origin: Origin) -> None:
         """Append an event; the last one of a run is its StopEvent."""
@@ -106,9 +119,18 @@ class StreamLog:
         self.seqs.append(self.seq)
         self.times.append(ts)
         self.origins.append(origin)
-        self.seq += 1
+        self.seq = seq = self.seq + 1
+        if seq >= self.mark:
+            self.on_mark()
         if self._sleepers:
             self._wake()
+
+    def reserve(self, reserved: int, *, mark: int) -> None:
+        """Numbers below ``reserved`` may be shown; from ``mark`` on there should be more."""
+        self.reserved, self.mark = reserved, mark
+        if self.seq >= mark:
+            self.on_mark()
+        self._wake()
 
     def note(self, ts: float, what: str, name: str, worker: int | str, received: Any, returned: Any) -> None:
         """Append something the engine says about itself: for a step's state, the types that came in and went out."""
@@ -144,6 +166,7 @@ class StreamLog:
     def end(self) -> None:
         """Nothing will follow."""
         self.ended = True
+        self.reserved = self.mark = NEVER
         self._wake()
 
     def nudge(self) -> None:
@@ -215,7 +238,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         if self.internal and (note := self._take_note()) is not None:
             return note
         log, position = self.log, self.position
-        if position == len(log.events):
+        if position == len(log.events) or log.seqs[position] >= log.reserved:
             return None
         self.position = position + 1
         return log.seqs[position], log.times[position], *log.origins[position], log.events[position]
@@ -230,7 +253,7 @@ class StreamReader(AsyncIterator[StreamItem]):
             return first[0], first[1], "", "", 0, InternalEventsMissedEvent(count=lost)
         while self._next_note < log.notes_made:
             note = log.note_at(self._next_note)
-            if self.position < len(log.seqs) and log.seqs[self.position] < note[0]:
+            if note[0] >= log.reserved or (self.position < len(log.seqs) and log.seqs[self.position] < note[0]):
                 return None
             self._next_note += 1
             if note[0] > self._after:

@@ -182,6 +182,16 @@ def test_of_several_requests_one_is_named(here: Cli) -> None:
     assert json.loads(here("resume", "pair.py", "p", *STORE)[1]) == ["two", "one"]
 
 
+def test_an_answer_that_does_not_fit_leaves_the_question_open(waiting: Cli) -> None:
+    assert waiting("approve", "ask", "--answer", '{"aye": true}', *STORE)[0] == 0
+    code, output, errors = waiting("resume", "flows:ask", "ask", *STORE)
+    assert code == 3, "it still waits"
+    assert "batonflow approve ask --answer JSON" in output + errors
+    assert waiting("approve", "ask", "--answer", '{"yes": true}', *STORE)[0] == 0
+    assert "was answered before" in waiting("approve", "ask", "--answer", '{"yes": false}', *STORE)[2]
+    assert waiting("resume", "flows:ask", "ask", *STORE)[:2] == (0, "ann said yes\n")
+
+
 def test_a_cancelled_run_ends_when_it_is_taken_up(waiting: Cli) -> None:
     code, output, _ = waiting("cancel", "ask", "too late", *STORE)
     assert (code, output) == (0, "ask is told to end\nno process drives it: batonflow resume OBJ ask --store runs.db\n")

@@ -9,6 +9,7 @@ from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
+    RunLostError,
     WorkflowCancelledByUser,
     WorkflowRuntimeError,
     WorkflowStalledError,
@@ -244,7 +245,8 @@ class Ending:
         # Last of all, so that whoever sees the end sees it after the steps have cleaned up.
         run, event = self._run, self.event
         assert event is not None
-        run.publish(event, "", 0)
+        if not isinstance(self.error, RunInterruptedError | RunLostError):  # else the run goes on, and has not ended
+            run.publish(event, "", 0)
         run.stream.end()
         if run.observer is not None:
             run.observer.run_ended(run, event, self.error)
@@ -284,12 +286,16 @@ class Ending:
             self._run.silence()
             self.fail("", error)
 
-    def interrupted(self) -> None:
-        """Somebody else than the engine cancels a step, as when the event loop ends: the store still has the run."""
+    def interrupted(self, because: str = "") -> None:
+        """The run stops in this process; the store still has it.
+
+        Args:
+            because: Why, when nobody asked for it.
+        """
         run_id, drive = self._run.state.run_id, self._run.drive
         self.drop(
             RunInterruptedError(
-                f"Run {run_id!r} was interrupted, as a task of its steps was cancelled; it goes on from the store with "
+                f"Run {run_id!r} was interrupted{because and f', {because}'}; it goes on from the store with "
                 f"resume({run_id!r}), or run() under the same id"
             )
         )

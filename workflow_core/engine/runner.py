@@ -348,7 +348,10 @@ class Run(StoredRun):
                     f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds"
                 )
             elif task.cancelling():
-                self.root.ending.interrupted() if self.root.drive is not None else self.ending.cancel()
+                if self.root.drive is None:
+                    self.ending.cancel()
+                else:  # by somebody else than the engine, as when the event loop ends
+                    self.root.ending.interrupted("as a task of its steps was cancelled")
                 return None
             else:
                 error = StepCancelledError(

@@ -1,54 +1,39 @@
-"""Between the runs of an event loop and a store: commits go out in groups, events from elsewhere come in.
-
-One desk serves all runs of a store on a loop. What they commit within a turn of the loop, and while an earlier group is
-being written, goes to the store in one piece; so a slow disk makes the groups larger, not the queue longer.
-"""
+"""The journal of one run that this process drives: records become commits, which a desk takes to the store."""
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from contextvars import copy_context
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
-from weakref import WeakKeyDictionary, ref
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import PydanticSerializationError
 
-from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.family import awaits_people, run_at
-from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
-from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.journal.gaps import with_gap
+from batonflow.workflow_core.journal.gaps import Reset, with_gap, with_reset
 from batonflow.workflow_core.journal.segments import Segment, as_json
-from batonflow.workflow_core.journal.store import CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.workflow_core.journal.store import InboxItem, RunCommit
 from batonflow.workflow_core.journal.traces import with_trace
 from batonflow.workflow_core.questions import runs_inside
+from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.journal.desk import Desk
 
-__all__ = ["Desk", "Drive", "desk_of"]
+__all__ = ["Drive"]
 
 logger = logging.getLogger("batonflow.workflow_core")
 
 SNAPSHOT_EVERY = 1000
 """After how many commits the whole state is written, so that loading a run need not begin at the first one."""
 
-SECONDS_OF_SHORT_RUNS = 0.05
-"""A run that is over sooner needs no renewed lease, and nobody can have written to it."""
-
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
 
 HELD_SECONDS = 5.0
 """How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
-
-_PAUSE_AFTER_TROUBLE = 1.0
 
 
 class Drive:
@@ -83,6 +68,9 @@ class Drive:
         self._counts_time = run.workflow.__batonflow__.timeout is not None
         self._bodies: list[bytes] = []
         self._consumed: list[int] = []
+        self._passed_over: list[int] = []
+        # What was lost when the run was taken up, for the next commit to say.
+        self.reset: Reset | None = None
         self._status: Literal["completed", "failed", "cancelled"] | None = None
         self._result: bytes | None = None
         self._stream_reserved = 0
@@ -93,13 +81,30 @@ class Drive:
         self._held: list[tuple[Segment, asyncio.Future[None]]] = []
 
     def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
-        """The run belongs to this process now, with so many commits already there."""
+        """The run belongs to this process now, with so many commits already there.
+
+        Args:
+            epoch: Of the claim.
+            seq: Number of the last commit.
+            stream_seq: Up to here the numbers of streamed events are reserved.
+            snapshot_at: Number of the commit with the last snapshot.
+        """
         self.epoch = epoch
         self.made = self.written = seq
         self._stream_reserved = stream_seq
         self._snapshot_at = snapshot_at
         self._attached = True
         self.desk.add(self)
+        log = self.run.stream
+        log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - STREAM_BLOCK // 2, self._reserve
+        if log.seq >= log.mark:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """The numbers of streamed events come to an end: readers get none of which the store does not know."""
+        self.run.stream.mark = NEVER
+        if not self.lost:
+            self.desk.dirty(self)
 
     def collected(self) -> list[bytes]:
         """The commits that a run is created with."""
@@ -122,6 +127,8 @@ class Drive:
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
         if run.recorder is not None and any(segment.place is not None for segment in group):
             body = with_gap(body, run.recorder.lowest_place())
+        if self.reset is not None:
+            body, self.reset = with_reset(body, self.reset), None
         if self.trace:
             body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
         self._bodies.append(body)
@@ -141,19 +148,23 @@ class Drive:
         self._status = "cancelled" if cancelled else "completed" if error is None else "failed"
         self._result = segment.body()
 
-    def consumed(self, item: InboxItem) -> None:
-        """An inbox item was given to the run; the next commit says so."""
+    def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
+        """An inbox item was given to the run, or cannot be used by it; the next commit says so."""
         self._consumed.append(item.position)
+        if passed_over:
+            self._passed_over.append(item.position)
 
     def take(self) -> RunCommit | None:
         """What is to be written now."""
-        if not self._bodies and not self._consumed:
+        run = self.run
+        runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - STREAM_BLOCK // 2
+        if not self._bodies and not self._consumed and not runs_out:
             return None
         bodies, self._bodies = self._bodies, []
         consumed, self._consumed = self._consumed, []
-        run = self.run
-        if run.stream.seq + len(bodies) >= self._stream_reserved:
-            self._stream_reserved = run.stream.seq + STREAM_BLOCK
+        passed_over, self._passed_over = self._passed_over, []
+        if runs_out:
+            self._stream_reserved = run.stream.seq + len(bodies) + STREAM_BLOCK
         snapshot = None
         if self._status is None and self.made - self._snapshot_at >= SNAPSHOT_EVERY:
             snapshot = self._snapshot()
@@ -167,6 +178,7 @@ class Drive:
             expected_seq=self.made - len(bodies),
             commits=bodies,
             consumed=consumed,
+            passed_over=passed_over,
             status=self._status,
             result=self._result,
             stream_seq=self._stream_reserved,
@@ -221,6 +233,7 @@ class Drive:
         if isinstance(run.ending.error, RunInterruptedError):
             return
         if parked:
+            self.desk.note_left(self)
             self._leave()  # its id still means this run
             run.sleep()
             self.desk.asleep(run, wake_at)
@@ -295,6 +308,8 @@ class Drive:
     def was_written(self, commit: RunCommit) -> None:
         """The store has a commit."""
         self.written = commit.expected_seq + len(commit.commits)
+        if commit.stream_seq > self.run.stream.reserved:
+            self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - STREAM_BLOCK // 2)
         ready = [callback for seq, callback in self._waiting if seq <= self.written]
         if ready:
             self._waiting = [entry for entry in self._waiting if entry[0] > self.written]
@@ -342,238 +357,10 @@ def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
     return segment.committed
 
 
-@dataclass(slots=True)
-class Sleeper:
-    """A run that left memory."""
-
-    run: "Run"
-    desk: "Desk"
-    timer: asyncio.TimerHandle | None = None
-
-
 def earliest_due(run: "Run") -> float | None:
     """When the first wait of a tree of workflows is over by itself, in wall-clock seconds."""
     times = [waiter.due for inner in runs_inside(run) for waiter in inner.state.waiters if waiter.due is not None]
     return min(times, default=None)
-
-
-class Desk:
-    """Serves the runs of a store on one event loop.
-
-    Args:
-        store: The store.
-        loop: The loop.
-    """
-
-    def __init__(self, store: RunStore, loop: asyncio.AbstractEventLoop) -> None:
-        self.store = store
-        self.loop = loop
-        self.drives: dict[str, Drive] = {}
-        self._thread = threading.get_ident()
-        # Not those of the step that is running when the task begins: they would keep its run in memory.
-        self._variables = copy_context()
-        self._dirty: dict[Drive, None] = {}
-        self._scheduled = False
-        self._writing = False
-        self._watching: asyncio.Task[None] | None = None
-        self._new: list[Drive] = []
-        self._attending: asyncio.TimerHandle | None = None
-        self._parking: set[asyncio.Task[None]] = set()
-        # Runs that left memory while somebody here holds their handlers, with what wakes them.
-        self._sleepers: dict[str, Sleeper] = {}
-
-    def add(self, drive: Drive) -> None:
-        """Serve a run."""
-        self.drives[drive.run_id] = drive
-        self._new.append(drive)
-        if self._attending is None:
-            self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
-
-    def _attend(self) -> None:
-        """Runs that last longer than a moment have their leases renewed and their inboxes watched."""
-        self._attending = None
-        new, self._new = self._new, []
-        for drive in new:
-            if self.drives.get(drive.run_id) is drive:
-                self.store.hold(drive.run_id, drive.epoch, self._when_lost(drive))
-                drive.is_held = True
-        self._watch_on()
-
-    def _when_lost(self, drive: Drive) -> Callable[[], None]:
-        """What the store calls when it finds that a run is another's, on a thread of its own."""
-        known, loop = ref(drive), self.loop
-
-        def lose() -> None:
-            drive = known()
-            if drive is not None and self.drives.get(drive.run_id) is drive:
-                drive.lose()
-
-        def lost() -> None:
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed in this moment
-                    loop.call_soon_threadsafe(lose)
-
-        return lost
-
-    def remove(self, drive: Drive) -> None:
-        """Serve a run no longer."""
-        if self.drives.get(drive.run_id) is drive:
-            del self.drives[drive.run_id]
-            if drive.is_held:
-                self.store.let_go(drive.run_id)
-        self._dirty.pop(drive, None)
-        self._watch_on()
-
-    def _watch_on(self) -> None:
-        """Watch the inboxes as long as there are any to watch."""
-        if self.drives or self._sleepers:
-            if self._watching is None or self._watching.done():
-                self._watching = self.loop.create_task(
-                    self._watch(), name="batonflow-inbox", context=self._variables.copy()
-                )
-        elif self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
-
-    # --- runs that left memory ----------------------------------------------------------------------------------------
-
-    def park(self, drive: Drive) -> None:
-        """Let a run leave memory."""
-        task = drive.parking = self.loop.create_task(drive.park(), name="batonflow-park")
-        self._parking.add(task)
-        task.add_done_callback(self._parking.discard)
-
-    def asleep(self, run: "Run", wake_at: float | None) -> None:
-        """Remember a run that left memory, until it has to come back."""
-        sleeper = self._sleepers[run.state.run_id] = Sleeper(run, self)
-        if wake_at is not None:
-            sleeper.timer = self.loop.call_later(max(0.0, wake_at - run.now()), self.wake, run)
-        self._watch_on()
-
-    def wake(self, run: "Run") -> None:
-        """Bring a run back into memory."""
-        if run.state.run_id in self._sleepers:
-            self.forget(run)
-            run.wake()
-            self._watch_on()
-
-    def forget(self, run: "Run") -> None:
-        """Do not bring a run back that left memory."""
-        sleeper = self._sleepers.pop(run.state.run_id, None)
-        if sleeper is not None:
-            if sleeper.timer is not None:
-                sleeper.timer.cancel()
-            self._watch_on()
-
-    # --- commits ------------------------------------------------------------------------------------------------------
-
-    def dirty(self, drive: Drive) -> None:
-        """A run has something to write: after this turn of the loop, or when the group before is written."""
-        self._dirty[drive] = None
-        if not self._scheduled and not self._writing:
-            self._scheduled = True
-            self.loop.call_soon(self._write)
-
-    def _write(self) -> None:
-        self._scheduled = False
-        drives, self._dirty = list(self._dirty), {}
-        batch: list[tuple[Drive, RunCommit]] = []
-        for drive in drives:
-            commit = drive.take()
-            if commit is not None:
-                batch.append((drive, commit))
-        if not batch:
-            return
-        self._writing = True
-
-        def done(verdicts: list[CommitVerdict] | None, error: BaseException | None) -> None:
-            if threading.get_ident() == self._thread:
-                self._written(batch, verdicts, error)
-            elif not self.loop.is_closed():
-                try:
-                    self.loop.call_soon_threadsafe(self._written, batch, verdicts, error)
-                except RuntimeError:
-                    logger.debug("a loop was closed while its runs were being written")
-
-        self.store.commit_soon([commit for _, commit in batch], done)
-
-    def _written(
-        self, batch: list[tuple[Drive, RunCommit]], verdicts: list[CommitVerdict] | None, error: BaseException | None
-    ) -> None:
-        self._writing = False
-        if verdicts is None:
-            failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}")
-            for drive, _ in batch:
-                drive.fail(failure)
-        else:
-            for (drive, commit), verdict in zip(batch, verdicts, strict=True):
-                if verdict.outcome == "fenced":
-                    if drive.run_id in self.drives:  # else it was given back meanwhile
-                        drive.lose()
-                else:
-                    drive.was_written(commit)
-        if self._dirty and not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self._write)
-
-    # --- what comes from elsewhere ------------------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        """Give runs what other processes append to their inboxes."""
-        seen = -1
-        while True:
-            try:
-                seen = await self.store.changed(seen)
-                places = {drive.run_id: drive.inbox_seen for drive in self.drives.values()}
-                found = await self.store.unread({**dict.fromkeys(self._sleepers, 0), **places})
-                for run_id, items in found.items():
-                    drive = self.drives.get(run_id)
-                    if run_id in self._sleepers:
-                        self.wake(self._sleepers[run_id].run)
-                    if drive is not None:
-                        for item in items:
-                            self.deliver(drive, item)
-            except StoreError as error:
-                logger.warning("the inboxes of runs cannot be read: %s", error)
-                await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
-
-    def deliver(self, drive: Drive, item: InboxItem) -> None:
-        """Give a run something from its inbox, once."""
-        if item.position <= drive.inbox_seen:
-            return
-        drive.inbox_seen = item.position
-        run = drive.run
-        if run.ending.over:
-            return
-        if item.kind == "cancel":
-            drive.consumed(item)
-            run.ending.cancel(item.payload.decode(errors="replace"))
-            return
-        step: str | None = None
-        try:
-            data = read_json(item.payload)
-            if isinstance(data, dict):  # meant for one step
-                told = cast("dict[str, Any]", data)
-                data, step = told["event"], told["step"]
-            event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
-        except StoreError as error:
-            run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
-            drive.consumed(item)
-            self.dirty(drive)
-            return
-
-        def send() -> None:
-            drive.consumed(item)
-            asker = asker_of(run, item.key)
-            close_answered(run, item.key, event)
-            if step is not None and "." in step and run.family is not None:
-                run.family.send_to(event, step, ())
-            else:
-                (asker or run).send(event, step, None)
-
-        # An answer is for the one who asked, who may not be back yet.
-        ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None
-        run.when_taken(event, send, ready)
 
 
 def snapshot_bytes(run: "Run") -> bytes | None:
@@ -585,16 +372,3 @@ def snapshot_bytes(run: "Run") -> bytes | None:
     payload["last_record"] = recorder.last_record()
     payload["last_streamed"] = run.stream.seq - 1
     return as_json(payload)
-
-
-_desks: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, Desk]] = WeakKeyDictionary()
-
-
-def desk_of(store: RunStore) -> Desk:
-    """The desk of a store on the running loop."""
-    loop = asyncio.get_running_loop()
-    desks = _desks.setdefault(store, WeakKeyDictionary())
-    desk = desks.get(loop)
-    if desk is None:
-        desk = desks[loop] = Desk(store, loop)
-    return desk

@@ -1,19 +1,47 @@
 """Gaps in what a store has of a stream: steps that go on at once stream in turns, and each is written when it is done.
 
 A commit with streamed events says where the first event has its place that is not written yet, if there is one. What
-stands behind that place is not in order before a later commit.
+stands behind that place is not in order before a later commit. The first commit of whoever takes up a run says which
+events were lost with the process before.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.journal.store import StoredCommit
 
-__all__ = ["NO_GAP", "gap_after", "with_gap"]
+__all__ = ["NO_GAP", "Reset", "gap_after", "reset_in", "with_gap", "with_reset"]
 
 NO_GAP = 2**53
 """A place behind all others."""
+
+
+class Reset(NamedTuple):
+    """Where a run went on that was taken up.
+
+    Attributes:
+        seq: Its place in the stream.
+        ts: When that was, in wall-clock seconds.
+        lost_from: What was streamed from here on was lost,
+        lost_to: up to here.
+    """
+
+    seq: int
+    ts: float
+    lost_from: int
+    lost_to: int
+
+
+def with_reset(body: bytes, reset: Reset) -> bytes:
+    """A commit's body that also says what was lost before it; its readers pass over that."""
+    return b'{"l":[%d,%.6f,%d,%d],%b' % (*reset, body[1:])
+
+
+def reset_in(commit: StoredCommit) -> Reset | None:
+    """What a commit says was lost before it."""
+    found = read_json(commit.body).get("l")
+    return None if found is None else Reset(*found)
 
 
 def with_gap(body: bytes, place: int | None) -> bytes:

@@ -149,7 +149,7 @@ class MemoryStore(StoredHistory):
             if existing is not None:
                 return Existing(self._info(existing))
             now = current_source().now()
-            created = _Run(run, now, now, epoch=self._shared.epoch_floor)
+            created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq)
             self._own(created, owner, ttl)
             if run.first is not None:
                 created.bodies, created.times, created.seq = [run.first], [now], 1
@@ -556,6 +556,10 @@ def _use(run: _Run, entry: RunCommit) -> None:
         if 0 < position <= len(run.inbox) and run.inbox[position - 1].used is None:
             run.inbox[position - 1].used = entry.expected_seq + 1
             run.unread -= 1
+    for position in entry.passed_over:
+        key = run.inbox[position - 1].item.key
+        if run.keys.get(key) == position:
+            del run.keys[key]
 
 
 def _was_written(run: _Run, entry: RunCommit) -> bool:

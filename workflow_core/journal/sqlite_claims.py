@@ -41,10 +41,23 @@ def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existin
     inserted = desk.connection.execute(
         """
         INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
-                          lease_until, lease_ttl, seq, created_at, updated_at, salt)
-        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt)
+        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
-        (*_names(run), owner, floor + 1, now, desk.boot, until, ttl, int(run.first is not None), now, now, salt),
+        (
+            *_names(run),
+            owner,
+            floor + 1,
+            now,
+            desk.boot,
+            until,
+            ttl,
+            int(run.first is not None),
+            run.stream_seq,
+            now,
+            now,
+            salt,
+        ),
     )
     assert inserted.lastrowid is not None
     desk.known[run.run_id] = (inserted.lastrowid, salt)

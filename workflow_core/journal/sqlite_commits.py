@@ -112,6 +112,12 @@ def _use(desk: Desk, row: RunRow, entry: RunCommit) -> int:
             "UPDATE inbox SET used = ? WHERE run = ? AND position = ? AND used IS NULL",
             (entry.expected_seq + 1, row.id, position),
         ).rowcount
+    for position in entry.passed_over:
+        # Should a caller have chosen the very key that this makes, the old one stays taken.
+        desk.connection.execute(
+            "UPDATE OR IGNORE inbox SET key = key || ' passed over ' || position WHERE run = ? AND position = ?",
+            (row.id, position),
+        )
     return used
 
 

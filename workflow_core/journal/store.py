@@ -61,6 +61,7 @@ class NewRun:
         digest: Tells apart the inputs of runs: the same for the same start event.
         shape: A digest of the workflow's steps, for the message when code and records do not fit any more.
         first: The commit with number 1, so that no run is created of which nobody knows how it begins.
+        stream_seq: No streamed event has a number of this or more.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class NewRun:
     version: str | None = None
     shape: str = ""
     first: bytes | None = None
+    stream_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class RunCommit:
         expected_seq: Number of the commit before these.
         commits: Each is a commit of its own, numbered on from ``expected_seq``.
         consumed: Positions of inbox items that these commits have used.
+        passed_over: Those of them that could not be used: something else may come under their keys.
         status: The end of the run with the last commit; None while it goes on.
         result: What is kept as the end.
         wake_at: When the earliest timer is due, in wall-clock seconds; None for no timer.
@@ -204,6 +207,7 @@ class RunCommit:
     expected_seq: int
     commits: list[bytes]
     consumed: list[int] = field(default_factory=list[int])
+    passed_over: list[int] = field(default_factory=list[int])
     status: Literal["completed", "failed", "cancelled"] | None = None
     result: bytes | None = None
     wake_at: float | None = None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import Event, StreamResetEvent
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.journal.gaps import NO_GAP, gap_after
+from batonflow.workflow_core.journal.gaps import NO_GAP, gap_after, reset_in
 from batonflow.workflow_core.journal.store import StoredCommit
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.server.envelopes import (
@@ -114,13 +114,11 @@ class Following:
         log = reader.log
         if self._after is None:
             self._after = self._pieces = log.seq - 1
-        if log.events and isinstance(log.events[0], StreamResetEvent):
-            for batch in await self._stored(self._after, log.seqs[0]):
+        if log.begins:
+            for batch in await self._stored(self._after, log.begins):
                 yield batch
         while True:
             batch = self._take(reader)
-            if batch and log.ended and reader.position == len(log.events) and _is_elsewhere(live):
-                batch = batch[:-1]  # not the end of the run, only of its stay in this process
             if batch:
                 yield batch
             elif log.ended:
@@ -188,7 +186,12 @@ class Following:
         )
 
     def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
-        return [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
+        found = [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
+        for commit in commits:
+            if (reset := reset_in(commit)) is not None:
+                lost = self._place.codec.event(StreamResetEvent(lost_from=reset.lost_from, lost_to=reset.lost_to))
+                found.append(Streamed(reset.seq, reset.ts, "", "", 0, commit.seq, lost))
+        return found
 
     def _recorded(self, one: Streamed, after: int) -> Told:
         return Told(one.seq, one.ends, partial(self._recorded_envelope, one, after))
@@ -231,7 +234,7 @@ class Following:
                         yield []
                         continue
                     commit, coming = coming.result(), None
-                    if commit is None:
+                    if commit is None or self._is_back():  # in memory there is more to read than what is stored
                         return
                     self._commit = commit.seq
                     self._gap = gap_after([commit], self._gap)

@@ -13,6 +13,7 @@ from batonflow.workflow_core import (
     InputRequiredEvent,
     StartEvent,
     StopEvent,
+    StreamResetEvent,
     Workflow,
     step,
 )
@@ -90,7 +91,7 @@ async def test_the_stream_can_be_left_out_but_for_questions() -> None:
     request.respond(text="yes")
     assert await again == "yes"
     run = await store.replay("r")
-    assert [type(entry.event) for entry in run.events] == [Ask, StopEvent]
+    assert [type(entry.event) for entry in run.events] == [Ask, StreamResetEvent, StopEvent]
     assert all(CANARY.encode() not in commit.body for commit in await store.read("r"))
     shown = [item.event for item in [item async for item in again.subscribe()] if isinstance(item.event, Shown)]
     assert len(shown) == 1, "what was streamed before the interruption is not streamed again"

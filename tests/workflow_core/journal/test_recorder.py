@@ -19,7 +19,7 @@ from batonflow.workflow_core import (
 )
 from batonflow.workflow_core.errors import RunInterruptedError, StoreError
 from batonflow.workflow_core.journal import drive
-from batonflow.workflow_core.journal.drive import desk_of
+from batonflow.workflow_core.journal.desk import desk_of
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.flows import until

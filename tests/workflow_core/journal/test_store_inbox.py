@@ -28,6 +28,19 @@ async def test_a_key_is_taken_once(store: RunStore, other: RunStore):
     assert [item.payload for item in (await store.unread({"a": 0}))["a"]] == [b"second"]
 
 
+async def test_the_key_of_what_could_not_be_used_is_free_again(store: RunStore, other: RunStore):
+    epoch = await begin(store)
+    await store.append("a", "k", b"unfit")
+    await store.append("a", "l", b"fit")
+    await write(store, epoch, 0, consumed=[1, 2], passed_over=[1])
+    assert await other.append("a", "k", b"fit, too") == Appended(3, new=True)
+    assert await other.append("a", "k", b"late") == Appended(3, new=False)
+    assert await other.append("a", "l", b"late") == Appended(2, new=False)
+    assert [item.payload for item in (await store.unread({"a": 0}))["a"]] == [b"fit, too"]
+    await write(store, epoch, 1, consumed=[3], passed_over=[3])
+    assert await other.append("a", "k", b"again") == Appended(4, new=True)
+
+
 async def test_a_key_means_something_within_one_run_only(store: RunStore):
     await begin(store)
     await begin(store, "b")

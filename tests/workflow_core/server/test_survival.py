@@ -160,10 +160,13 @@ async def test_a_reader_comes_back_to_the_next_server_and_misses_nothing(tmp_pat
         await read(http, seen[-1][2])
         assert seen[-1][:2] == ("Progress", 2)  # of the step that runs again
         await read(http, seen[-1][2])
-    # The second server may say where something was lost; the step that had not ended streams again.
-    kinds = [entry[:2] for entry in seen if entry[0] != "StreamResetEvent"]
-    assert kinds == [("Progress", 1), ("Progress", 2), ("Progress", 2), ("StopEvent", None)]
-    assert [entry[2] for entry in seen] == sorted(entry[2] for entry in seen)
+    # The second server says of what it does not know; a step whose end was not written streams again, also the first.
+    kinds = [entry[:2] for entry in seen]
+    assert kinds[:3] == [("Progress", 1), ("Progress", 2), ("StreamResetEvent", None)]
+    assert kinds[-2:] == [("Progress", 2), ("StopEvent", None)]
+    assert kinds[3:-2] in ([], [("Progress", 1)])
+    numbers = [entry[2] for entry in seen]
+    assert numbers == sorted(set(numbers))
 
 
 async def test_an_orderly_end_leaves_runs_to_the_next_server(tmp_path: Path) -> None:
