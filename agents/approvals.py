@@ -86,7 +86,8 @@ class ApprovalResponse(HumanResponseEvent):
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """What binds an answer to a tool and its arguments."""
     text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    # A person may have written halves of characters into them.
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 class OpenApprovals:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from batonflow.agents.members import HANDOFF, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
 from batonflow.llms.prompts.base import fill
-from batonflow.llms.tool_protocol import sendable
+from batonflow.llms.sendable import sendable
 from batonflow.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.workflow_core import Context
 

@@ -17,6 +17,7 @@ from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, LLMError, ReplayMissError
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import LLMMetadata
+from batonflow.llms.sendable import sendable
 from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.llms.wrapping import WrappedLLM
 
@@ -61,7 +62,7 @@ def _renumbered(value: Any, ids: dict[str, str]) -> Any:
 
 def _key(request: Mapping[str, Any]) -> str:
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(sendable(text).encode()).hexdigest()[:16]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -141,7 +142,8 @@ class RecordingLLM(WrappedLLM):
             exchange["answers"].append(entry)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-            beside.write_text(json.dumps(self._written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            text = sendable(json.dumps(self._written, indent=1, ensure_ascii=False))
+            beside.write_text(f"{text}\n", encoding="utf-8")
             beside.replace(self.path)
 
 

@@ -25,8 +25,10 @@ from batonflow.llms.errors import (
     MissingKeyError,
 )
 from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.sdk_errors import base_errors, redacted, translated
+from batonflow.llms.sendable import whole_texts
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
@@ -269,8 +271,13 @@ class SDKModel(FunctionCallingLLM):
 
     async def _sent(self, method: Any, body: dict[str, Any]) -> Any:
         """The SDK's stream; what cannot be sent is the request's fault, and was not sent."""
+        arguments = _arguments(method, body)
         try:
-            return await method(**_arguments(method, body))
+            try:
+                return await method(**arguments)
+            except UnicodeEncodeError:
+                # Looked for where it is found only: no other request needs it. The SDK could not even write this one.
+                return await method(**whole_texts(arguments))
         except (TypeError, ValueError) as err:
             if isinstance(err, TypeError) and "authentication" in str(err):
                 raise MissingKeyError("the request has no key", vendor=self.vendor, model=self.model) from err
@@ -283,9 +290,14 @@ class SDKModel(FunctionCallingLLM):
         The SDKs check nothing: JSON of any other form comes out as objects without what the vendor's have.
         """
         try:
+            halves = Halves()
             async with aclosing(self._read(stream)) as events:
                 async for event in events:
-                    yield event
+                    if halves.concern(event):
+                        for one in halves.whole(event):
+                            yield one
+                    else:
+                        yield event
         except (AttributeError, TypeError, LookupError) as err:
             raise InvalidResponseError(
                 f"an event that is none of this API: {redacted(str(err), self._secrets({}))}",

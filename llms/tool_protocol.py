@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from batonflow.llms.blocks import ToolCallBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ChatMessage
+from batonflow.llms.sendable import has_halves, whole_texts
 from batonflow.workflow_core.clock import current_source
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "ToolSpec",
     "arguments_text",
     "parse_arguments",
-    "sendable",
     "tool_call_blocks",
     "tool_selections",
     "tool_specs",
@@ -174,34 +174,14 @@ def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
     return specs
 
 
-def sendable(text: str) -> str:
-    """``text`` with ``?`` for what is no character: half a pair, as in file names that are not UTF-8.
-
-    Neither a request nor a snapshot could hold it.
-    """
-    if text.isascii():
-        return text
-    return text.encode(errors="replace").decode()
-
-
-def _sendable_data(value: Any) -> Any:
-    if isinstance(value, str):
-        return sendable(value)
-    if isinstance(value, list):
-        return [_sendable_data(one) for one in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {sendable(name): _sendable_data(one) for name, one in cast("dict[str, Any]", value).items()}
-    return value
-
-
 def parse_arguments(text: str) -> dict[str, Any] | None:
     """The JSON object that ``text`` holds, an empty one for empty text, None for anything else."""
     if not text.strip():
         return {}
     try:
         value = json.loads(text)
-        if "\\u" in text:
-            value = _sendable_data(value)
+        if "\\u" in text or has_halves(text):
+            value = whole_texts(value)
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.lazy_fields import assembled
-from batonflow.llms.tool_protocol import ToolSpec, sendable, wire_name
+from batonflow.llms.sendable import sendable
+from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
 
 __all__ = [

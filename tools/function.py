@@ -13,7 +13,7 @@ from typing_extensions import is_typeddict
 
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from batonflow.llms.tool_protocol import sendable
+from batonflow.llms.sendable import sendable
 from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
 from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
 from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync

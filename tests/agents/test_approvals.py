@@ -129,6 +129,9 @@ class TestTheAnswer:
                 handler.ctx.send_event(answer)
         assert PUBLISHED == ["Tides 1"]
 
+    def test_arguments_with_half_a_character_can_be_bound_too(self) -> None:
+        assert digest_of("publish", {"title": "\ud83c"}) != digest_of("publish", {"title": "\ufffd"})
+
     async def test_an_answer_to_other_arguments_is_none(self) -> None:
         handler = start(tool_call("publish", title="Tides"))
         async for request in handler.approvals():

@@ -299,7 +299,7 @@ async def test_what_is_no_character_is_replaced_where_it_comes_in() -> None:
     agent = FunctionAgent(llm=llm, tools=[names])
     ctx = Context[Any](agent)
     output = await agent.run("go", ctx=ctx)
-    assert output.tool_calls[0].tool_output.content == "?x: caf?.txt"
+    assert output.tool_calls[0].tool_output.content == "\ufffdx: caf\ufffd.txt"
     assert "memory" in ctx.to_dict()["state"]["state_data"]["_data"]
 
 

@@ -71,6 +71,11 @@ class TestWhatComesBack:
         assert str(second.value) == str(first.value) == "v m: slow down (status 429, request r)"
         assert (second.value.retry_after, second.value.retryable) == (3.0, True)
 
+    async def test_what_holds_half_a_character_too(self, path: Path) -> None:
+        ask = [ChatMessage("a wave \ud83c?")]
+        await RecordingLLM(ScriptedLLM(["yes"]), path).achat(ask)
+        assert (await ReplayLLM(path).achat(ask)).message.content == "yes"
+
     async def test_the_model_looks_as_the_recorded_one(self, path: Path) -> None:
         scripted = ScriptedLLM(["yes"], model="recorded", context_window=77)
         await RecordingLLM(scripted, path).achat(ASK)

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import gc
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from batonflow.llms import (
     OpenAIResponses,
     RateLimitError,
     TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
 )
 from batonflow.llms.openai import openai_messages
 from tests.llms.loopback import Answer, Loopback, loopback
@@ -115,13 +118,56 @@ class TestErrors:
             await llm.achat(ASK)
         await llm.aclose()
 
-    @pytest.mark.parametrize("text", ["lone \ud800 surrogate"])
-    async def test_what_cannot_be_sent_is_the_request_s_fault(self, server: Loopback, text: str) -> None:
+    async def test_what_cannot_be_sent_is_the_request_s_fault(self, server: Loopback) -> None:
         llm = model(server)
         with pytest.raises(LLMRequestError, match="cannot be sent") as raised:
-            await llm.achat([ChatMessage(text)])
+            await llm.achat(ASK, user=object())
         assert not raised.value.retryable
         assert server.received == []
+        await llm.aclose()
+
+
+class TestHalvesOfCharacters:
+    @pytest.mark.parametrize("kind", [OpenAI, OpenAIResponses, Anthropic])
+    @pytest.mark.parametrize(
+        ("text", "sent"), [("so \ud83c happy", "so \ufffd happy"), ("so \ud83c\udf0a happy", "so \U0001f30a happy")]
+    )
+    async def test_they_reach_no_vendor(self, server: Loopback, kind: Any, text: str, sent: str) -> None:
+        """A vendor could not read them; what is kept stays as it was."""
+        asked = ChatMessage(text)
+        llm = kind("m", api_key="k", base_url=server.url, max_retries=0)
+        with pytest.raises(LLMError):
+            await llm.achat([asked], user=text)  # the server has nothing to say
+        assert len(server.received) == 1
+        body = json.dumps(server.received[0].body, ensure_ascii=False)
+        assert body.count(sent) == 2
+        assert asked.content == text
+        await llm.aclose()
+
+    async def test_pieces_of_a_stream_are_joined_to_characters(self, server: Loopback) -> None:
+        deltas: list[dict[str, Any]] = [
+            {"reasoning_content": "hm \ud83c"},
+            {"reasoning_content": "\udf0a"},
+            {"content": "wave \ud83c"},
+            {"content": "\udf0a, \udc00 and"},
+            {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "\ud83c'}}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": '\udf0a"}'}}]},
+        ]
+        chunks = [{"model": "m", "choices": [{"index": 0, "delta": one}]} for one in deltas]
+        chunks.append({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        body = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks) + b"data: [DONE]\n\n"
+        server.answers.append(Answer([body]))
+        llm = model(server)
+        responses = [one async for one in await llm.astream_chat(ASK)]
+        assert [one.delta for one in responses if one.delta] == ["wave ", "\U0001f30a, \ufffd and"]
+        thoughts = [one.additional_kwargs.get("thinking_delta") for one in responses]
+        assert [one for one in thoughts if one] == ["hm ", "\U0001f30a"]
+        thought, text, call = responses[-1].message.blocks
+        assert isinstance(thought, ThinkingBlock)
+        assert isinstance(text, TextBlock)
+        assert isinstance(call, ToolCallBlock)
+        assert (thought.content, text.text) == ("hm \U0001f30a", "wave \U0001f30a, \ufffd and")
+        assert (call.tool_name, call.tool_kwargs) == ("add", {"a": "\U0001f30a"})
         await llm.aclose()
 
 
