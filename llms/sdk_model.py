@@ -28,7 +28,7 @@ from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.sdk_errors import base_errors, redacted, translated
-from batonflow.llms.sendable import whole_texts
+from batonflow.llms.sendable import json_data
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
@@ -275,10 +275,13 @@ class SDKModel(FunctionCallingLLM):
         try:
             try:
                 return await method(**arguments)
-            except UnicodeEncodeError:
-                # Looked for where it is found only: no other request needs it. The SDK could not even write this one.
-                return await method(**whole_texts(arguments))
-        except (TypeError, ValueError) as err:
+            except ValueError:
+                # Looked through only now: no other request needs it, and this one the SDK could not even write.
+                changed = json_data(arguments)
+                if changed == arguments:
+                    raise
+                return await method(**changed)
+        except (TypeError, ValueError, RecursionError) as err:
             if isinstance(err, TypeError) and "authentication" in str(err):
                 raise MissingKeyError("the request has no key", vendor=self.vendor, model=self.model) from err
             text = redacted(str(err), self._secrets(body))

@@ -1,9 +1,10 @@
 """What can be sent and written down: text of whole characters, numbers that JSON has."""
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, cast
 
-__all__ = ["has_halves", "sendable", "whole_texts"]
+__all__ = ["has_halves", "json_data", "sendable", "whole_texts"]
 
 
 def has_halves(text: str) -> bool:
@@ -35,6 +36,15 @@ def sendable(text: str) -> str:
 def whole_texts(value: Any) -> Any:
     """Plain data with all texts in it sendable, also the names in dicts."""
     return _changed(value, _whole)
+
+
+def json_data(value: Any) -> Any:
+    """The same with None for numbers that JSON has not: those that are none, and those without end."""
+    return _changed(value, _written)
+
+
+def _written(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else _whole(value)
 
 
 def _whole(value: Any) -> Any:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from batonflow.llms.blocks import ToolCallBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ChatMessage
-from batonflow.llms.sendable import has_halves, whole_texts
+from batonflow.llms.sendable import has_halves, json_data, whole_texts
 from batonflow.workflow_core.clock import current_source
 
 __all__ = [
@@ -193,7 +193,17 @@ def arguments_text(block: ToolCallBlock) -> str:
     Text that is no JSON object goes back as the model wrote it, or it could not see its mistake.
     """
     given = block.tool_kwargs
-    return given if isinstance(given, str) else json.dumps(given, separators=(",", ":"), ensure_ascii=False)
+    if isinstance(given, str):
+        return given
+    try:
+        return _as_models_write(given)
+    except ValueError:
+        # A number that was too large for a float, or a word that Python takes for one.
+        return _as_models_write(json_data(given))
+
+
+def _as_models_write(given: dict[str, Any]) -> str:
+    return json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import gc
 import json
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,13 @@ class TestErrors:
             await llm.achat(ASK)
         await llm.aclose()
 
-    async def test_what_cannot_be_sent_is_the_request_s_fault(self, server: Loopback) -> None:
+    @pytest.mark.parametrize("kind", ["no data", "data without end"])
+    async def test_what_cannot_be_sent_is_the_request_s_fault(self, server: Loopback, kind: str) -> None:
         llm = model(server)
+        around: dict[str, Any] = {}
+        around["around"] = around
         with pytest.raises(LLMRequestError, match="cannot be sent") as raised:
-            await llm.achat(ASK, user=object())
+            await llm.achat(ASK, metadata=object() if kind == "no data" else around)
         assert not raised.value.retryable
         assert server.received == []
         await llm.aclose()
@@ -168,6 +172,23 @@ class TestHalvesOfCharacters:
         assert isinstance(call, ToolCallBlock)
         assert (thought.content, text.text) == ("hm \U0001f30a", "wave \U0001f30a, \ufffd and")
         assert (call.tool_name, call.tool_kwargs) == ("add", {"a": "\U0001f30a"})
+        await llm.aclose()
+
+
+class TestNumbersThatJSONHasNot:
+    @pytest.mark.parametrize("kind", [OpenAI, OpenAIResponses, Anthropic])
+    async def test_they_are_null_to_vendors(self, server: Loopback, kind: Any) -> None:
+        call = ToolCallBlock(tool_call_id="c", tool_name="add", tool_kwargs=json.loads('{"a": 1e999, "b": [NaN, 1]}'))
+        said = ChatMessage([call], role="assistant")
+        result = ChatMessage("inf", role="tool", additional_kwargs={"tool_call_id": "c"})
+        llm = kind("m", api_key="k", base_url=server.url, max_retries=0)
+        with pytest.raises(LLMError):
+            await llm.achat([*ASK, said, result], metadata={"limit": math.nan})  # the server has nothing to say
+        [request] = server.received
+        body = json.dumps(request.body, allow_nan=False)
+        assert '"limit": null' in body
+        assert '{"a":null,"b":[null,1]}' in body.replace("\\", "").replace(" ", "")
+        assert call.tool_kwargs == {"a": math.inf, "b": [pytest.approx(math.nan, nan_ok=True), 1]}
         await llm.aclose()
 
 
