@@ -271,7 +271,25 @@ def responses_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             items.append({"role": _ROLES[message.role], "content": content})
         else:
             items.extend(_said(message))
-    return items
+    return _without_lone_thoughts(items)
+
+
+def _without_lone_thoughts(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``items`` without thoughts that nothing said follows, as when an answer is cut off in the middle of thinking.
+
+    The vendor refuses a thought without the item that it led to.
+    """
+    kept: list[dict[str, Any]] = []
+    said_behind = False
+    for item in reversed(items):
+        kind = item.get("type")
+        if kind != "reasoning":
+            said_behind = kind != "function_call_output" and item.get("role", "assistant") == "assistant"
+        elif not said_behind:
+            continue
+        kept.append(item)
+    kept.reverse()
+    return kept
 
 
 def _said(message: ChatMessage) -> list[dict[str, Any]]:

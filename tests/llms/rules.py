@@ -119,12 +119,15 @@ def _check_chat_answer(messages: Sequence[Mapping[str, Any]], place: int) -> int
 def check_responses(body: Mapping[str, Any]) -> None:
     """Rules of OpenAI's Responses: a group of ``function_call`` items, then one ``function_call_output`` for each.
 
+    Behind a thought stands what it led to.
+
     Raises:
         BrokenRule: The request breaks one.
     """
     items: list[dict[str, Any]] = body["input"]
     if not items:
         raise BrokenRule("input: it is empty")
+    _check_thoughts(items)
     calls: list[str] = []
     begin, place = 0, 0
     while place < len(items):
@@ -156,6 +159,14 @@ def check_responses(body: Mapping[str, Any]) -> None:
             _paired(calls, [], f"input[{begin}]")
         place += 1
     _paired(calls, [], f"input[{begin}]")
+
+
+def _check_thoughts(items: Sequence[Mapping[str, Any]]) -> None:
+    for place, item in enumerate(items):
+        if item.get("type") == "reasoning":
+            behind = items[place + 1] if place + 1 < len(items) else {"type": "function_call_output"}
+            if behind.get("type") == "function_call_output" or behind.get("role", "assistant") != "assistant":
+                raise BrokenRule(f"input[{place}]: the thought {item.get('id')!r} is without what it led to")
 
 
 # --- Anthropic --------------------------------------------------------------------------------------------------------
