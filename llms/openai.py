@@ -1,8 +1,10 @@
 """OpenAI's chat completions, and what every server that speaks the same protocol has in common with them."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
+from batonflow.llms._vendor import load
 from batonflow.llms.blocks import (
     AudioBlock,
     CachePoint,
@@ -43,6 +45,12 @@ _EXTRAS_FROM = "tool_call_extras_from"
 _REASONS = {"function_call": "tool_calls"}
 # With these a server says that it broke off.
 _BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
+
+# Seconds that a server has once it has said why the answer ends: for the token counts; for its own end, when they are
+# there; and for more of the answer, when it said so together with a piece of it.
+_COUNTS_TIME = 2.0
+_END_TIME = 0.1
+_MORE_TIME = 15.0
 
 # Lifetimes that OpenAI has for a cached prefix; others are left to it.
 _CACHE_LIFETIMES = ("30m", "12h")
@@ -259,12 +267,37 @@ class _Reader:
 
 
 async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
-    reader, chunk = _Reader(vendor), None
-    async for chunk in stream:
-        for event in reader.events(chunk):
+    reader, chunk, told = _Reader(vendor), None, list[StreamEvent]()
+    chunks = aiter(stream)
+    async for chunk in chunks:
+        told = reader.events(chunk)
+        for event in told:
             yield event
-    for event in reader.ending(chunk):
+        if reader.reason is not None:
+            break
+    last, counted = chunk, False
+    while chunk is not None and reader.reason is not None:
+        counted = counted or chunk.usage is not None
+        # Servers that give every piece a reason are not at their end yet.
+        chunk = await _within(_MORE_TIME if told else _END_TIME if counted else _COUNTS_TIME, chunks)
+        if chunk is not None:
+            last, told = chunk, reader.events(chunk)
+            for event in told:
+                yield event
+    for event in reader.ending(last):
         yield event
+
+
+async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
+    """The next chunk behind the reason for the end, None when there is none in time.
+
+    Some servers keep the connection open and say no more; the answer is whole, whatever happens to its connection.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await anext(chunks, None)
+    except (TimeoutError, load("openai", "openai").APIConnectionError, load("httpx2", "openai").HTTPError):
+        return None
 
 
 def _extra(call: Any) -> dict[str, Any] | None:

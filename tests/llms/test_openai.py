@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -214,6 +215,62 @@ class TestStreams:
         [sent] = openai_messages([response.message])
         assert sent["tool_calls"][0]["extra_content"] == extra
         assert sent["tool_calls"][0]["id"] == selection.tool_id
+
+
+class TestServersThatDoNotHangUp:
+    """The answer is whole once the reason for its end is there; only the token counts are waited for, and not long."""
+
+    END = sse(chunk({"content": "42"}), chunk({}, finish="stop"), done=False)
+    COUNTS = sse(chunk(usage=USAGE), done=False)
+
+    @staticmethod
+    async def asked(llm: OpenAI) -> tuple[ChatResponse, float]:
+        begun = time.monotonic()
+        response = await llm.achat(ASK)
+        assert (response.message.content, response.stop_reason) == ("42", "stop")
+        return response, time.monotonic() - begun
+
+    @pytest.mark.parametrize("done", [b"", b"data: [DONE]\n\n"])
+    async def test_with_the_counts_it_is_given_out_at_once(self, server: Loopback, llm: OpenAI, done: bytes) -> None:
+        server.answers.append(Answer([self.END, self.COUNTS, done], hangs=True))
+        response, seconds = await self.asked(llm)
+        assert response.usage is not None
+        assert seconds < 1
+
+    async def test_also_when_the_counts_come_with_the_reason(self, server: Loopback, llm: OpenAI) -> None:
+        body = sse(chunk({"content": "42"}), chunk({}, finish="stop", usage=USAGE), done=False)
+        server.answers.append(Answer([body], hangs=True))
+        response, seconds = await self.asked(llm)
+        assert response.usage is not None
+        assert seconds < 1
+
+    async def test_counts_that_come_late_are_waited_for(self, server: Loopback, llm: OpenAI) -> None:
+        server.answers.append(Answer([self.END, self.COUNTS], pause=0.4, hangs=True))
+        response, _ = await self.asked(llm)
+        assert response.usage is not None
+        assert response.usage.output_tokens == 9
+
+    async def test_those_that_never_come_are_not(self, server: Loopback, llm: OpenAI) -> None:
+        server.answers.append(Answer([self.END], hangs=True))
+        response, seconds = await self.asked(llm)
+        assert response.usage is None
+        assert seconds < 4
+
+    @pytest.mark.parametrize("end", [{"hangs": True}, {"breaks": True}, {"resets": True}])
+    async def test_nothing_that_happens_to_the_connection_then_matters(
+        self, server: Loopback, end: dict[str, Any]
+    ) -> None:
+        impatient = OpenAI("gpt-test", api_key="k", base_url=f"{server.url}/v1", max_retries=0, timeout=0.3)
+        # A reset may overtake what was sent before it.
+        server.answers.append(Answer([self.END, b": kept alive\n\n"], pause=0.1, **end))
+        await self.asked(impatient)
+        await impatient.aclose()
+
+    async def test_pieces_behind_a_reason_belong_to_the_answer(self, server: Loopback, llm: OpenAI) -> None:
+        """Some servers give every piece a reason."""
+        parts = [chunk({"content": "4"}, finish="stop", usage=USAGE), chunk({"content": "2"}, finish="stop")]
+        server.answers.append(Answer([sse(one, done=False) for one in parts], pause=0.4))
+        await self.asked(llm)
 
 
 class TestRequests:
