@@ -92,7 +92,8 @@ class _Call:
 
     def settle(self, number: int, final: bool) -> None:
         """Make the block once the arguments are whole; at the end of the answer make it in any case."""
-        if self.block is not None or not (final or self._may_be_whole()):
+        # A name that comes late belongs to it too.
+        if self.block is not None or not (final or (self.name and self._may_be_whole())):
             return
         text = "".join(self._pieces)
         arguments = parse_arguments(text)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from batonflow.llms._vendor import load
@@ -155,34 +156,42 @@ class _Calls:
         if known is not None and name and not self._begun[known].named_again(call.id, name, call.index):
             known = None
         if known is None:
-            self._begun.append(_Begun(call.id, name))
+            self._begun.append(_Begun())
             known = self._slots[call.index] = len(self._begun) - 1
-        self._begun[known].pieces.append(text or "")
+        self._begun[known].add(call.id, name, text)
         return known
 
 
 class _Begun:
     """A call of which a piece has come."""
 
-    def __init__(self, call_id: str | None, name: str | None) -> None:
-        self.pieces: list[str] = []
-        self._id = call_id
-        self._name = name
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._id: str | None = None
+        self._name: str | None = None
+
+    def add(self, call_id: str | None, name: str | None, text: str | None) -> None:
+        """A piece of it. Id and name come with the first as a rule, but with a later one from some servers."""
+        self._id = self._id or call_id
+        self._name = self._name or name
+        self._pieces.append(text or "")
 
     def named_again(self, call_id: str | None, name: str, index: int | None) -> bool:
         """Whether a name under a number in use is this call's, in a server that repeats it with every piece."""
         if self._name and name != self._name:
             return False
-        if call_id:
+        if call_id and self._id:
             return call_id == self._id
+        if not self._name:
+            return True
         if index is None:
             return False
         # Where neither number nor id tells them apart, a call that is whole has no more pieces. Only what ends like an
         # object can be whole.
-        last = next((piece for piece in reversed(self.pieces) if piece.strip()), None)
+        last = next((piece for piece in reversed(self._pieces) if piece.strip()), None)
         if last is None or not last.rstrip().endswith("}"):
             return True
-        return parse_arguments("".join(self.pieces)) is None
+        return parse_arguments("".join(self._pieces)) is None
 
 
 class _Reader:
@@ -229,7 +238,10 @@ class _Reader:
         if delta.refusal:
             self._refused = True
             events.append(TextDelta(text=delta.refusal, raw=chunk))
-        for call in delta.tool_calls or ():
+        calls = delta.tool_calls
+        if not calls and delta.function_call is not None:
+            calls = _in_older_form(delta.function_call)
+        for call in calls or ():
             function, extra = call.function, _extra(call)
             if extra is not None:
                 self._kept = {_EXTRAS_FROM: self._vendor}
@@ -298,6 +310,13 @@ async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
             return await anext(chunks, None)
     except (TimeoutError, load("openai", "openai").APIConnectionError, load("httpx2", "openai").HTTPError):
         return None
+
+
+def _in_older_form(function: Any) -> Sequence[Any]:
+    """The pieces of a call from servers that know only one for an answer, without number and id."""
+    if not (function.name or function.arguments):
+        return ()
+    return (SimpleNamespace(index=0, id=None, function=function, model_extra=None),)
 
 
 def _extra(call: Any) -> dict[str, Any] | None:

@@ -115,6 +115,15 @@ async def collect(llm: OpenAI, **kwargs: Any) -> list[ChatResponse]:
     return [response async for response in await llm.astream_chat_with_tools(chat_history=ASK, tools=[ADD], **kwargs)]
 
 
+# Pieces of a call that say late what it is.
+LATE: list[list[dict[str, Any]]] = [
+    [{"arguments": ""}, {"id": "x", "name": "add", "arguments": '{"a": 1}'}],
+    [{"arguments": '{"a": '}, {"name": "add", "arguments": "1}"}, {"id": "x"}],
+    [{"id": "x", "arguments": '{"a": 1}'}, {"name": "add"}],
+    [{"name": "add"}, {"id": "x", "arguments": '{"a": 1}'}],
+]
+
+
 class TestStreams:
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     async def test_text_arrives_in_true_deltas_however_the_bytes_are_cut(
@@ -204,6 +213,56 @@ class TestStreams:
         found = llm.get_tool_calls_from_response(responses[-1])
         assert [(one.tool_id, one.tool_kwargs) for one in found] == [("x", {"a": 1}), ("y", {"a": 2})]
         assert responses[-1].stop_reason == "tool_calls"
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            *LATE,
+            *([{**part, "index": 0} for part in parts] for parts in LATE),
+            # Without numbers these would be two calls.
+            [
+                {"index": 0, "name": "add", "arguments": '{"a"'},
+                {"index": 0, "id": "x", "name": "add", "arguments": ":1}"},
+            ],
+        ],
+    )
+    async def test_id_and_name_of_a_call_may_come_late(
+        self, server: Loopback, llm: OpenAI, parts: list[dict[str, Any]]
+    ) -> None:
+        chunks: list[dict[str, Any]] = []
+        for part in parts:
+            function = {name: value for name, value in part.items() if name in {"name", "arguments"}}
+            piece = {name: value for name, value in part.items() if name in {"id", "index"}}
+            chunks.append(chunk({"tool_calls": [{**piece, "function": function}]}))
+        server.answers.append(Answer([sse(*chunks, chunk({}, finish="tool_calls"))]))
+        responses = await collect(llm)
+        [found] = llm.get_tool_calls_from_response(responses[-1])
+        assert (found.tool_name, found.tool_kwargs) == ("add", {"a": 1})
+        # An id that comes behind the whole call is too late: it has been shown under another one.
+        assert found.tool_id == "x" or "arguments" not in parts[-1]
+        shown = [block for one in responses for block in one.message.blocks if isinstance(block, ToolCallBlock)]
+        assert {block.tool_name for block in shown} == {"add"}
+
+    async def test_the_older_form_of_calls(self, server: Loopback, llm: OpenAI) -> None:
+        deltas: list[dict[str, Any]] = [
+            {"content": "Let me add.", "function_call": {}},
+            {"function_call": {"name": "add", "arguments": ""}},
+            {"function_call": {"arguments": '{"a": '}},
+            {"function_call": {"arguments": "1}"}},
+        ]
+        server.answers.append(Answer([sse(*map(chunk, deltas), chunk({}, finish="function_call"))]))
+        response = (await collect(llm))[-1]
+        [found] = llm.get_tool_calls_from_response(response)
+        assert (found.tool_name, found.tool_kwargs) == ("add", {"a": 1})
+        assert found.tool_id.startswith("call_")
+        assert (response.message.content, response.stop_reason) == ("Let me add.", "tool_calls")
+
+    async def test_calls_in_both_forms_are_made_once(self, server: Loopback, llm: OpenAI) -> None:
+        both = call(0, "{}", id="c", name="now")
+        both["choices"][0]["delta"]["function_call"] = {"name": "now", "arguments": "{}"}
+        server.answers.append(Answer([sse(both, chunk({}, finish="tool_calls"))]))
+        [found] = llm.get_tool_calls_from_response((await collect(llm))[-1])
+        assert found.tool_id == "c"
 
     async def test_calls_without_id_get_one_and_extras_go_back(self, server: Loopback, llm: OpenAI) -> None:
         extra = {"google": {"thought_signature": "sig"}}
