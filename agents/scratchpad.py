@@ -15,15 +15,12 @@ __all__ = ["ScratchpadAgent", "move_into", "tool_message"]
 
 
 def tool_message(result: ToolCallResult) -> ChatMessage:
-    """The message that answers a native call."""
-    return assembled(
-        ChatMessage,
-        {
-            "role": MessageRole.TOOL,
-            "additional_kwargs": {"tool_call_id": result.tool_id},
-            "blocks": list(result.tool_output.blocks),
-        },
-    )
+    """The message that answers a native call; it says so when the call failed, for vendors that want to know."""
+    output = result.tool_output
+    about: dict[str, Any] = {"tool_call_id": result.tool_id}
+    if output.is_error:
+        about["is_error"] = True
+    return assembled(ChatMessage, {"role": MessageRole.TOOL, "additional_kwargs": about, "blocks": list(output.blocks)})
 
 
 async def move_into(memory: BaseMemory, messages: list[ChatMessage], ctx: Context[Any], key: str) -> None:

@@ -152,8 +152,13 @@ class _Counts:
 
     def __init__(self) -> None:
         self._input = self._output = self._read = self._written = self._thought = 0
+        self._told = False
 
     def add(self, usage: Any) -> None:
+        # Servers that imitate Anthropic's leave them out where they have nothing new to tell.
+        if usage is None:
+            return
+        self._told = True
         self._input = usage.input_tokens or self._input
         # What is told at the beginning is no more than a guess; the end may well be nothing.
         self._output = self._output if usage.output_tokens is None else usage.output_tokens
@@ -162,7 +167,9 @@ class _Counts:
         details = getattr(usage, "output_tokens_details", None)
         self._thought = getattr(details, "thinking_tokens", None) or self._thought
 
-    def usage(self) -> Usage:
+    def usage(self) -> Usage | None:
+        if not self._told:
+            return None
         return Usage(
             input_tokens=self._input + self._read + self._written,
             output_tokens=self._output,
@@ -420,7 +427,8 @@ def _tool_result(message: ChatMessage, ids: _CallIds) -> dict[str, Any]:
         "tool_use_id": ids.of_result(message.additional_kwargs.get("tool_call_id") or ""),
         "content": content,
     }
-    if message.additional_kwargs.get("is_error"):
+    # Failures are told in words: the API refuses the mark beside anything else, and beside nothing.
+    if message.additional_kwargs.get("is_error") and content and all(one["type"] == "text" for one in content):
         result["is_error"] = True
     return result
 

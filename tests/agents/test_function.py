@@ -238,6 +238,7 @@ class TestTools:
         assert texts[2] == "no"
         assert "valid integer" in texts[3]
         assert [result.tool_output.is_error for result in output.tool_calls] == [False, True, True, True]
+        assert [message.additional_kwargs.get("is_error", False) for message in answers] == [False, True, True, True]
 
     async def test_calls_of_one_answer_run_at_the_same_time(self) -> None:
         llm = ScriptedLLM([[tool_call("slow", seconds=0.05), tool_call("slow", seconds=0.01)], "done"])

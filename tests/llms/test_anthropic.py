@@ -1,5 +1,6 @@
 """The Anthropic adapter, with the real SDK and a server on loopback."""
 
+import copy
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -197,6 +198,23 @@ class TestStreams:
         server.answers.append(Answer([sse(START, *end(told))]))
         assert (await llm.achat(ASK)).stop_reason == meant
 
+    @pytest.mark.parametrize("begun", [None, {}, START["message"]["usage"]])
+    @pytest.mark.parametrize("ended", [None, {}, {"output_tokens": 9}])
+    async def test_counts_that_a_server_leaves_out(
+        self, server: Loopback, llm: Anthropic, begun: Any, ended: Any
+    ) -> None:
+        first, (last, done) = copy.deepcopy(START), copy.deepcopy(end("end_turn"))
+        for event, counts in ((first["message"], begun), (last, ended)):
+            del event["usage"]
+            if counts is not None:
+                event["usage"] = counts
+        server.answers.append(Answer([sse(first, begin(0, {"type": "text", "text": "42"}), stop(0), last, done)]))
+        response = await llm.achat(ASK)
+        assert (response.message.content, response.stop_reason) == ("42", "stop")
+        told = None if begun is ended is None else (17 if begun else 0, 9 if ended else 1 if begun else 0)
+        usage = response.usage
+        assert (None if usage is None else (usage.input_tokens, usage.output_tokens)) == told
+
     async def test_kinds_of_events_and_blocks_that_are_new_are_passed_over(
         self, server: Loopback, llm: Anthropic
     ) -> None:
@@ -338,6 +356,19 @@ class TestRequests:
             {"type": "text", "text": "and now?"},
         ]
         assert turns[3]["content"] == [{"type": "tool_use", "id": "3", "name": "now", "input": {}}]
+
+    def test_a_failure_is_marked_where_it_is_told_in_words_alone(self) -> None:
+        """The API refuses the mark beside pictures, and beside nothing."""
+        picture = ImageBlock(url="https://x.test/a.png")
+        for blocks, marked in (
+            ([TextBlock(text="no such file")], True),
+            ([TextBlock(text="see"), picture], False),
+            ([TextBlock(text=" ")], False),
+            ([], False),
+        ):
+            failed = {"tool_call_id": "1", "is_error": True}
+            _, turns = anthropic_messages([calls("1"), ChatMessage(blocks, role="tool", additional_kwargs=failed)])
+            assert turns[-1]["content"][0].get("is_error", False) is marked
 
     def test_what_the_system_says_later_stays_where_it_is(self) -> None:
         system, turns = anthropic_messages(
