@@ -21,6 +21,7 @@ from batonflow.agents.outcomes import with_reason
 from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
 from batonflow.agents.scratchpad import move_into
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.blocks import in_words
 from batonflow.llms.closing import closed_after
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
 from batonflow.llms.react_steps import (
@@ -218,7 +219,7 @@ class ReActAgent(BaseWorkflowAgent):
         """Keep what came of the action; the output of a direct tool is also the answer."""
         reasoning: list[BaseReasoningStep] = list(await ctx.store.get(self.reasoning_key, default=[]))
         for result in results:
-            content = result.tool_output.content
+            content = in_words(result.tool_output.blocks)
             direct = result.return_direct and not result.tool_output.is_error
             reasoning.append(ObservationReasoningStep(observation=content, return_direct=direct))
             if direct and result.tool_name != HANDOFF:

@@ -6,6 +6,7 @@ Binary data is kept base64-encoded, whatever it was given as, so that messages c
 import base64
 import binascii
 import mimetypes
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
@@ -33,6 +34,8 @@ __all__ = [
     "ThinkingBlock",
     "ToolCallBlock",
     "VideoBlock",
+    "in_words",
+    "opened",
 ]
 
 _DOWNLOAD_TIMEOUT = 30.0
@@ -432,3 +435,43 @@ ContentBlock = Annotated[
     Field(discriminator="block_type"),
 ]
 """Any block."""
+
+
+def opened(blocks: Iterable[Any]) -> list[Any]:
+    """The blocks, with what citable ones hold in their place, for vendors that know no such blocks."""
+    return [part for block in blocks for part in (block.content if isinstance(block, CitableBlock) else [block])]
+
+
+def in_words(blocks: Iterable[Any]) -> str:
+    r"""What text can say of blocks: the texts in them, a line each, and of what cannot be read that it is there.
+
+    Example:
+        >>> in_words([TextBlock(text="The tides:"), ImageBlock(url="https://x.test/tides.png")])
+        'The tides:\n[picture, image/png, https://x.test/tides.png]'
+    """
+    return "\n".join(said for said in map(_words, opened(blocks)) if said is not None)
+
+
+def _words(block: Any) -> str | None:
+    match block:
+        case TextBlock():
+            return block.text
+        case CitationBlock():
+            return _words(block.cited_content)
+        case DocumentBlock() if block.data is not None and (block.document_mimetype or "").startswith("text/"):
+            return base64.b64decode(block.data).decode(errors="replace")
+        case DocumentBlock():
+            return _named(block, "document", block.title, block.document_mimetype)
+        case ImageBlock():
+            return _named(block, "picture", block.image_mimetype)
+        case AudioBlock():
+            return _named(block, "sound", block.format)
+        case VideoBlock():
+            return _named(block, "film", block.video_mimetype)
+        case _:
+            return None
+
+
+def _named(block: MediaBlock, *about: str | None) -> str:
+    place = block.url if block.url is not None and block.url.startswith(("http://", "https://")) else None
+    return f"[{', '.join(filter(None, (*about, place)))}]"

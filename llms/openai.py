@@ -16,6 +16,8 @@ from batonflow.llms.blocks import (
     TextBlock,
     ThinkingBlock,
     VideoBlock,
+    in_words,
+    opened,
 )
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
@@ -356,7 +358,7 @@ def openai_messages(
 
 def _shown_by_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
     """What a tool returned beside text, which the API takes from users only, and only behind all results of a turn."""
-    media = _parts([block for block in message.blocks if isinstance(block, MediaBlock)], official)
+    media = _parts([block for block in opened(message.blocks) if isinstance(block, MediaBlock)], official)
     call_id = message.additional_kwargs.get("tool_call_id", "")
     return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []
 
@@ -365,7 +367,7 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
     role = _ROLES[message.role]
     if role == "tool":
         call_id = message.additional_kwargs.get("tool_call_id", "")
-        return {"role": role, "tool_call_id": call_id, "content": message.content or ""}
+        return {"role": role, "tool_call_id": call_id, "content": _result(message)}
     if role == "assistant":
         return _assistant(message, reasoning_field, vendor)
     # Servers that imitate OpenAI's may take nothing but plain text, and get no cache points.
@@ -373,6 +375,14 @@ def _message(message: ChatMessage, reasoning_field: str | None, official: bool, 
     if all(isinstance(block, plain) for block in message.blocks):
         return {"role": role, "content": message.content or ""}
     return {"role": role, "content": _parts(message.blocks, official) or ""}
+
+
+def _result(message: ChatMessage) -> str:
+    """What a tool returned, as text; what else it returned is named where there is none, for it follows."""
+    if all(isinstance(block, TextBlock) for block in message.blocks):
+        return message.content or ""
+    readable = [block for block in opened(message.blocks) if not isinstance(block, MediaBlock)]
+    return in_words(readable) or in_words(message.blocks)
 
 
 def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from batonflow.agents import (
 from batonflow.agents.memory import Memory, StaticMemoryBlock
 from batonflow.agents.memory.turns import cuts
 from batonflow.agents.react import _Splitter  # pyright: ignore[reportPrivateUsage]
-from batonflow.llms import ChatMessage, ScriptedLLM
+from batonflow.llms import ChatMessage, CitableBlock, ImageBlock, ScriptedLLM
 from batonflow.llms.anthropic import anthropic_messages
 from batonflow.llms.prompts import PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter
@@ -94,6 +94,21 @@ class TestTheLoop:
     async def test_a_direct_tool_is_the_answer(self) -> None:
         made = ReActAgent(llm=ScriptedLLM([ADD]), tools=[FunctionTool.from_defaults(add, return_direct=True)])
         assert str(await made.run("2 + 40?")) == "42"
+
+    @pytest.mark.parametrize("direct", [True, False])
+    async def test_of_a_picture_the_model_reads_that_it_is_there(self, direct: bool) -> None:
+        def draw() -> list[Any]:
+            """Draw the tides."""
+            return [CitableBlock(title="t", source="s", content="The tides:"), ImageBlock(image=b"GIF89a")]
+
+        call = "Thought: I draw.\nAction: draw\nAction Input: {}"
+        tool = FunctionTool.from_defaults(draw, return_direct=direct)
+        made = ReActAgent(llm=ScriptedLLM([call, ANSWER]), tools=[tool])
+        answer = str(await made.run("Draw!"))
+        if direct:
+            assert answer == "The tides:\n[picture, image/gif]"
+        else:
+            assert requests(made)[1].messages[-1].content == "Observation: The tides:\n[picture, image/gif]"
 
 
 class TestUnreadable:

@@ -29,7 +29,7 @@ from batonflow.llms import (
     Usage,
     VideoBlock,
 )
-from batonflow.llms.blocks import CacheControl
+from batonflow.llms.blocks import CacheControl, in_words
 from batonflow.llms.messages import messages_to_prompt
 from batonflow.llms.tool_protocol import ToolSpec, tool_selections, tool_specs
 from tests.llms.loopback import Answer, loopback
@@ -157,6 +157,26 @@ class TestBlocks:
     )
     def test_kinds_are_told_by_the_first_bytes(self, data: bytes, kind: str | None) -> None:
         assert ImageBlock(image=data).image_mimetype == kind
+
+    def test_text_can_say_what_there_is(self) -> None:
+        cited = CitationBlock(cited_content="cited", source="s", title="t", additional_location_info={})
+        blocks = [
+            TextBlock(text="first"),
+            CitableBlock(title="t", source="s", content=[TextBlock(text="inside"), ImageBlock(image=b"GIF89a")]),
+            CachePoint(),
+            TextBlock(text=""),
+            cited,
+            AudioBlock(audio=b"ID3"),
+            VideoBlock(url="https://x.test/ebb.webm"),
+            DocumentBlock(data="Zw\u00f6lf".encode(), document_mimetype="text/plain"),
+            DocumentBlock(data=b"%PDF-1.7", title="paper.pdf"),
+            ImageBlock(url="data:image/png;base64,AAAA"),
+        ]
+        assert in_words(blocks).split("\n") == [
+            *("first", "inside", "[picture, image/gif]", "", "cited", "[sound, mp3]"),
+            "[film, video/webm, https://x.test/ebb.webm]",
+            *("Zw\u00f6lf", "[document, paper.pdf, application/pdf]", "[picture, image/png]"),
+        ]
 
     def test_a_citation_cites_one_thing(self) -> None:
         with pytest.raises(ValueError, match="exactly one"):

@@ -13,6 +13,7 @@ from batonflow.llms import (
     AuthenticationError,
     ChatMessage,
     ChatResponse,
+    CitableBlock,
     ContextLengthError,
     DeepSeek,
     DocumentBlock,
@@ -73,6 +74,7 @@ def call(index: int, arguments: str = "", **begin: Any) -> dict[str, Any]:
     return chunk({"tool_calls": [{"index": index, "function": function, **begin}]})
 
 
+PICTURE = ImageBlock(url="https://x.test/a.png")
 USAGE = {
     "prompt_tokens": 20,
     "completion_tokens": 9,
@@ -420,6 +422,27 @@ class TestRequests:
         assert sent[5] == {"role": "tool", "tool_call_id": "1", "content": "2"}
         assert sent[6] == {"role": "assistant", "content": "done"}
         assert sent[7] == {"role": "assistant", "content": ""}
+
+    @pytest.mark.parametrize(
+        ("blocks", "sent", "behind"),
+        [
+            ([CitableBlock(title="t", source="s", content="cite me")], "cite me", []),
+            (
+                [TextBlock(text="a"), CitableBlock(title="t", source="s", content=[TextBlock(text="b"), PICTURE])],
+                "a\nb",
+                ["image_url"],
+            ),
+            ([TextBlock(text="a"), PICTURE], "a", ["image_url"]),
+            ([PICTURE], "[picture, image/png, https://x.test/a.png]", ["image_url"]),
+            ([], "", []),
+        ],
+    )
+    def test_results_of_tools_are_text_and_what_else_there_is_follows(
+        self, blocks: list[Any], sent: str, behind: list[str]
+    ) -> None:
+        told = openai_messages([ChatMessage(blocks, role="tool", additional_kwargs={"tool_call_id": "1"})])
+        assert told[0] == {"role": "tool", "tool_call_id": "1", "content": sent}
+        assert [part["type"] for message in told[1:] for part in message["content"][1:]] == behind
 
 
 class TestErrors:
