@@ -23,7 +23,7 @@ from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks, wire_name
+from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks, wire_id, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
@@ -39,7 +39,8 @@ _ROLES = {
     MessageRole.FUNCTION: "tool",
 }
 
-_OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+# OpenAI's own servers refuse longer ids. Others get theirs back as they are: there may be more in them than a name.
+_LONGEST_ID = 40
 
 _NOTHING: dict[str, Any] = {}
 # Whose the extras of a message's calls are, among its additional_kwargs.
@@ -83,11 +84,6 @@ class OpenAI(OpenAISDKModel):
     # Spelt out where it is inherited: type checkers make up a constructor of keywords for every model.
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
         super().__init__(model, **data)
-
-    @property
-    def official(self) -> bool:
-        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than their imitators."""
-        return self.base_url is None or any(host in self.base_url for host in _OFFICIAL)
 
     @property
     def native_output_schema(self) -> bool:
@@ -338,7 +334,7 @@ def openai_messages(
     Args:
         messages: The conversation.
         reasoning_field: Under which name the server wants the model's thoughts back; None for servers that do not.
-        official: Whether the server is OpenAI's own, which knows cache points.
+        official: Whether the server is OpenAI's own, which knows cache points and takes no long ids.
         vendor: Whose the server is; the thoughts of others are left out.
 
     Raises:
@@ -359,17 +355,17 @@ def openai_messages(
 def _shown_by_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
     """What a tool returned beside text, which the API takes from users only, and only behind all results of a turn."""
     media = _parts([block for block in opened(message.blocks) if isinstance(block, MediaBlock)], official)
-    call_id = message.additional_kwargs.get("tool_call_id", "")
+    call_id = _call_id(message.additional_kwargs.get("tool_call_id"), official)
     return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []
 
 
 def _message(message: ChatMessage, reasoning_field: str | None, official: bool, vendor: str) -> dict[str, Any]:
     role = _ROLES[message.role]
     if role == "tool":
-        call_id = message.additional_kwargs.get("tool_call_id", "")
+        call_id = _call_id(message.additional_kwargs.get("tool_call_id"), official)
         return {"role": role, "tool_call_id": call_id, "content": _result(message)}
     if role == "assistant":
-        return _assistant(message, reasoning_field, vendor)
+        return _assistant(message, reasoning_field, official, vendor)
     # Servers that imitate OpenAI's may take nothing but plain text, and get no cache points.
     plain = TextBlock if official else TextBlock | CachePoint
     if all(isinstance(block, plain) for block in message.blocks):
@@ -385,7 +381,11 @@ def _result(message: ChatMessage) -> str:
     return in_words(readable) or in_words(message.blocks)
 
 
-def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -> dict[str, Any]:
+def _call_id(call_id: str | None, official: bool) -> str:
+    return wire_id(call_id, _LONGEST_ID if official else None)
+
+
+def _assistant(message: ChatMessage, reasoning_field: str | None, official: bool, vendor: str) -> dict[str, Any]:
     kept = message.additional_kwargs
     extras: dict[str, Any] = kept.get("tool_call_extras", _NOTHING)
     if kept.get(_EXTRAS_FROM, vendor) != vendor:
@@ -393,7 +393,7 @@ def _assistant(message: ChatMessage, reasoning_field: str | None, vendor: str) -
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
         function = {"name": wire_name(block.tool_name), "arguments": arguments_text(block)}
-        call = {"id": block.tool_call_id, "type": "function", "function": function}
+        call = {"id": _call_id(block.tool_call_id, official), "type": "function", "function": function}
         calls.append({**call, **extras.get(block.tool_call_id or "", _NOTHING)})
     converted: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
     if calls:

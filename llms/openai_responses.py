@@ -24,7 +24,7 @@ from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks, wire_name
+from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks, wire_id, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAIResponses", "responses_input"]
@@ -34,6 +34,9 @@ _ROLES = {
     MessageRole.DEVELOPER: "developer",
     MessageRole.USER: "user",
 }
+
+# OpenAI's own servers refuse longer ids of calls.
+_LONGEST_ID = 64
 
 _INCOMPLETE = {"max_output_tokens": "length"}
 
@@ -89,7 +92,7 @@ class OpenAIResponses(OpenAISDKModel):
         effort = {"effort": self.reasoning_effort} if self.reasoning_effort is not None else {}
         body: dict[str, Any] = {
             "model": self.model,
-            "input": responses_input(request.messages),
+            "input": responses_input(request.messages, self.official),
             "store": self.store,
             "temperature": self.temperature,
             "max_output_tokens": self.max_tokens,
@@ -252,16 +255,21 @@ def _usage(told: Any) -> Usage | None:
     return counted(told.input_tokens, told.output_tokens, told.input_tokens_details, told.output_tokens_details)
 
 
-def responses_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def responses_input(messages: Sequence[ChatMessage], official: bool = True) -> list[dict[str, Any]]:
     """A conversation in the form of OpenAI's Responses.
+
+    Args:
+        messages: The conversation.
+        official: Whether the server is OpenAI's own, which takes no long ids.
 
     Raises:
         LLMRequestError: A message holds what the API does not take.
     """
+    longest = _LONGEST_ID if official else None
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.role in {MessageRole.TOOL, MessageRole.FUNCTION}:
-            call_id = message.additional_kwargs.get("tool_call_id", "")
+            call_id = wire_id(message.additional_kwargs.get("tool_call_id"), longest)
             plain = all(isinstance(block, TextBlock) for block in message.blocks)
             output = message.content or "" if plain else _parts(message.blocks)
             items.append({"type": "function_call_output", "call_id": call_id, "output": output})
@@ -270,7 +278,7 @@ def responses_input(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             content = message.content or "" if plain else _parts(message.blocks)
             items.append({"role": _ROLES[message.role], "content": content})
         else:
-            items.extend(_said(message))
+            items.extend(_said(message, longest))
     return _without_lone_thoughts(items)
 
 
@@ -292,7 +300,7 @@ def _without_lone_thoughts(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _said(message: ChatMessage) -> list[dict[str, Any]]:
+def _said(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
     """The items of an assistant's message, in the order in which they came."""
     phases = {one["text"]: one["phase"] for one in message.additional_kwargs.get("phases", ())}
     calls = iter(tool_call_blocks(message))
@@ -305,13 +313,13 @@ def _said(message: ChatMessage) -> list[dict[str, Any]]:
             case ThinkingBlock() if "encrypted_content" in block.additional_information:
                 items.append(_reasoning(block))
             case ToolCallBlock():
-                items.append(_call(next(calls)))
+                items.append(_call(next(calls), longest))
             case NativeBlock() if block.vendor == "openai":
                 items.append(block.data)
             case _:
                 # Thoughts of other vendors, and what an assistant cannot have said here.
                 continue
-    return [*items, *map(_call, calls)]
+    return [*items, *(_call(call, longest) for call in calls)]
 
 
 def _reasoning(block: ThinkingBlock) -> dict[str, Any]:
@@ -325,10 +333,10 @@ def _reasoning(block: ThinkingBlock) -> dict[str, Any]:
     }
 
 
-def _call(block: ToolCallBlock) -> dict[str, Any]:
+def _call(block: ToolCallBlock, longest: int | None) -> dict[str, Any]:
     return {
         "type": "function_call",
-        "call_id": block.tool_call_id,
+        "call_id": wire_id(block.tool_call_id, longest),
         "name": wire_name(block.tool_name),
         "arguments": arguments_text(block),
     }

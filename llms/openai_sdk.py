@@ -7,6 +7,8 @@ from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAISDKModel", "counted"]
 
+_OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+
 
 class OpenAISDKModel(SDKModel):
     """A model behind OpenAI's SDK.
@@ -29,6 +31,11 @@ class OpenAISDKModel(SDKModel):
 
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:
         super().__init__(model, **data)
+
+    @property
+    def official(self) -> bool:
+        """Whether the server is OpenAI's own or Azure's, which want some things otherwise than their imitators."""
+        return self.base_url is None or any(host in self.base_url for host in _OFFICIAL)
 
     def _make_client(self, sdk: Any, options: dict[str, Any]) -> Any:
         return sdk.AsyncOpenAI(**options)

@@ -1,5 +1,6 @@
 """What models and tools must know of each other, and no more."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ __all__ = [
     "tool_call_blocks",
     "tool_selections",
     "tool_specs",
+    "wire_id",
     "wire_name",
 ]
 
@@ -134,6 +136,14 @@ def wire_name(name: str) -> str:
     if name.isascii() and name.isidentifier():
         return name
     return re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
+
+
+def wire_id(call_id: str | None, longest: int | None) -> str:
+    """A call's id in ``longest`` characters at most: the same for the call and its result, and no other's."""
+    if not call_id or longest is None or len(call_id) <= longest:
+        return call_id or ""
+    digest = hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:24]
+    return f"{call_id[: longest - 25]}_{digest}"
 
 
 def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:

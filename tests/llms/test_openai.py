@@ -41,6 +41,7 @@ from batonflow.llms.openai import openai_messages
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.llms.loopback import Answer, Loopback, loopback, pieces
+from tests.llms.rules import check_chat
 
 ASK = [ChatMessage("Be brief.", role="system"), ChatMessage("What is 2 + 40?")]
 ADD = {
@@ -422,6 +423,27 @@ class TestRequests:
         assert sent[5] == {"role": "tool", "tool_call_id": "1", "content": "2"}
         assert sent[6] == {"role": "assistant", "content": "done"}
         assert sent[7] == {"role": "assistant", "content": ""}
+
+    @pytest.mark.parametrize("official", [True, False])
+    def test_ids_of_calls_that_are_too_long_for_openai_are_shortened_one_to_one(self, official: bool) -> None:
+        """Other servers get theirs back: there may be more in them than a name."""
+        ids = ["call_" + "0123456789" * 4 + end for end in "ab"] + ["c" * 40]
+        extras = {one: {"extra_content": one} for one in ids}
+        asked = ChatMessage(
+            [ToolCallBlock(tool_call_id=one, tool_name="add", tool_kwargs={}) for one in ids],
+            role="assistant",
+            additional_kwargs={"tool_call_extras": extras},
+        )
+        results = [ChatMessage([PICTURE], role="tool", additional_kwargs={"tool_call_id": one}) for one in ids]
+        sent = openai_messages([asked, *results], official=official)
+        check_chat({"messages": sent})
+        wire = [one["id"] for one in sent[0]["tool_calls"]]
+        assert [one["tool_call_id"] for one in sent[1:4]] == wire
+        assert [len(one) for one in wire] == ([40, 40, 40] if official else [46, 46, 40])
+        assert [one["extra_content"] for one in sent[0]["tool_calls"]] == ids
+        assert wire[0] in sent[4]["content"][0]["text"]
+        assert [block.tool_call_id for block in asked.blocks if isinstance(block, ToolCallBlock)] == ids
+        assert openai_messages([asked, *results], official=official) == sent
 
     @pytest.mark.parametrize(
         ("blocks", "sent", "behind"),

@@ -52,3 +52,25 @@ class TestThoughts:
         assert kinds(ASK, said(thought("r1")), said(CALL), RESULT) == [
             *("user", "r1", "function_call", "function_call_output")
         ]
+
+
+class TestIdsOfCalls:
+    LONG = "mcp_calendar.search_events_" + "0123456789" * 5
+
+    def sent(self, *ids: str, official: bool = True) -> list[str]:
+        """The ids of calls and, behind them, of their results."""
+        calls = [ToolCallBlock(tool_call_id=one, tool_name="add", tool_kwargs={}) for one in ids]
+        told = [ChatMessage("42", role="tool", additional_kwargs={"tool_call_id": one}) for one in ids]
+        items = responses_input([ASK, said(*calls), *told], official)
+        check_responses({"input": items})
+        return [one["call_id"] for one in items if "call_id" in one]
+
+    def test_those_that_are_too_long_for_the_vendor_are_shortened_one_to_one(self) -> None:
+        first, second, short, *results = self.sent(f"{self.LONG}a", f"{self.LONG}b", "c" * 64)
+        assert results == [first, second, short]
+        assert (len(first), len(second), short) == (64, 64, "c" * 64)
+        assert first != second
+        assert self.sent(f"{self.LONG}a") == [first, first]
+
+    def test_other_servers_get_theirs_back(self) -> None:
+        assert self.sent(self.LONG, official=False) == [self.LONG] * 2
