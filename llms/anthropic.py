@@ -24,7 +24,7 @@ from batonflow.llms.blocks import (
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.sdk_model import SDKModel, unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import parse_arguments, tool_call_blocks, wire_name
+from batonflow.llms.tool_protocol import chosen_tool, parse_arguments, tool_call_blocks, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["Anthropic"]
@@ -140,8 +140,8 @@ def _tool_choice(request: ChatRequest) -> dict[str, Any] | None:
             made = {"type": "any"}
         case "none":
             return {"type": "none"}
-        case name:
-            made = {"type": "tool", "name": name}
+        case _:
+            made = {"type": "tool", "name": chosen_tool(choice)}
     if request.parallel_tool_calls is False:
         made["disable_parallel_tool_use"] = True
     return None if made == {"type": "auto"} else made

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from batonflow.llms._bridge import iterate_sync, run_sync
 from batonflow.llms.answer import fold
-from batonflow.llms.blocks import ThinkingBlock
+from batonflow.llms.blocks import TextBlock, ToolCallBlock
 from batonflow.llms.closing import closed_after
 from batonflow.llms.errors import LLMError
 from batonflow.llms.gates import Gate, Settle, gates
@@ -518,7 +518,7 @@ def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
     if rest:
         yield TextDelta(text=rest, raw=last.raw)
     for block in last.message.blocks:
-        if isinstance(block, ThinkingBlock):
+        if not isinstance(block, TextBlock | ToolCallBlock):
             yield BlockDone(block=block)
     calls = tool_selections(last.message)
     for number, call in enumerate(calls):
@@ -530,8 +530,15 @@ def _ending(last: ChatResponse, written: str) -> Iterator[StreamEvent]:
         model=last.model,
         vendor=last.vendor,
         request_id=last.request_id,
+        additional_kwargs=_without(last.additional_kwargs, "thinking_delta"),
+        message_kwargs=_without(last.message.additional_kwargs, "tool_calls"),
         raw=last.raw,
     )
+
+
+def _without(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
+    """Extras but for one that other events tell."""
+    return {key: value for key, value in kwargs.items() if key != name}
 
 
 def _conversation(messages: Any) -> list[ChatMessage]:

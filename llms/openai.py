@@ -23,7 +23,14 @@ from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, parse_arguments, tool_call_blocks, wire_id, wire_name
+from batonflow.llms.tool_protocol import (
+    arguments_text,
+    chosen_tool,
+    parse_arguments,
+    tool_call_blocks,
+    wire_id,
+    wire_name,
+)
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
@@ -132,9 +139,8 @@ class OpenAI(OpenAISDKModel):
 
 
 def _tool_choice(choice: Any) -> Any:
-    if isinstance(choice, str) and choice not in {"auto", "required", "none"}:
-        return {"type": "function", "function": {"name": choice}}
-    return choice
+    name = chosen_tool(choice)
+    return choice if name is None else {"type": "function", "function": {"name": name}}
 
 
 class _Calls:

@@ -24,7 +24,7 @@ from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, tool_call_blocks, wire_id, wire_name
+from batonflow.llms.tool_protocol import arguments_text, chosen_tool, tool_call_blocks, wire_id, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAIResponses", "responses_input"]
@@ -106,10 +106,8 @@ class OpenAIResponses(OpenAISDKModel):
         if tools:
             body["tools"] = tools
         if request.tools:
-            choice = request.tool_choice
-            if isinstance(choice, str) and choice not in {"auto", "required", "none"}:
-                choice = {"type": "function", "name": choice}
-            body["tool_choice"] = choice
+            name = chosen_tool(request.tool_choice)
+            body["tool_choice"] = request.tool_choice if name is None else {"type": "function", "name": name}
             body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
         return body
 

@@ -21,6 +21,7 @@ __all__ = [
     "ToolSelection",
     "ToolSpec",
     "arguments_text",
+    "chosen_tool",
     "parse_arguments",
     "tool_call_blocks",
     "tool_selections",
@@ -128,6 +129,18 @@ class ToolSelection(BaseModel):
         if self.invalid_arguments is None:
             dumped.pop("invalid_arguments", None)
         return dumped
+
+
+_CHOICES = frozenset({"auto", "required", "none"})
+
+
+def chosen_tool(choice: Any) -> str | None:
+    """The tool that a choice names, as vendors know it; None for choices that name none.
+
+    Args:
+        choice: ``tool_choice`` of a request.
+    """
+    return wire_name(choice) if isinstance(choice, str) and choice not in _CHOICES else None
 
 
 @lru_cache(maxsize=1024)

@@ -260,6 +260,8 @@ class TestRequests:
             ("required", True, {"type": "any"}),
             ("none", False, {"type": "none"}),
             ({"type": "any"}, False, {"type": "any"}),
+            # Under the name that the tool goes by there.
+            ("my tool", True, {"type": "tool", "name": "my_tool"}),
         ],
     )
     async def test_choices(

@@ -11,6 +11,7 @@ from batonflow.llms import (
     ChatMessage,
     ChatResponse,
     FallbackLLM,
+    ImageBlock,
     IncompleteResponseError,
     LLMConfigurationError,
     LLMConnectionError,
@@ -18,6 +19,7 @@ from batonflow.llms import (
     LLMServerError,
     RateLimitError,
     ScriptedLLM,
+    TextBlock,
     tool_call,
 )
 from batonflow.llms.stream import ChatRequest, StreamEvent, TextDelta
@@ -90,6 +92,31 @@ class TestWhoAnswers:
 
         response = await FallbackLLM([Broken(error=LLMServerError("oops")), Plain()]).achat(ASK)
         assert (response.message.content, response.model) == ("Me.", "plain")
+
+    @pytest.mark.parametrize("method", ["achat", "astream_chat"])
+    async def test_nothing_of_its_answers_is_lost(self, method: str) -> None:
+        said = ChatMessage(
+            [TextBlock(text="A picture: "), ImageBlock(url="http://127.0.0.1/tide.png"), tool_call("add", a=1)],
+            role="assistant",
+            additional_kwargs={"kept": 1},
+        )
+
+        class Draws(LLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata(model_name="draws")
+
+            async def achat(self, messages: Any, **kwargs: Any) -> ChatResponse:
+                return ChatResponse(message=said, additional_kwargs={"seed": 7}, stop_reason="stop")
+
+        llm = FallbackLLM([Draws()])
+        if method == "achat":
+            response = await llm.achat(ASK)
+        else:
+            [*_, response] = [piece async for piece in await llm.astream_chat(ASK)]
+        assert [type(block) for block in response.message.blocks] == [type(block) for block in said.blocks]
+        assert response.message.additional_kwargs == {"kept": 1}
+        assert response.additional_kwargs["seed"] == 7
 
     def test_also_for_synchronous_callers(self) -> None:
         assert FallbackLLM([Broken(), ScriptedLLM(["I am."])]).complete("Who?").text == "I am."

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from batonflow.llms import (
     LLMTimeoutError,
     ModelNotFoundError,
     OpenAI,
+    OpenAIResponses,
     OverloadedError,
     RateLimitError,
     TextBlock,
@@ -336,6 +338,19 @@ class TestServersThatDoNotHangUp:
 
 
 class TestRequests:
+    @pytest.mark.parametrize("model", [OpenAI, OpenAIResponses])
+    async def test_a_tool_is_chosen_by_the_name_that_it_goes_by_there(self, server: Loopback, model: Any) -> None:
+        spec = {**ADD, "name": "my tool"}
+        server.answers.append(Answer([TEXT]))
+        with suppress(LLMError):  # what matters is the request
+            await model("m", api_key="k", base_url=f"{server.url}/v1").achat_with_tools(
+                [spec], ASK, tool_choice="my tool"
+            )
+        body = server.received[0].body
+        [tool] = body["tools"]
+        assert tool.get("function", tool)["name"] == "my_tool"
+        assert body["tool_choice"].get("function", body["tool_choice"])["name"] == "my_tool"
+
     async def test_what_is_sent(self, server: Loopback, llm: OpenAI) -> None:
         server.answers.append(Answer([TEXT]))
         await llm.achat_with_tools(
