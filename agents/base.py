@@ -23,7 +23,7 @@ from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTempla
 from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
-from batonflow.workflow_core import Context, Workflow, WorkflowRuntimeError
+from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
@@ -135,6 +135,10 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             unknown = [str(one["loc"][0]) for one in error.errors() if one["type"] == "extra_forbidden"]
             if unknown:
                 raise ValueError(no_option(type(self).__name__, unknown[0], type(self).model_fields)) from None
+            causes = [one.get("ctx", {}).get("error") for one in error.errors()]
+            for cause in causes:
+                if isinstance(cause, BatonflowError):  # says it in words of its own, and may be caught by its class
+                    raise cause from None
             raise
         if self.initial_state:
             # What the user says would not be shown, or the state not.

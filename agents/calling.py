@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
@@ -157,9 +157,25 @@ def refusal_output(call: ToolCall, words: str) -> ToolOutput:
     return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
 
 
+class Performed(NamedTuple):
+    """What came of a call.
+
+    Attributes:
+        output: For the model.
+        arguments: With what the tool was called, which hooks and people may have changed.
+    """
+
+    output: ToolOutput
+    arguments: dict[str, Any]
+
+
+def _refused(call: ToolCall, words: str) -> Performed:
+    return Performed(refusal_output(call, words), call.tool_kwargs)
+
+
 async def perform(
     ctx: Context[Any], agent: Caller, tool: AsyncBaseTool, call: ToolCall, place: str, limits: Limits | None = None
-) -> ToolOutput:
+) -> Performed:
     """Make a call, unless a hook, a person, the tool's policy or a budget is against it.
 
     Args:
@@ -177,22 +193,22 @@ async def perform(
     if agent.before_tool:
         said = await before_tool(agent.before_tool, ctx, call)
         if isinstance(said, Deny):
-            return refusal_output(call, TOOL_DENIED.format(tool_name=call.tool_name, reason=said.reason))
+            return _refused(call, TOOL_DENIED.format(tool_name=call.tool_name, reason=said.reason))
         arguments = said
     policy: Any = getattr(tool, "policy", None)
     most: int | None = getattr(policy, "max_calls", None)
     approved = False
     if most is not None or getattr(policy, "requires_approval", False) is not False:
         if most is not None and not await _may_run(ctx, call.tool_name, place, most):
-            return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
+            return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
             arguments, approved = await _agreed(ctx, agent, tool, arguments, place, limits)
         except _Refused as refused:
-            return refusal_output(call, str(refused))
+            return _refused(call, str(refused))
         except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
-            return error_output(call.tool_name, call.tool_kwargs, err)
+            return Performed(error_output(call.tool_name, call.tool_kwargs, err), call.tool_kwargs)
         if most is not None and not await _counted(ctx, call.tool_name, place, most):
-            return refusal_output(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
+            return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
     options = _options(ctx, call, place, approved)
     try:
         if is_recorded(ctx, tool):
@@ -201,18 +217,18 @@ async def perform(
         else:
             output = writable(ctx, await _run(ctx, agent, tool, arguments, limits, options))
     except BudgetExceededError as err:
-        return await _over_budget(ctx, call, err, limits)
+        return Performed(await _over_budget(ctx, call, err, limits), arguments)
     if agent.after_tool:
         result = ToolCallResult.of(call, arguments, output, return_direct=tool.metadata.return_direct)
         output = await after_tool(agent.after_tool, ctx, result)
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
     if longest is None or len(output.content) <= longest:
-        return output
+        return Performed(output, arguments)
     # Code gets the whole of what it calls, and this tool gives pages that fit.
     if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
-        return output
+        return Performed(output, arguments)
     async with alone(ctx):
-        return await shortened(ctx, output, longest, handle=place)
+        return Performed(await shortened(ctx, output, longest, handle=place), arguments)
 
 
 async def _run_and_count(

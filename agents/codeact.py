@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from batonflow.agents.asking import PAUSED, streamed, unpaused
-from batonflow.agents.calling import call_options
+from batonflow.agents.calling import Performed, call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF
 from batonflow.agents.memory import BaseMemory
@@ -270,7 +270,7 @@ class CodeActAgent(ScratchpadAgent):
         if READ_RESULT not in code_functions(tools):
             tools.append(read_result(self.max_result_chars))
 
-        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> ToolOutput:
+        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> Performed:
             return await self._bf_call(ctx, self, tool, call, call.tool_id)
 
         options = call_options()

@@ -6,6 +6,7 @@ from typing import Any
 from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import is_question
 from batonflow.agents.outcomes import with_reason
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
@@ -74,7 +75,7 @@ class FunctionAgent(ScratchpadAgent):
             "tools": tools,
             "allow_parallel_tool_calls": self.allow_parallel_tool_calls,
         }
-        if self.initial_tool_choice is not None and shown and shown[-1].role == MessageRole.USER:
+        if self.initial_tool_choice is not None and shown and is_question(shown[-1]):
             request["tool_choice"] = self.initial_tool_choice
         # A model that can be held to a form answers in it at once, without being asked a second time.
         if self.output_cls is not None and getattr(self.the_llm(), "native_output_schema", False) is True:

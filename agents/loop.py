@@ -27,6 +27,7 @@ from batonflow.agents.calling import (
     LEDGER,
     REFUSED,
     TOOLS_RUN,
+    Performed,
     in_time,
     perform,
     refusal_output,
@@ -520,6 +521,7 @@ class AgentLoop(AgentForks):
         store, more = ctx.store, ev.to_dict()
         agent = self._bf_member(await store.get("current_agent_name", default=None))
         tool = await self._bf_find_tool(ctx, agent, ev.tool_name)
+        arguments = ev.tool_kwargs
         if isinstance(tool, ToolOutput):
             output = tool
         elif "refused" in more:
@@ -529,26 +531,24 @@ class AgentLoop(AgentForks):
         else:
             turn = await store.get("num_iterations", default=0)
             # Calls that a program sends itself have no position.
-            output = await self._bf_call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
+            output, arguments = await self._bf_call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
         direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
-        result = result_of(ev, output, return_direct=direct)
+        result = result_of(ev, output, return_direct=direct, arguments=arguments)
         ctx.write_event_to_stream(result)
         return result
 
     async def _bf_call(
         self, ctx: Context[Any], agent: Member, tool: AsyncBaseTool, ev: ToolCall, place: str
-    ) -> ToolOutput:
+    ) -> Performed:
         """Run a tool, within what hooks, people, policies and budgets allow."""
         limits = await self._bf_limits(ctx, agent)
         async with spending(ctx, agent.name, limits):
             if limits is None:
-                output = await perform(ctx, agent, tool, ev, place)
-            else:
-                try:
-                    output = await perform(ctx, agent, tool, ev, place, limits)
-                finally:
-                    await ctx.store.set(LEDGER, limits.ledger.dump())
-        return output
+                return await perform(ctx, agent, tool, ev, place)
+            try:
+                return await perform(ctx, agent, tool, ev, place, limits)
+            finally:
+                await ctx.store.set(LEDGER, limits.ledger.dump())
 
     async def _bf_find_tool(self, ctx: Context[Any], agent: Member, name: str) -> AsyncBaseTool | ToolOutput:
         """The tool that is meant; what the model is told when there is none."""

@@ -45,9 +45,20 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 
-def result_of(call: ToolCall, output: ToolOutput, *, return_direct: bool) -> ToolCallResult:
-    """The result of a call, which remembers where the call stood in the model's answer."""
-    result = ToolCallResult.of(call, call.tool_kwargs, output, return_direct=return_direct)
+def result_of(
+    call: ToolCall, output: ToolOutput, *, return_direct: bool, arguments: dict[str, Any] | None = None
+) -> ToolCallResult:
+    """The result of a call, which remembers where the call stood in the model's answer.
+
+    Args:
+        call: The call.
+        output: What came of it.
+        return_direct: Whether that ends the run as the answer.
+        arguments: With what the tool was called, where that is not what the model asked for.
+    """
+    result = ToolCallResult.of(
+        call, call.tool_kwargs if arguments is None else arguments, output, return_direct=return_direct
+    )
     result.to_dict()["position"] = call.get("position", 0)
     return result
 

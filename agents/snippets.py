@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import digest_of
+from batonflow.agents.calling import Performed
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.agents.prompts import CODE_NOT_AWAITED, CODE_NOT_RUN, CODE_NOTHING, CODE_OVER, CODE_VARIABLES_GONE
 from batonflow.tools import AsyncBaseTool, FunctionTool, ToolOutput
@@ -62,7 +63,7 @@ _TOO_LARGE = 4 * 1024 * 1024
 _LONG = 0.05
 _SHARE = 10
 
-CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[ToolOutput]]
+CallTool = Callable[[AsyncBaseTool, ToolCall], Awaitable[Performed]]
 """Checks the arguments, asks a person where one must be asked, and runs the tool."""
 
 
@@ -428,7 +429,7 @@ class _Snippet:
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]
         self._ctx.write_event_to_stream(request)
-        output = await self._call_tool(tool, request)
+        output, arguments = await self._call_tool(tool, request)
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content
@@ -439,7 +440,7 @@ class _Snippet:
             raw_output=value,
             is_error=output.is_error,
         )
-        self._show(request, shown)
+        self._show(request, shown, arguments)
         return {"value": value, "error": _error(tool, output)}
 
     def _over(self, call: HostCall) -> None:
@@ -448,11 +449,11 @@ class _Snippet:
         told = ToolOutput(tool_name=call.tool, content=CODE_OVER, raw_input=call.arguments, is_error=True)
         self._show(request, told)
 
-    def _show(self, request: ToolCall, output: ToolOutput) -> None:
+    def _show(self, request: ToolCall, output: ToolOutput, arguments: dict[str, Any] | None = None) -> None:
         self._ctx.write_event_to_stream(
             ToolCallResult(
                 tool_name=request.tool_name,
-                tool_kwargs=request.tool_kwargs,
+                tool_kwargs=request.tool_kwargs if arguments is None else arguments,
                 tool_id=request.tool_id,
                 tool_output=output,
                 return_direct=False,

@@ -141,7 +141,7 @@ def _tool_choice(request: ChatRequest) -> dict[str, Any] | None:
         case "none":
             return {"type": "none"}
         case _:
-            made = {"type": "tool", "name": chosen_tool(choice)}
+            made = {"type": "tool", "name": chosen_tool(choice, request.tools)}
     if request.parallel_tool_calls is False:
         made["disable_parallel_tool_use"] = True
     return None if made == {"type": "auto"} else made

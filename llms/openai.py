@@ -127,7 +127,7 @@ class OpenAI(OpenAISDKModel):
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         if request.tools:
             body["tools"] = [self._function(one) for one in request.tools]
-            body["tool_choice"] = _tool_choice(request.tool_choice)
+            body["tool_choice"] = _tool_choice(request)
             # Allowing it is the default, and models that cannot do it refuse the option itself.
             body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
         return body
@@ -138,9 +138,9 @@ class OpenAI(OpenAISDKModel):
         return {"type": "function", "function": {**function, "strict": True} if strict else function}
 
 
-def _tool_choice(choice: Any) -> Any:
-    name = chosen_tool(choice)
-    return choice if name is None else {"type": "function", "function": {"name": name}}
+def _tool_choice(request: ChatRequest) -> Any:
+    name = chosen_tool(request.tool_choice, request.tools)
+    return request.tool_choice if name is None else {"type": "function", "function": {"name": name}}
 
 
 class _Calls:

@@ -106,7 +106,7 @@ class OpenAIResponses(OpenAISDKModel):
         if tools:
             body["tools"] = tools
         if request.tools:
-            name = chosen_tool(request.tool_choice)
+            name = chosen_tool(request.tool_choice, request.tools)
             body["tool_choice"] = request.tool_choice if name is None else {"type": "function", "name": name}
             body["parallel_tool_calls"] = False if request.parallel_tool_calls is False else None
         return body

@@ -134,13 +134,16 @@ class ToolSelection(BaseModel):
 _CHOICES = frozenset({"auto", "required", "none"})
 
 
-def chosen_tool(choice: Any) -> str | None:
+def chosen_tool(choice: Any, tools: Sequence[ToolSpec]) -> str | None:
     """The tool that a choice names, as vendors know it; None for choices that name none.
 
     Args:
         choice: ``tool_choice`` of a request.
+        tools: Its tools.
     """
-    return wire_name(choice) if isinstance(choice, str) and choice not in _CHOICES else None
+    if not isinstance(choice, str) or choice in _CHOICES:
+        return None
+    return choice if any(tool.name == choice for tool in tools) else wire_name(choice)
 
 
 @lru_cache(maxsize=1024)

@@ -349,10 +349,13 @@ def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
 
 
 def _leave_out(arguments: Any, place: Sequence[int | str]) -> None:
-    """Take the null at ``place`` out of its object; places that pass through a union or a list stay as they are."""
+    """Take the null at ``place`` out of its object; places that pass through a union stay as they are."""
     holder = arguments
     for part in place[:-1]:
-        holder = cast("dict[Any, Any]", holder).get(part) if isinstance(holder, dict) else None
+        if isinstance(holder, list) and isinstance(part, int) and part < len(cast("list[Any]", holder)):
+            holder = cast("list[Any]", holder)[part]
+        else:
+            holder = cast("dict[Any, Any]", holder).get(part) if isinstance(holder, dict) else None
     if isinstance(holder, dict) and cast("dict[Any, Any]", holder).get(place[-1], ...) is None:
         del holder[place[-1]]
 

@@ -97,8 +97,10 @@ class TestTheAnswer:
         handler = start(tool_call("publish", title="Tides"))
         async for request in handler.approvals():
             request.approve(arguments={"title": "Ebb", "times": "2"})
-        await handler
+        output = await handler
         assert PUBLISHED == ["Ebb 2"]
+        [call] = output.tool_calls
+        assert call.tool_kwargs == {"title": "Ebb", "times": 2}, "as it was called, not as the model asked for it"
 
     async def test_if_they_do_not_fit_the_person_is_asked_again(self) -> None:
         handler = start(tool_call("publish", title="Tides"))

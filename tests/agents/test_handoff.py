@@ -113,6 +113,13 @@ def shown(member: Any, number: int = -1) -> list[str]:
 
 
 class TestOnlySaid:
+    async def test_a_tool_that_the_first_answer_must_call_is_not_asked_for_again(self) -> None:
+        turns = [tool_call("note", text="tides"), "I'll hand this over to second.", handoff("second")]
+        first = agent("first", *turns, initial_tool_choice="note")
+        await AgentWorkflow(agents=[first, agent("second", "Here.")], root_agent="first").run("Go.")
+        llm: Any = first.llm
+        assert [request.tool_choice for request in llm.requests] == ["note", None, None]
+
     async def test_the_agent_is_told_and_hands_over(self) -> None:
         first = agent("first", "I'll hand this over to second.", handoff("second"))
         second = agent("second", "Here.")

@@ -72,7 +72,8 @@ class TestBeforeATool:
             seen.append((call.tool_name, call.tool_kwargs))
 
         handler = agent(tool_call("send", to="Bob"), "Done.", before_tool=[twice, watch]).run("Send it.")
-        await handler
+        output = await handler
+        assert [call.tool_kwargs for call in output.tool_calls] == [{"to": "Bob", "times": "2"}]
         assert seen == [("send", {"to": "Bob", "times": "2"})]
         assert SENT == ["Bob", "Bob"]
 

@@ -40,6 +40,7 @@ from batonflow.llms import (
 )
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.openai import openai_messages
+from batonflow.tools import FunctionTool
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.llms.loopback import Answer, Loopback, loopback, pieces
@@ -340,11 +341,11 @@ class TestServersThatDoNotHangUp:
 class TestRequests:
     @pytest.mark.parametrize("model", [OpenAI, OpenAIResponses])
     async def test_a_tool_is_chosen_by_the_name_that_it_goes_by_there(self, server: Loopback, model: Any) -> None:
-        spec = {**ADD, "name": "my tool"}
+        named = FunctionTool.from_defaults(lambda a: a, name="my tool", description="Add.")
         server.answers.append(Answer([TEXT]))
         with suppress(LLMError):  # what matters is the request
             await model("m", api_key="k", base_url=f"{server.url}/v1").achat_with_tools(
-                [spec], ASK, tool_choice="my tool"
+                [named], chat_history=ASK, tool_choice="my tool"
             )
         body = server.received[0].body
         [tool] = body["tools"]

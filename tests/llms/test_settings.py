@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from batonflow.agents import FunctionAgent
 from batonflow.llms import LLMConfigurationError, MissingKeyError, ScriptedLLM, Settings
 from batonflow.llms.settings import LLMSettings
 
@@ -27,6 +28,14 @@ def test_a_name_becomes_a_model_at_once() -> None:
     assert Settings.llm is not None
     assert Settings.llm.metadata.model_name == "qwen3:8b"
     assert repr(Settings) == "Settings(llm=Ollama)"
+
+
+def test_what_is_wrong_with_an_agents_model_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(MissingKeyError, match=r"^openai gpt-5\.6: no key: set OPENAI_API_KEY"):
+        FunctionAgent(llm="openai:gpt-5.6")
+    with pytest.raises(LLMConfigurationError, match="names no model"):
+        FunctionAgent(llm="gpt-5.6")
 
 
 def test_a_model_that_cannot_be_is_refused_and_the_one_before_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,13 +75,15 @@ class TestValidation:
             nights: int = 1
             note: str | None = "none"
 
-        def book(city: str, stay: Stay, price: float = 9.5) -> str:
-            return f"{city} {stay.nights} {stay.note} {price}"
+        def book(city: str, stay: Stay, price: float = 9.5, more: list[Stay] | None = None) -> str:
+            return f"{city} {stay.nights} {stay.note} {price} {[one.nights for one in more or []]}"
 
         tool = FunctionTool.from_defaults(book)
-        sent = {"city": "Bern", "stay": {"nights": None, "note": None}, "price": None}
-        assert (await run_tool(tool, sent)).content == "Bern 1 None 9.5"
+        sent: dict[str, Any] = {"city": "Bern", "stay": {"nights": None, "note": None}, "price": None}
+        assert (await run_tool(tool, sent)).content == "Bern 1 None 9.5 []"
         assert sent["stay"] == {"nights": None, "note": None}
+        sent["more"] = [{"nights": 2}, {"nights": None}]
+        assert (await run_tool(tool, sent)).content == "Bern 1 None 9.5 [2, 1]"
         refused = await run_tool(tool, {"city": None, "stay": None})
         assert (refused.is_error, "city: missing" in refused.content) == (True, True)
 

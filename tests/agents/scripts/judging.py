@@ -49,13 +49,18 @@ class _Answered:
         """Each act in code that has a result, with it."""
         acts = {act.label: act for act in self.answer.inside}
         for result in self.inside.values():
-            yield acts[result.tool_kwargs["label"]], result
+            yield acts[_label(result)], result
 
     def pairs(self) -> Iterator[tuple[Act | None, ToolCallResult]]:
         """Each act that has a result, with it; None for code."""
         for act, call in zip(self.answer.acts, self.calls, strict=False):
             if call.tool_id in self.results:
                 yield act, self.results[call.tool_id]
+
+
+def _label(result: ToolCallResult) -> str:
+    """Of which act a result is, also when a person has changed the arguments."""
+    return str(result.tool_kwargs.get("label")).removesuffix(" edited")
 
 
 def judge(stage: Stage) -> Iterator[str]:
@@ -118,7 +123,7 @@ def _events(run: Played, found: Sequence[_Answered], resumed: bool) -> Iterator[
                 yield f"the call {event.tool_id!r} has two results on the stream"
             if calls is None and not resumed:
                 yield f"the result {event.tool_id!r} comes before any answer"
-            if calls is not None and event.tool_id not in calls and event.tool_kwargs.get("label") not in inside:
+            if calls is not None and event.tool_id not in calls and _label(event) not in inside:
                 yield f"the result {event.tool_id!r} is on the stream, and the answer before called {calls}"
             seen.append(event.tool_id)
     for number, one in enumerate(found, 1):
@@ -148,6 +153,8 @@ def _result(one: _Answered, act: Act | None, result: ToolCallResult) -> Iterator
     elif act.kind != "handoff":
         if failed is not (act.kind in _FAIL):
             yield f"{act.label} is to be {act.kind!r} and gave {said!r}, {'an' if failed else 'no'} error"
+        if act.kind == "edited" and not failed and "edited" not in result.tool_kwargs["label"]:
+            yield f"{act.label} says that it ran with {result.tool_kwargs}"
         if not failed and act.label not in said:
             yield f"{act.label} got the result of another call: {said!r}"
 
