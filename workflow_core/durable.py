@@ -171,6 +171,13 @@ def forget_sleepers(store: RunStore, workflow: "Workflow") -> int:
     return len(asleep)
 
 
+def _others(run_id: str, theirs: str, ours: str) -> RunInputMismatchError:
+    return RunInputMismatchError(
+        f"Run {run_id!r} belongs to workflow {theirs}, not to {ours}: choose another run_id, or keep the workflow's "
+        f"name with workflow_name={theirs!r}"
+    )
+
+
 def _mismatch(run_id: str) -> RunInputMismatchError:
     return RunInputMismatchError(
         f"Run {run_id!r} was started with other input: use the same input to go on with it, or another run_id to start "
@@ -433,10 +440,7 @@ class _Opening:
         found = await self._store.create(new, self._store.owner, self._store.lease_seconds)
         if not isinstance(found, Created):
             if found.info.workflow != self._options.workflow_name:
-                raise RunInputMismatchError(
-                    f"Run {run_id!r} belongs to workflow {found.info.workflow}, not to {self._options.workflow_name}: "
-                    f"choose another run_id, or keep the workflow's name with workflow_name={found.info.workflow!r}"
-                )
+                raise _others(run_id, found.info.workflow, self._options.workflow_name)
             if found.info.digest != self._digest:
                 raise _mismatch(run_id)
             self._event = None  # it was taken when the run began
@@ -472,7 +476,9 @@ class _Opening:
         if not isinstance(claimed, Claimed):
             raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
         self._is_new = True
-        self._event = event
+        self._event, self._claimed = event, claimed
+        if claimed.workflow != self._options.workflow_name:
+            raise _others(source, claimed.workflow, self._options.workflow_name)
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any]) -> list[bytes]:
@@ -494,6 +500,8 @@ class _Opening:
         """Restore a run that was claimed, and let it go on."""
         run = self._run
         self._claimed = claimed
+        if claimed.workflow != self._options.workflow_name:
+            raise _others(claimed.run_id, claimed.workflow, self._options.workflow_name)
         loaded = await self._store.load(claimed.run_id)
         if loaded is None:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")

@@ -1,7 +1,7 @@
 """WorkflowHandler: what a caller holds of a run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.compat.handler import EarlierHandler
@@ -160,6 +160,8 @@ class WorkflowHandler(EarlierHandler):
         """
         if self._reader is None:
             self._reader = self._run.reader(internal=expose_internal)
+        elif self._reader.internal is not expose_internal:
+            self._reader.show_internal(expose_internal)
         return EventIterator(self._reader, self.run_id)
 
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
@@ -193,11 +195,7 @@ class WorkflowHandler(EarlierHandler):
         if self._run.is_replaced:
             return  # a step that is thrown away while its run leaves memory must not end what goes on later
         self._run.on_loop(ending.cancel)
-        if asyncio.get_running_loop() is self._run.loop:
-            try:
-                await asyncio.wait_for(ending.wait(), timeout)
-            except TimeoutError:
-                ending.warn(f"some steps did not end within {timeout} seconds after the run was cancelled")
+        await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"))
 
     async def interrupt(self, *, timeout: float = 5.0) -> None:
         """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
@@ -211,11 +209,17 @@ class WorkflowHandler(EarlierHandler):
         if run.workflow.__batonflow__.store is None:
             await self.cancel_run(timeout=timeout)
             return
-        await give_up(run)
-        try:
-            await asyncio.wait_for(run.ending.wait(), timeout)
-        except TimeoutError:
-            run.ending.warn(f"some steps did not end within {timeout} seconds after the run was interrupted")
+        await self._on_its_loop(_interrupted(run, timeout))
+
+    async def _on_its_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for something on the loop of the run, which need not be the one that runs here."""
+        loop = self._run.loop
+        if asyncio.get_running_loop() is loop:
+            await work
+        elif loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+        else:
+            work.close()  # nothing goes on there
 
     def _repr_html_(self) -> str:
         return execution_svg(self)
@@ -225,3 +229,15 @@ class WorkflowHandler(EarlierHandler):
         result = None if event is None else event.result if type(event) is StopEvent else event
         name = self._run.workflow.__batonflow__.workflow_name
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"
+
+
+async def _until_ended(run: "Run", timeout: float, what: str) -> None:
+    try:
+        await asyncio.wait_for(run.ending.wait(), timeout)
+    except TimeoutError:
+        run.ending.warn(f"some steps did not end within {timeout} seconds after the run was {what}")
+
+
+async def _interrupted(run: "Run", timeout: float) -> None:
+    await give_up(run)
+    await _until_ended(run, timeout, "interrupted")

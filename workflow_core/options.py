@@ -285,7 +285,7 @@ class Options:
             del self.pending[run]
             return
         self.active -= 1
-        if self.pending and (self.num_concurrent_runs or 0) > self.active:
+        while self.pending and (self.num_concurrent_runs is None or self.num_concurrent_runs > self.active):
             self.active += 1
             following, beginning = self.pending.popitem(last=False)
             following.begin(*beginning)

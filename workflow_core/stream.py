@@ -216,6 +216,12 @@ class StreamReader(AsyncIterator[StreamItem]):
     def __aiter__(self) -> "StreamReader":
         return self
 
+    def show_internal(self, internal: bool) -> None:
+        """Read the engine's notes from here on, or no more."""
+        if internal and not self.internal and self.position:
+            self._after = self.log.seqs[self.position - 1]
+        self.internal = internal
+
     async def __anext__(self) -> StreamItem:
         # The position asked for may lie ahead of what is streamed so far.
         while (entry := await self.next_entry())[0] <= self._after:

@@ -328,7 +328,9 @@ class Workflow(StoredRuns):
 
         Raises:
             TypeError: ``ctx`` is no Context, or ``run_id`` no text.
-            WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``).
+            ValueError: ``run_id`` is empty, or ``start_event`` is not what the workflow starts with.
+            WorkflowRuntimeError: The start event cannot be built, or no event loop is running (use ``run_sync``); or
+                an attached workflow was given an id of its own.
             WorkflowValidationError: The workflow is not sound.
             ContextStateError: The run of ``ctx`` still goes on.
             RuntimeError: A run of this id is not over yet.
@@ -340,6 +342,13 @@ class Workflow(StoredRuns):
         if ctx is not None and ctx.run is not None and not ctx.run.ending.done:
             raise ContextStateError(f"The run of this context is already running (run {ctx.run.state.run_id!r})")
         resumes = ctx is not None and ctx.is_resumable
+        if resumes and (kwargs or start_event is not None):
+            unused = [*kwargs, *(["start_event"] if start_event is not None else [])]
+            logger.warning(
+                "The run of this context was interrupted and goes on where it was: %s of this call to run() is not "
+                "used. Begin with another context, if that is not meant",
+                ", ".join(unused),
+            )
         event = None if resumes else _start_event(self, start_event, kwargs)
         options = self.__batonflow__
         options.check_once(self)
@@ -352,6 +361,12 @@ class Workflow(StoredRuns):
         parent = _parent_of(self)
         if parent is not None and event is not None:
             family, name, item = parent
+            if run_id is not None or stepwise:
+                given = "run_id=" if run_id is not None else "stepwise="
+                raise WorkflowRuntimeError(
+                    f"run() inside a step of {family.run.workflow.__batonflow__.workflow_name} starts the attached "
+                    f"workflow {name!r} as a part of that run, under an id made of its id: leave out {given}"
+                )
             return self.__batonflow_handler__(family.call(self, name, item, event, ctx))
         store = options.store
         if store is None:

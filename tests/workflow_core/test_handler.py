@@ -11,6 +11,7 @@ from batonflow.workflow_core import (
     Context,
     Event,
     HumanResponseEvent,
+    RunInterruptedError,
     StartEvent,
     StopEvent,
     Workflow,
@@ -257,6 +258,41 @@ async def test_cancelling_a_run_that_is_over_does_nothing(workflow: type[Workflo
     await handler.cancel_run()
     await handler.cancel_run()
     assert handler.get_stop_event() is events[-1]
+
+
+@pytest.mark.parametrize("store", [None, "memory:"])
+@pytest.mark.parametrize("method", ["cancel_run", "interrupt"])
+async def test_a_run_is_ended_from_another_loop(method: str, store: str | None):
+    cleaned: list[str] = []
+
+    class Flow(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(0.02)
+                cleaned.append("up")
+            return StopEvent()
+
+    handler = Flow(store=store).run()
+    await handler.started()
+    await asyncio.sleep(0.01)
+    end: Any = getattr(handler, method)
+    await asyncio.to_thread(lambda: asyncio.run(end()))
+    assert (handler.is_done(), cleaned) == (True, ["up"])
+    with pytest.raises((WorkflowCancelledByUser, RunInterruptedError)):
+        await handler
+
+
+async def test_a_second_reading_of_the_stream_may_ask_for_more():
+    handler = Ticks().run()
+    async for _ in handler.stream_events():
+        break
+    rest = names([event async for event in handler.stream_events(expose_internal=True)])
+    assert rest[-1] == "StopEvent"
+    assert "StepStateChanged" in rest
+    await handler
 
 
 @contract("6.2")

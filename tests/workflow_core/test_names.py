@@ -186,6 +186,11 @@ async def test_options_are_read_and_set_under_the_names_that_llamaindex_has() ->
     Slow.most = 0
     await asyncio.gather(*(flow.run(short=True) for _ in range(3)))
     assert Slow.most == 1
+    flow._timeout, Slow.most = None, 0
+    runs = [flow.run(short=True) for _ in range(4)]
+    flow._num_concurrent_runs = None
+    await asyncio.gather(*runs)
+    assert Slow.most == 3, "who waits for a turn begins when one that had it has ended"
 
 
 async def test_verbose_and_validation_hold_for_runs_that_begin_afterwards(capsys: pytest.CaptureFixture[str]) -> None:

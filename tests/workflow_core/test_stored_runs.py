@@ -22,6 +22,7 @@ from batonflow.workflow_core import (
 )
 from batonflow.workflow_core.errors import (
     ReplayIncompatible,
+    RunInputMismatchError,
     RunInterruptedError,
     RunInUseError,
     StateOutsideContextWarning,
@@ -453,8 +454,14 @@ class TestOtherCode:
             async def begin(self, ev: StartEvent) -> StopEvent:
                 return StopEvent()
 
-        with pytest.raises(ReplayIncompatible, match="Step ask of Changed is in the records"):
+        with pytest.raises(RunInputMismatchError, match=r"'r' belongs to workflow .*Asks, not to .*Changed: .*name="):
             await Changed(store=store).resume("r")
+        with pytest.raises(RunInputMismatchError, match=r"'r' belongs to workflow .*Asks, not to .*Changed: .*name="):
+            await Changed(store=store).fork("r", 1)
+        assert [info.run_id for info in await store.list_runs()] == ["r"], "no branch is left behind"
+        named = Changed(store=store, workflow_name=Asks().workflow_name)
+        with pytest.raises(ReplayIncompatible, match="Step ask of Changed is in the records"):
+            await named.resume("r")
         handler = Asks(store=store).resume("r")
         handler.ctx.send_event(Told(text="back"))
         assert await handler == "tides: back", "whoever has the code can go on with it"
@@ -478,7 +485,8 @@ class TestOtherCode:
         handler = first.run(run_id="r")
         await until(lambda: handler.open_inputs())
         await handler.interrupt()
-        again = Renamed(store=store, version="2", upcasters={"1": renamed}).resume("r")
+        name = Asks().workflow_name
+        again = Renamed(store=store, workflow_name=name, version="2", upcasters={"1": renamed}).resume("r")
         again.ctx.send_event(Told(text="translated"))
         assert await again == "tides, translated"
 

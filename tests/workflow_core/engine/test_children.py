@@ -730,3 +730,37 @@ async def test_children_leave_no_task_behind():
     await asyncio.sleep(0.002)
     await handler.cancel_run()
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize(("option", "value"), [("run_id", "mine"), ("stepwise", True)])
+async def test_a_run_inside_a_step_has_no_id_of_its_own(option: str, value: Any):
+    class Inner(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            return StopEvent()
+
+    class Outer(Workflow):
+        @step
+        async def go(self, ev: StartEvent, inner: Inner) -> StopEvent:
+            return StopEvent(result=await inner.run(**{option: value}))
+
+    with pytest.raises(WorkflowRuntimeError, match=f"starts the attached workflow 'inner' .*leave out {option}="):
+        await Outer(workflows={"inner": Inner()}).run()
+
+
+async def test_what_a_call_says_to_a_run_that_goes_on_is_not_used_and_told(caplog: pytest.LogCaptureFixture):
+    class Asks(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.wait_for_event(HumanResponseEvent)
+            return StopEvent(result=ev.topic)
+
+    flow = Asks()
+    handler = flow.run(topic="tides")
+    await until(lambda: saved(handler)["workers"]["go"]["collected_waiters"])
+    payload = saved(handler)
+    await handler.cancel_run()
+    again = flow.run(ctx=Context.from_dict(flow, payload), topic="ships", start_event=StartEvent(topic="wind"))
+    assert "goes on where it was: topic, start_event of this call to run() is not used" in caplog.text
+    again.ctx.send_event(HumanResponseEvent())
+    assert await again == "tides"
