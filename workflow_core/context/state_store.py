@@ -158,11 +158,13 @@ class InMemoryStateStore(Generic[StateT]):
         item = self._item
         recorded = item is not None and item.segment is not None
         found: Any = self._cell.state
-        if type(path) is not str:
-            path = _as_path(path)
+        try:
+            is_name = "." not in path
+        except TypeError:
+            raise _no_path(path) from None
         if recorded:
-            self._note_read(path.partition(".")[0], hands_out="." not in path)
-        if type(found) is DictState and "." not in path:  # by far the most common case
+            self._note_read(path.partition(".")[0], hands_out=is_name)
+        if is_name and type(found) is DictState:  # by far the most common case
             values = found.__pydantic_extra__ or {}
             if path in values:
                 return values[path]
@@ -174,7 +176,7 @@ class InMemoryStateStore(Generic[StateT]):
                 if default is _MISSING:
                     raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
                 return default
-        if recorded and "." in path and type(found) not in IMMUTABLE:
+        if recorded and not is_name and type(found) not in IMMUTABLE:
             self._note_read(path.partition(".")[0])
         return found
 
@@ -198,8 +200,8 @@ class InMemoryStateStore(Generic[StateT]):
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
-        if type(path) is not str:
-            path = _as_path(path)
+        if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _no_path(path)
         if not path:
             raise ValueError("Path cannot be empty: name the key to write")
         cell = self._cell
@@ -379,11 +381,8 @@ def named_values(cell: StateCell) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
 
 
-def _as_path(path: object) -> str:
-    """The text of a path that is one, as a member of an enum may be."""
-    if not isinstance(path, str):
-        raise TypeError(f"A path in the state is a text such as 'user.name', got {path!r}")
-    return str.__str__(path)
+def _no_path(path: object) -> TypeError:
+    return TypeError(f"A path in the state is a text such as 'user.name', got {path!r}")
 
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
