@@ -185,7 +185,8 @@ _LEADING_THOUGHT = re.compile(rf"[\s#]*+{_label('Thought')}")
 _MENTIONED_ACTION = re.compile(_label("Action"))
 _ACTION = re.compile(rf"{_LINE}{_label('Action')}[ \t]*+(?P<name>[^\n() ]*+)", re.MULTILINE)
 _ACTION_INPUT = re.compile(rf"{_LINE}{_label('Action Input')}", re.MULTILINE)
-_ANSWER = re.compile(rf"(?:{_LINE})?{_label('(?:Final )?Answer')}", re.MULTILINE)
+_ANSWER = re.compile(_label("(?:Final )?Answer"))
+_ANSWER_LINE = re.compile(rf"{_LINE}{_label('(?:Final )?Answer')}", re.MULTILINE)
 _NEXT = re.compile(
     rf"{_LINE}(?:{'|'.join(_label(name) for name in ('Thought', 'Action', 'Observation', 'Answer'))})", re.MULTILINE
 )
@@ -236,10 +237,15 @@ def extract_final_response(input_text: str) -> tuple[str, str]:
     """
     text = _tidied(input_text)
     thought = _THOUGHT.search(text)
-    answer = _ANSWER.search(text, thought.end()) if thought else None
+    answer = _answer_in(text, thought.end()) if thought else None
     if thought is None or answer is None:
         raise StructuredOutputError(f"Could not extract final answer from input text: {_quoted(input_text)}")
     return text[thought.end() : answer.start()].strip(), text[answer.end() :].strip()
+
+
+def _answer_in(text: str, begin: int = 0) -> re.Match[str] | None:
+    """The label of the answer; one inside a line counts where none begins a line."""
+    return _ANSWER_LINE.search(text, begin) or _ANSWER.search(text, begin)
 
 
 def parse_action_reasoning_step(output: str) -> ActionReasoningStep:
@@ -279,7 +285,7 @@ class ReActOutputParser:
             StructuredOutputError: The message begins one of the forms and does not keep it. It is a ValueError.
         """
         output = _with_usual_case(output)
-        answer = _ANSWER.search(output)
+        answer = _answer_in(output)
         action = _ACTION.search(output)
         if action is None and answer is None:
             action = _MENTIONED_ACTION.search(output)

@@ -178,6 +178,7 @@ class TestAnswers:
             ("Thought: I know.\nAnswer: 1\nAnswer: 2", "I know.", "1\nAnswer: 2"),
             ("Thought: I know.\nAnswer:", "I know.", ""),
             ("Thought: I know.\nAnswer: ```py\nx\n```", "I know.", "```py\nx\n```"),
+            ("Thought: The Answer: is near.\nAnswer: yes", "The Answer: is near.", "yes"),
         ],
     )
     def test_follow_a_thought(self, text: str, thought: str, response: str) -> None:
