@@ -1,4 +1,4 @@
-"""Every error batonflow raises, under one root.
+"""The errors that are batonflow's own, under one root.
 
 ::
 
@@ -30,7 +30,13 @@
         ├── RunLostError                   another process has taken the run over
         └── StoreCorruptedError            what was stored is damaged
 
-``except BatonflowError`` catches them all. Where a builtin type stands in parentheses, the error is one of those too.
+Under the same root stand the errors of models (``LLMError``), of tools (``ToolError``), of budgets
+(``BudgetExceededError``) and of approvals (``ApprovalUsedError``): ``except BatonflowError`` catches them all. Where a
+builtin type stands in parentheses, the error is one of those too.
+
+Not under it: wrong arguments raise Python's own ``TypeError`` and ``ValueError``, a function called where it cannot
+work ``RuntimeError``, as mistakes in a program do elsewhere. What users' steps, tools and hooks raise stays what it is.
+
 Beside the tree stands one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
 """
 
@@ -69,7 +75,7 @@ __all__ = [
 
 
 class BatonflowError(Exception):
-    """The root of every error raised by batonflow."""
+    """The root of batonflow's own errors; wrong arguments raise Python's ``TypeError`` and ``ValueError`` instead."""
 
 
 class WorkflowValidationError(BatonflowError):
