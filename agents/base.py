@@ -14,7 +14,7 @@ from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import EarlyStopping, Member, Team, check_name, check_prompt, no_option
+from batonflow.agents.members import HANDOFF_TOOL, EarlyStopping, Member, Team, check_name, check_prompt, no_option
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
@@ -191,8 +191,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         for tool in cast("Iterable[Any]", value or ()):
             _refuse_no_tool(tool)
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
-            if made.metadata.name == "handoff":
-                raise ValueError("The tool name 'handoff' is reserved for teams of agents: rename the tool")
+            if made.metadata.name == HANDOFF_TOOL:
+                raise ValueError(f"The tool name {HANDOFF_TOOL!r} is reserved for teams of agents: rename the tool")
             sent = wire_name(made.metadata.get_name())
             if any(wire_name(one.metadata.get_name()) == sent for one in found):
                 raise ValueError(

@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from batonflow.agents.asking import PAUSED, streamed, unpaused
 from batonflow.agents.calling import Performed, call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
-from batonflow.agents.members import HANDOFF
+from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
 from batonflow.agents.outcomes import with_reason
@@ -182,7 +182,7 @@ class CodeActAgent(ScratchpadAgent):
                 continue
             answers.append(tool_message(result))
         names = [result.tool_name for result in results]
-        stray = next((name for name in names if name not in (EXECUTE, HANDOFF)), None)
+        stray = next((name for name in names if name not in (EXECUTE, HANDOFF_TOOL)), None)
         if stray is not None and self.code_execute_fn is not None:
             # The run ends here. Of this answer the code that ran is kept; calls without results would be refused.
             said = [ChatMessage(one.content, role=one.role) for one in scratchpad[-1:] if observations]
@@ -211,7 +211,7 @@ class CodeActAgent(ScratchpadAgent):
 
     def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
         """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
-        told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF, EXECUTE)]
+        told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
         if self.code_execute_fn is not None:
             values = {"tool_descriptions": _signatures(told)}
         else:
@@ -232,7 +232,7 @@ class CodeActAgent(ScratchpadAgent):
 
     def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """The only tool that the model calls natively."""
-        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF]
+        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
         if found and not isinstance(self.the_llm(), FunctionCallingLLM):
             raise ValueError(f"Agent {self.name}: llm must be a FunctionCallingLLM to hand over to other agents")
         return found

@@ -5,6 +5,7 @@ from typing import Any
 
 from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
+from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import is_question
 from batonflow.agents.outcomes import with_reason
@@ -116,6 +117,6 @@ class FunctionAgent(ScratchpadAgent):
         """Keep one tool message for each call; the output of a direct tool is also the answer."""
         scratchpad = [*await self._bf_scratchpad(ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
-        if direct is not None and direct.tool_name != "handoff":
+        if direct is not None and direct.tool_name != HANDOFF_TOOL:
             scratchpad.append(ChatMessage(direct.tool_output.content, role=MessageRole.ASSISTANT))
         await ctx.store.set(self.scratchpad_key, scratchpad)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from typing_extensions import override
 
-from batonflow.agents.members import HANDOFF, Member
+from batonflow.agents.members import HANDOFF_TOOL, Member
 from batonflow.agents.prompts import HANDOFF_NOT_PERMITTED, HANDOFF_TOO_OFTEN, HANDOFF_UNKNOWN
 from batonflow.llms.prompts.base import fill
 from batonflow.llms.sendable import sendable
@@ -78,7 +78,7 @@ class HandoffTool(AsyncBaseTool):
         self._max_handoffs = max_handoffs
         info = str({name: agents[name].description for name in targets(agent, self._names)})
         self._metadata = HandoffMetadata(
-            name=HANDOFF,
+            name=HANDOFF_TOOL,
             description=fill(description, {"agent_info": info}),
             fn_schema=HandoffArguments,
             return_direct=True,
@@ -106,11 +106,11 @@ class HandoffTool(AsyncBaseTool):
             words = HANDOFF_TOO_OFTEN.format(limit=self._max_handoffs)
         given = {"to_agent": to_agent, "reason": reason}
         if words is not None:
-            return ToolOutput(tool_name=HANDOFF, content=words, raw_input=given, raw_output=words, is_error=True)
+            return ToolOutput(tool_name=HANDOFF_TOOL, content=words, raw_input=given, raw_output=words, is_error=True)
         await store.set("num_handoffs", done + 1)
         await store.set("next_agent", to_agent)
         words = sendable(fill(await store.get("handoff_output_prompt"), given))
-        return ToolOutput.of_text(HANDOFF, words, given, words)
+        return ToolOutput.of_text(HANDOFF_TOOL, words, given, words)
 
 
 # A sentence in which somebody announces that the task goes to somebody else: in the first person, or without one.

@@ -45,7 +45,7 @@ from batonflow.agents.events import (
 from batonflow.agents.forking import AgentForks
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.hooks import blocked
-from batonflow.agents.members import CALLED, HANDOFF, EarlyStopping, Member, Team, check_options, warn_of_misspelt
+from batonflow.agents.members import CALLED, HANDOFF_TOOL, EarlyStopping, Member, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.agents.outcomes import as_output, awaitable, blocked_output, direct_output, nothing_said, result_of
@@ -451,7 +451,7 @@ class AgentLoop(AgentForks):
                 data["refused"] = refused[call.tool_id]
             elif isinstance(call, ToolSelection) and call.invalid_arguments is not None:
                 data["invalid_arguments"] = call.invalid_arguments
-            elif call.tool_name == HANDOFF and self._bf_may_hand_over(agent, call.tool_kwargs):
+            elif call.tool_name == HANDOFF_TOOL and self._bf_may_hand_over(agent, call.tool_kwargs):
                 if handed_over:
                     data["refused"] = ONE_HANDOFF
                 handed_over = True
@@ -589,7 +589,7 @@ class AgentLoop(AgentForks):
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
-            if direct.tool_name != HANDOFF:
+            if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far), memory)
                 await self._bf_structure(ctx, agent, output, memory)
                 return await self._bf_ended(ctx, output)

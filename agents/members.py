@@ -21,7 +21,7 @@ from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
     "CALLED",
-    "HANDOFF",
+    "HANDOFF_TOOL",
     "EarlyStopping",
     "Member",
     "Team",
@@ -31,7 +31,7 @@ __all__ = [
     "warn_of_misspelt",
 ]
 
-HANDOFF = "handoff"
+HANDOFF_TOOL = "handoff"
 """The name of the tool with which an agent hands over."""
 
 EarlyStopping = Literal["force", "generate"]

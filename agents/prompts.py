@@ -20,12 +20,12 @@ __all__ = [
     "CODE_VARIABLES_GONE",
     "EARLY_STOPPING",
     "GOES_ON",
-    "HANDOFF",
     "HANDOFF_CARRIED",
     "HANDOFF_CARRIED_SUMMARY",
     "HANDOFF_DONE",
     "HANDOFF_NOT_CALLED",
     "HANDOFF_NOT_PERMITTED",
+    "HANDOFF_PROMPT",
     "HANDOFF_SUMMARY",
     "HANDOFF_TOO_OFTEN",
     "HANDOFF_UNKNOWN",
@@ -59,7 +59,7 @@ MAX_ITERATIONS_REACHED = (
     "larger max_iterations to run(), or early_stopping_method='generate' to get an answer from what was found."
 )
 
-HANDOFF = (
+HANDOFF_PROMPT = (
     "Hand the task over to another agent when it is better suited for what comes next. Give its name and the reason; "
     "it sees the whole conversation and goes on from there. The agents you can hand over to:\n{agent_info}\n"
 )

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from batonflow.agents.asking import PAUSED, unpaused, whole
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
-from batonflow.agents.members import HANDOFF
+from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.outcomes import with_reason
@@ -222,7 +222,7 @@ class ReActAgent(BaseWorkflowAgent):
             content = in_words(result.tool_output.blocks)
             direct = result.return_direct and not result.tool_output.is_error
             reasoning.append(ObservationReasoningStep(observation=content, return_direct=direct))
-            if direct and result.tool_name != HANDOFF:
+            if direct and result.tool_name != HANDOFF_TOOL:
                 reasoning.append(ResponseReasoningStep(thought=content, response=content, is_streaming=False))
                 break
         await ctx.store.set(self.reasoning_key, reasoning)

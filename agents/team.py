@@ -15,16 +15,24 @@ from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCa
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import HANDOFF as HANDOFF_TOOL
-from batonflow.agents.members import EarlyStopping, Member, Team, check_options, check_output, check_prompt, no_option
+from batonflow.agents.members import (
+    HANDOFF_TOOL,
+    EarlyStopping,
+    Member,
+    Team,
+    check_options,
+    check_output,
+    check_prompt,
+    no_option,
+)
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import (
-    HANDOFF,
     HANDOFF_CARRIED,
     HANDOFF_CARRIED_SUMMARY,
     HANDOFF_DONE,
     HANDOFF_NOT_CALLED,
+    HANDOFF_PROMPT,
     HANDOFF_SUMMARY,
     STATE_PROMPT,
 )
@@ -168,7 +176,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
                 attach(self, agent.name, agent.team)
         self.root_agent = _root(self.agents, root_agent)
         self.initial_state = initial_state or {}
-        self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF, "agent_info")
+        self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF_PROMPT, "agent_info")
         self.handoff_output_prompt = _prompt(
             "handoff_output_prompt", handoff_output_prompt or HANDOFF_DONE, "to_agent", "reason"
         )

@@ -14,6 +14,7 @@ from batonflow.agents.events import (
     ToolCallResult,
     ToolProgress,
 )
+from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.cli.briefly import content_of
 from batonflow.cli.output import jsonable, say
 from batonflow.cli.text import call, one_line, shown, summary
@@ -112,14 +113,14 @@ class Teller:
         say(str(delta), end="")
 
     def _tool(self, value: Fields) -> None:
-        if value.get("tool_name") != "handoff":
+        if value.get("tool_name") != HANDOFF_TOOL:
             self._line(f"  -> {call(str(value.get('tool_name')), value.get('tool_kwargs') or {})}")
 
     def _result(self, value: Fields) -> None:
         output: Fields = value.get("tool_output") or {}
         arguments: Fields = value.get("tool_kwargs") or {}
         failed = bool(output.get("is_error"))
-        if value.get("tool_name") == "handoff" and not failed:
+        if value.get("tool_name") == HANDOFF_TOOL and not failed:
             self._line(f"  == {one_line(str(arguments.get('to_agent')))}: {one_line(str(arguments.get('reason')))}")
             return
         text = content_of(output)
