@@ -88,8 +88,8 @@ class WorkflowHandler(EarlierHandler):
             raise run.ending.error
 
     @property
-    def is_out_of_memory(self) -> bool:
-        """Whether the run waits in its store only, until something comes for it."""
+    def is_released(self) -> bool:
+        """Whether the run was released from memory (``idle_release``): it waits in its store until something comes."""
         return self._run.root.is_asleep
 
     @property

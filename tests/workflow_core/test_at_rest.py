@@ -236,7 +236,7 @@ async def test_started_waits_for_the_store_and_says_what_stands_in_the_way() -> 
 async def test_a_handler_says_whether_its_run_waits_and_what_stopped_it(tmp_path: Path) -> None:
     flow = Ask(store="memory:", timeout=None, idle_release=0.01)
     handler = flow.run(run_id="r")
-    await until(lambda: handler.is_out_of_memory)
+    await until(lambda: handler.is_released)
     assert handler.is_waiting
     assert handler.stopped_by is None
     await handler.interrupt()
@@ -322,7 +322,7 @@ async def test_runs_that_nobody_holds_are_let_go_of_when_they_have_left_memory()
     flow = Ask(store="memory:", timeout=None, idle_release=0.01)
     dropped, held = flow.run(run_id="dropped"), flow.run(run_id="held")  # a workflow remembers its last run
     for handler in (held, dropped):
-        await until(lambda handler=handler: handler.is_out_of_memory)
+        await until(lambda handler=handler: handler.is_released)
     kept = weakref.ref(dropped.ctx)
     del dropped, handler
     assert flow.forget_sleeping() == 1

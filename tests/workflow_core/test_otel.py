@@ -269,7 +269,7 @@ async def test_a_resumed_run_is_linked_to_the_trace_before(exported: Exported, t
 async def test_a_run_that_leaves_memory_leaves_no_span_open(exported: Exported) -> None:
     store = MemoryStore()
     handler = Waits(workflow_name="waits", store=store, idle_release=0.02).run()
-    await until(lambda: handler.is_out_of_memory)
+    await until(lambda: handler.is_released)
     (released,) = exported.named("invoke_workflow waits")
     assert released.attributes["batonflow.run.status"] == "released"
     handler.ctx.send_event(HumanResponseEvent(response="back"))

@@ -70,7 +70,7 @@ async def test_of_several_questions_the_one_that_was_answered_is_closed(
     inputs = handler.inputs()
     asked = {one.event.text: one for one in [await anext(inputs) for _ in range(3)]}
     if idle_release == 0:
-        await until(lambda: handler.is_out_of_memory)
+        await until(lambda: handler.is_released)
     asked["Bob"].respond(text="Bob's")
     await taken("Bob's")
     assert await left() == ["Ann", "Cem"]
@@ -164,7 +164,7 @@ async def test_one_that_is_answered_while_its_step_is_at_work_stays_closed(idle_
     await until(lambda: "Bob's" in flow.taken)
     flow.go_on.set()
     if idle_release == 0:
-        await until(lambda: handler.is_out_of_memory)
+        await until(lambda: handler.is_released)
     assert [text for text, *_ in told(await flow.open_inputs("r"))] == ["Ann", "Cem"]
     asked["Ann"].respond(text="Ann's")
     await until(lambda: "Ann's" in flow.taken)
@@ -207,7 +207,7 @@ async def test_those_of_a_workflow_inside_are_answered_out_of_memory_too() -> No
     asked = await next_ones(handler.inputs(), 2)
     live = told(list(asked.values()))
     assert [name.partition(":")[0] for _, name, _ in live] == ["inner", "inner"]
-    await until(lambda: handler.is_out_of_memory)
+    await until(lambda: handler.is_released)
     assert told(await flow.open_inputs("r")) == live
     asked["Bob"].respond(text="Bob's")
     await until(lambda: Inner.taken == ["Bob's"])
@@ -224,7 +224,7 @@ async def test_a_reader_and_a_request_outlive_the_time_out_of_memory() -> None:
     slow = handler.inputs()
     await next_ones(slow, 1)
     asked = await next_ones(handler.inputs(), 3)
-    await until(lambda: handler.is_out_of_memory)
+    await until(lambda: handler.is_released)
     asked["Ann"].respond(text="Ann's")
     await until(lambda: "Ann's" in flow.taken)
     assert list(await next_ones(slow, 2)) == ["Bob", "Cem"]
@@ -302,7 +302,7 @@ async def test_each_of_two_that_ask_the_same_gets_its_own_answer(
     handler = flow.run(run_id="r")
     asked = await next_ones(handler.inputs(), 2)
     if idle_release == 0:
-        await until(lambda: handler.is_out_of_memory)
+        await until(lambda: handler.is_released)
     for name in ("B", "A"):
         answer = f"{name}'s"
         if way == "inbox":
@@ -321,7 +321,7 @@ async def test_one_is_answered_once_whoever_asked_for_it(idle_release: float | N
     handler = flow.run(run_id="r")
     earlier = await next_ones(handler.inputs(), 3)
     if idle_release == 0:
-        await until(lambda: handler.is_out_of_memory)
+        await until(lambda: handler.is_released)
     [later, *_] = await flow.open_inputs("r")
     assert later.event.text == "Ann"
     later.respond(text="yes")
@@ -336,7 +336,7 @@ async def test_a_run_whose_time_is_up_out_of_memory_is_over_in_the_store_too() -
     store = MemoryStore()
     flow = Siblings(store=store, timeout=0.2, idle_release=0)
     handler = flow.run(run_id="r")
-    await until(lambda: handler.is_out_of_memory)
+    await until(lambda: handler.is_released)
     with pytest.raises(WorkflowTimeoutError):
         await handler
     with pytest.raises(WorkflowTimeoutError):

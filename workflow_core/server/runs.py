@@ -246,7 +246,7 @@ class Runs:
             "result": result,
             "result_unreadable": False,
             "waiting": waiting and not over,
-            "live": live is not None and not live.is_out_of_memory and not over,
+            "live": live is not None and not live.is_released and not over,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,
         }
 
