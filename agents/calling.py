@@ -202,11 +202,12 @@ async def perform(
         if most is not None and not await _may_run(ctx, call.tool_name, place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
-            arguments, approved = await _agreed(ctx, agent, tool, arguments, place, limits)
+            arguments = await _agreed(ctx, agent, tool, arguments, place, limits)
         except _Refused as refused:
             return _refused(call, str(refused))
         except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
             return Performed(error_output(call.tool_name, call.tool_kwargs, err), call.tool_kwargs)
+        approved = True
         if most is not None and not await _counted(ctx, call.tool_name, place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
     options = _options(ctx, call, place, approved)
@@ -302,16 +303,20 @@ async def _agreed(
     arguments: dict[str, Any],
     place: str,
     limits: Limits | None,
-) -> tuple[dict[str, Any], bool]:
-    """The arguments that everybody agrees to, and whether that was asked of a person."""
+) -> dict[str, Any]:
+    """The arguments to call with: as they are where no person is asked, else as a person has approved them.
+
+    Raises:
+        _Refused: A person is against the call.
+    """
     checked = checked_arguments(tool, arguments)
     if not await needs_approval(tool, checked):
-        return arguments, True
+        return arguments
     with nullcontext() if limits is None else limits.waiting():
         said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
     if isinstance(said, str):
         raise _Refused(said)
-    return said, True
+    return said
 
 
 async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:

@@ -22,7 +22,6 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
-from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster, option, shown
@@ -38,16 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Workflow"]
 
 logger = logging.getLogger("batonflow.workflow_core")
-dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 
 workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
-observer_for = at_first_use("batonflow.workflow_core.observers", "observer_for")
 open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
 begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
 in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 run_on_background_loop = at_first_use("batonflow.workflow_core.bridge", "run_on_background_loop")
-stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
 
 
 class Workflow(StoredRuns):

@@ -30,13 +30,13 @@ def written_down(recorder: "Recorder", broker: "Broker", tick: StepReturned | St
     return tick
 
 
-def tell(recorder: "Recorder | None", command: Answered | GaveUp | Recovered) -> None:
+def tell(recorder: "Recorder | None", command: Answered | GaveUp) -> None:
     """Tell the journal, if one listens, what became of a wait."""
     if recorder is None:
         return
     if isinstance(command, Answered):
         recorder.answered(command.waiter, command.answer, command.causes)
-    elif isinstance(command, GaveUp):
+    else:
         recorder.gave_up(command.waiter)
 
 

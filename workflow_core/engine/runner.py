@@ -504,8 +504,10 @@ class Run(StoredRun):
     def _act(self, command: Command) -> None:
         """Carry out a command; steps are started by whoever let the broker decide."""
         match command:
-            case Answered() | GaveUp() | Recovered():
+            case Answered() | GaveUp():
                 tell(self.recorder, command)
+            case Recovered():
+                pass  # the record of the failed attempt says it
             case Publish():
                 if self.recorder is not None:
                     self.recorder.published(command.item, self.root.stream.seq, self.now())

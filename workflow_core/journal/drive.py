@@ -1,7 +1,6 @@
 """The journal of one run that this process drives: records become commits, which a desk takes to the store."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Drive"]
 
-logger = logging.getLogger("batonflow.workflow_core")
 
 SNAPSHOT_EVERY = 1000
 """After how many commits the whole state is written, so that loading a run need not begin at the first one."""
