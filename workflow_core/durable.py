@@ -50,6 +50,7 @@ from batonflow.workflow_core.journal.store import (
 )
 from batonflow.workflow_core.journal.traces import trace_in
 from batonflow.workflow_core.new_runs import new_run
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -131,9 +132,7 @@ def _in_order(codec: Codec, value: Any) -> Any:
 @cache
 def _named(cls: type[BaseModel]) -> tuple[str, list[str]]:
     """The name of a class of models, and those of the fields that are written."""
-    return f"{cls.__module__}.{cls.__qualname__}", [
-        name for name, field in cls.model_fields.items() if not field.exclude
-    ]
+    return qualified_name(cls), [name for name, field in cls.model_fields.items() if not field.exclude]
 
 
 _quoted = lru_cache(maxsize=1024)(json.dumps)

@@ -19,6 +19,7 @@ from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -213,7 +214,7 @@ class Options:
     def workflow_name(self) -> str:
         """The name given at construction, else module and class."""
         cls = self.steps.cls
-        return self.name or f"{cls.__module__}.{cls.__qualname__}"
+        return self.name or qualified_name(cls)
 
     @property
     def declared_types(self) -> list[type]:

@@ -16,6 +16,7 @@ __all__ = [
     "is_context_class",
     "load_exception",
     "loaded_class",
+    "qualified_name",
     "traceback_of",
 ]
 
@@ -47,6 +48,11 @@ def is_context_class(cls: object) -> bool:
     return isinstance(cls, type) and any(
         one.__name__ == "Context" and one.__module__.startswith(home) for one in cls.__mro__
     )
+
+
+def qualified_name(cls: type) -> str:
+    """``module.QualName`` of a class, as payloads and records have it; ``loaded_class`` finds it again."""
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def loaded_class(qualified_name: str) -> Any:
@@ -91,7 +97,7 @@ def dump_exception(error: BaseException) -> dict[str, str]:
     cls = type(error)
     # Whatever stands in it, it can be written.
     message = str(error).encode(errors="backslashreplace").decode()
-    return {"exception_type": f"{cls.__module__}.{cls.__qualname__}", "exception_message": message}
+    return {"exception_type": qualified_name(cls), "exception_message": message}
 
 
 def traceback_of(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.workflow_core.lazy import at_first_use
-from batonflow.workflow_core.types import loaded_class
+from batonflow.workflow_core.types import loaded_class, qualified_name
 
 __all__ = ["archiving", "dumped", "loaded", "opened"]
 
@@ -20,7 +20,7 @@ SQLiteChatStore = at_first_use("batonflow.agents.memory.sqlite_store", "SQLiteCh
 
 def dumped(part: BaseModel, data: dict[str, Any]) -> dict[str, Any]:
     """``data`` of a part together with the name of its class."""
-    return {CLASS: _name(type(part)), **data}
+    return {CLASS: qualified_name(type(part)), **data}
 
 
 def loaded(base: type[_T], value: Any) -> Any:
@@ -36,7 +36,7 @@ def loaded(base: type[_T], value: Any) -> Any:
     loaded_class(name)  # a module of ours may be one that is loaded when it is named
     known = _subclasses(base)
     # LlamaIndex writes what the class calls itself, without its module.
-    found = [cls for cls in known if _name(cls) == name] or [cls for cls in known if _called(cls) == name]
+    found = [cls for cls in known if qualified_name(cls) == name] or [cls for cls in known if _called(cls) == name]
     if not found:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
     # Of several classes that a function made under one name, the newest.
@@ -69,10 +69,6 @@ def archiving(value: Any) -> ArchivingChatStore:
             "SQLiteChatStore or a SimpleChatStore, or derive yours from ArchivingChatStore"
         )
     return store
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _called(cls: Any) -> Any:

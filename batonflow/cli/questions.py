@@ -7,18 +7,19 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from batonflow.agents.approvals import ApprovalResponse
-from batonflow.cli.telling import name_of, wanted
+from batonflow.cli.telling import wanted
 from batonflow.cli.text import summary
 from batonflow.workflow_core.events import HumanResponseEvent
 from batonflow.workflow_core.inputs import answer_key
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.replay import records_of
 from batonflow.workflow_core.trace import plain_event, plain_value
+from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["APPROVAL", "Question", "open_questions"]
 
-APPROVAL = name_of(ApprovalResponse)
-ANY_ANSWER = name_of(HumanResponseEvent)
+APPROVAL = qualified_name(ApprovalResponse)
+ANY_ANSWER = qualified_name(HumanResponseEvent)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
 from batonflow.cli.stores import store_option, the_run, with_store
-from batonflow.cli.telling import Teller, envelope, name_of
+from batonflow.cli.telling import Teller, envelope
 from batonflow.cli.values import fields_of
 from batonflow.workflow_core.engine.state import Waiter
 from batonflow.workflow_core.errors import StoreError, WorkflowCancelledByUser
@@ -24,6 +24,7 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.questions import runs_inside
 from batonflow.workflow_core.stored_runs import StoredRuns
+from batonflow.workflow_core.types import qualified_name
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["question_of", "resume", "run", "told_result"]
@@ -201,7 +202,7 @@ def _waiters(handler: WorkflowHandler) -> list[Waiter]:
 def question_of(request: InputRequest) -> Question:
     """An open request of a run in this process, as those of records are told."""
     filled = cast("dict[str, Any]", jsonable(request.filled))
-    awaits = name_of(request.response_type)
+    awaits = qualified_name(request.response_type)
     return Question(
         id=request.id,
         name=str(filled.get("id", request.id)) if awaits == APPROVAL else request.id,

@@ -20,18 +20,14 @@ from batonflow.cli.output import jsonable, say
 from batonflow.cli.text import call, one_line, shown, summary
 from batonflow.workflow_core.events import Event, StopEvent, StreamResetEvent
 from batonflow.workflow_core.stream import StreamItem
+from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["Teller", "envelope", "name_of"]
+__all__ = ["Teller", "envelope"]
 
 Fields = Mapping[str, Any]
 
 _LONGEST_ARGUMENT = 200
 _LONGEST_RESULT = 500
-
-
-def name_of(cls: type) -> str:
-    """Module and qualified name, as records have it."""
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def envelope(item: StreamItem) -> dict[str, Any]:
@@ -46,7 +42,7 @@ def envelope(item: StreamItem) -> dict[str, Any]:
         "step": item.step,
         "path": item.path,
         "type": type(event).__name__,
-        "qualified_name": name_of(type(event)),
+        "qualified_name": qualified_name(type(event)),
         "value": value,
     }
 
@@ -64,7 +60,7 @@ class Teller:
     def __init__(self) -> None:
         self._speaking = ""
         self._said: list[str] = []
-        self._ways = {name_of(cls): way for cls, way in _WAYS.items()}
+        self._ways = {qualified_name(cls): way for cls, way in _WAYS.items()}
 
     def event(self, event: Event) -> None:
         """Print an event."""
@@ -73,7 +69,7 @@ class Teller:
             # Its other fields hold the whole answer so far, and are made when somebody asks.
             self._speech({"delta": event.delta, "current_agent_name": event.current_agent_name})
         else:
-            self.record(name_of(known or type(event)), jsonable(event))
+            self.record(qualified_name(known or type(event)), jsonable(event))
 
     def record(self, qualified_name: str, value: Any) -> None:
         """Print an event as a record tells it."""

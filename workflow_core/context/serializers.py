@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json, to_jsonable_python
 
 from batonflow.workflow_core.events import DictLikeModel, StopEvent
-from batonflow.workflow_core.types import loaded_class
+from batonflow.workflow_core.types import loaded_class, qualified_name
 
 if TYPE_CHECKING:
     from pydantic_core.core_schema import CoreConfig
@@ -88,7 +88,7 @@ class JsonSerializer:
         if allowed_types is not None:
             self._allowed = set()
             for entry in allowed_types:
-                name = entry if isinstance(entry, str) else _qualified(entry)
+                name = entry if isinstance(entry, str) else qualified_name(entry)
                 self._allowed.add(name)
                 if isinstance(entry, type):
                     self._known[name] = entry
@@ -97,7 +97,7 @@ class JsonSerializer:
         """The same serializer, which also finds ``types``, for example those declared inside functions."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._known = {**{_qualified(cls): cls for cls in types}, **self._known}
+        other._known = {**{qualified_name(cls): cls for cls in types}, **self._known}
         return other
 
     def serialize(self, value: Any) -> str:
@@ -145,11 +145,11 @@ class JsonSerializer:
             return {
                 _IS_COMPONENT: True,
                 "value": value.to_dict(),
-                "qualified_name": _qualified(kind),
+                "qualified_name": qualified_name(kind),
             }
         if isinstance(value, str | int | float):  # enums and other kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
-        raise ValueError(f"{_qualified(kind)} cannot be written as JSON")
+        raise ValueError(f"{qualified_name(kind)} cannot be written as JSON")
 
     def digest_of_whole(self, value: Any) -> int | None:
         """Tells apart what memories hold, within this process; None for anything else.
@@ -277,10 +277,6 @@ def moved_class(name: str) -> Any:
     return None
 
 
-def _qualified(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def _key(key: Any) -> str:
     if key is None or isinstance(key, bool | int | float):
         return next(iter(from_json(to_json({key: 0}))))
@@ -323,7 +319,7 @@ def _form_of(cls: type) -> _Form | None:
     has_data, dumps_itself = issubclass(cls, DictLikeModel), cls.model_dump is not BaseModel.model_dump
     has_result = issubclass(cls, StopEvent) and "result" not in fields
     return _Form(
-        name=_qualified(cls),
+        name=qualified_name(cls),
         untyped=untyped or None,
         has_data=has_data,
         has_result=has_result,

@@ -33,7 +33,7 @@ from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEv
 from batonflow.workflow_core.family import call_as_data
 from batonflow.workflow_core.journal.segments import Causes, Segment, as_origin, origins_of
 from batonflow.workflow_core.steps import StepSpec
-from batonflow.workflow_core.types import dump_exception, load_exception
+from batonflow.workflow_core.types import dump_exception, load_exception, qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -167,7 +167,7 @@ class _Writer:
                 for buffer_id, buffer in step.buffers.items()
             },
             "collect_needs": {
-                buffer_id: {f"{cls.__module__}.{cls.__qualname__}": count for cls, count in buffer.needs.items()}
+                buffer_id: {qualified_name(cls): count for cls, count in buffer.needs.items()}
                 for buffer_id, buffer in step.buffers.items()
             },
             "static_collect_events": [self.event(event) for queue in step.joins.get(0, ()) for event in queue],
@@ -242,7 +242,7 @@ class _Writer:
             "key": waiter.key,
             "event": self.event(waiter.item.event),
             "bound_events": None,
-            "waiting_for_event": f"{cls.__module__}.{cls.__qualname__}",
+            "waiting_for_event": qualified_name(cls),
             "has_requirements": bool(waiter.requirements) or waiter.unknown_requirements,
             "requirements": requirements,
             "resolved_event": None,
@@ -506,7 +506,7 @@ class _Reader:
             event_type = self._event_type(awaited)
             waiter_id = str(entry["waiter_id"])
             implicit = waiter_id.startswith("waiter_")
-            qualified = f"{event_type.__module__}.{event_type.__qualname__}"
+            qualified = qualified_name(event_type)
             key = entry.get("key") or (f"{ordinals[item.id]}:{qualified}" if implicit else waiter_id)
             if entry.get("resolved_event"):
                 item.done().answers[key] = self._event(entry["resolved_event"])
@@ -531,7 +531,7 @@ class _Reader:
     def _event_type(self, name: str) -> type[Event]:
         for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
             # LlamaIndex leaves out the class around a class.
-            if name in (f"{cls.__module__}.{cls.__qualname__}", f"{cls.__module__}.{cls.__name__}"):
+            if name in (qualified_name(cls), f"{cls.__module__}.{cls.__name__}"):
                 return cls
         moved = moved_class(name)
         if isinstance(moved, type) and issubclass(moved, Event):

@@ -54,6 +54,7 @@ from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.state_store import StateCell
@@ -547,8 +548,7 @@ class Run(StoredRun):
             tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
         ]
         idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
-        qualified = f"{cls.__module__}.{cls.__qualname__}"
-        self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified, command.target)
+        self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified_name(cls), command.target)
 
 
 def _starts_nothing(result: Any) -> bool:

@@ -9,6 +9,7 @@ from batonflow.workflow_core.engine.progress import Numbers, OnceCall
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -198,7 +199,7 @@ class Waiting:
 
 def _place(numbers: Numbers, event_type: type[Event]) -> str:
     """Names a wait that was given no id by where it stands in its delivery."""
-    name = f"{event_type.__module__}.{event_type.__qualname__}"
+    name = qualified_name(event_type)
     return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"
 
 

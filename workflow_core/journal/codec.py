@@ -21,6 +21,7 @@ from batonflow.workflow_core.context.serializers import (
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.segments import as_json
+from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["Codec"]
 
@@ -137,7 +138,7 @@ class Codec:
         if not isinstance(data, str):
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
-        return f"{cls.__module__}.{cls.__qualname__}"
+        return qualified_name(cls)
 
 
 def _as_parts(marked: dict[str, Any]) -> list[Any]:
@@ -155,4 +156,4 @@ def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, bool]:
     fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
     decorators = cls.__pydantic_decorators__
     own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}
-    return f"{cls.__module__}.{cls.__qualname__}", fields, len(fields) == len(cls.model_fields), own_words
+    return qualified_name(cls), fields, len(fields) == len(cls.model_fields), own_words

@@ -15,7 +15,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import Origin, as_origin
 from batonflow.workflow_core.steps import StepSpec, StepTable
-from batonflow.workflow_core.types import loaded_class
+from batonflow.workflow_core.types import loaded_class, qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -134,7 +134,7 @@ class Place:
         self.ended: Any = None
         self.last_delivery = 0
         self._classes: dict[str, type[Event]] = {
-            f"{cls.__module__}.{cls.__qualname__}": cls for cls in options.declared_types if issubclass(cls, Event)
+            qualified_name(cls): cls for cls in options.declared_types if issubclass(cls, Event)
         }
 
     # --- events -------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from batonflow.workflow_core.journal.segments import (
 )
 from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
-from batonflow.workflow_core.types import dump_exception, traceback_of
+from batonflow.workflow_core.types import dump_exception, qualified_name, traceback_of
 
 __all__ = ["Journal", "Recorder"]
 
@@ -335,7 +335,7 @@ class Recorder:
         return {
             "waiter_id": waiter.id,
             "key": waiter.key,
-            "waiting_for_event": f"{cls.__module__}.{cls.__qualname__}",
+            "waiting_for_event": qualified_name(cls),
             "requirements": self._codec.value(waiter.requirements) if waiter.requirements else None,
             "due": waiter.due,
             "question": None if question is None else self._codec.event(question),

@@ -22,6 +22,7 @@ from batonflow.workflow_core.events import (
 from batonflow.workflow_core.representation.graph_checks import GRAPH_CHECKS, graph_problems
 from batonflow.workflow_core.representation.tree import Member, member_of
 from batonflow.workflow_core.steps import Level, StepSpec
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -241,8 +242,8 @@ def _consumed_line(member: Member, wanted: type[Event], steps: list[str]) -> str
             )
         if cls is not wanted and cls.__name__ == name:
             return (
-                f"{line}: {where} returns another class of that name ({cls.__module__}.{cls.__qualname__}, "
-                f"not {wanted.__module__}.{wanted.__qualname__}). Import the same one on both sides"
+                f"{line}: {where} returns another class of that name ({qualified_name(cls)}, "
+                f"not {qualified_name(wanted)}). Import the same one on both sides"
             )
         if other is member and cls is not wanted and issubclass(cls, wanted):
             return (

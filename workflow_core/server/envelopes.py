@@ -11,13 +11,9 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.streamed import said_up_to
 from batonflow.workflow_core.trace import plain_event
+from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["Streamed", "chain", "envelope", "qualified_name", "recorded_envelope", "recorded_event", "streamed_in"]
-
-
-def qualified_name(cls: type) -> str:
-    """Module and name of a class, as records have it."""
-    return f"{cls.__module__}.{cls.__qualname__}"
+__all__ = ["Streamed", "chain", "envelope", "recorded_envelope", "recorded_event", "streamed_in"]
 
 
 def chain(cls: type[Event]) -> list[str] | None:

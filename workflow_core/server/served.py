@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.problems import in_words
-from batonflow.workflow_core.server.envelopes import qualified_name
 from batonflow.workflow_core.server.limits import DEPTH, is_deeper
+from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.journal.store import RunStore
