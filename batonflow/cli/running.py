@@ -14,7 +14,7 @@ from batonflow.cli.errors import DONE, USAGE, WAITING, CommandError
 from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
-from batonflow.cli.stores import store_option, the_run, with_store
+from batonflow.cli.stores import checked_run_id, store_option, the_run, with_store
 from batonflow.cli.telling import Teller, envelope
 from batonflow.cli.values import fields_of
 from batonflow.workflow_core.engine.state import Waiter
@@ -39,6 +39,8 @@ def run(given: Namespace) -> int:
     fields = fields_of(workflow, given)
     if given.run_id == "":
         raise CommandError("--run-id is empty: name the run, or leave it out", USAGE)
+    if given.run_id is not None and workflow.__batonflow__.store is not None:
+        checked_run_id(given.run_id)
     options = {} if given.run_id is None else {"run_id": given.run_id}
     return asyncio.run(_Driving(workflow, given).drive(lambda: workflow.run(**options, **fields)))
 

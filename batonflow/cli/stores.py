@@ -7,12 +7,14 @@ from pathlib import Path
 
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunInfo, RunStore
 from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["opened", "store_option", "the_run", "with_store"]
+__all__ = ["checked_run_id", "opened", "store_option", "the_run", "with_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -63,13 +65,25 @@ async def _open(path: Path) -> AsyncGenerator[SQLiteStore]:
         await store.aclose()
 
 
+def checked_run_id(run_id: str) -> str:
+    """The id itself.
+
+    Raises:
+        CommandError: No store takes it.
+    """
+    try:
+        return check_run_id(run_id)
+    except StoreError as error:
+        raise CommandError(str(error), USAGE) from error
+
+
 async def the_run(store: RunStore, run_id: str) -> RunInfo:
     """What the store says of a run.
 
     Raises:
-        CommandError: It has no such run.
+        CommandError: It has no such run, or that is no run id.
     """
-    info = await store.info(run_id)
+    info = await store.info(checked_run_id(run_id))
     if info is None:
         raise CommandError(f"the store has no run {run_id!r}: `batonflow runs` lists those it has", USAGE)
     return info

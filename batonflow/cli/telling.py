@@ -82,7 +82,7 @@ class Teller:
 
     @property
     def last_speech(self) -> str:
-        """What was said last, if nothing was printed behind it."""
+        """What was said last, if nothing was printed behind it but its structured form."""
         return "".join(self._said)
 
     def finish(self) -> None:
@@ -130,7 +130,8 @@ class Teller:
         self._line(f"  ?? {wanted(value)}")
 
     def _structured(self, value: Fields) -> None:
-        self._line(summary("output", value.get("output")))
+        self.finish()
+        say(summary("output", value.get("output")))
 
     def _reset(self, value: Fields) -> None:
         """The numbers that were lost say nothing to people."""

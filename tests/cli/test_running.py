@@ -59,6 +59,42 @@ def test_an_empty_id_is_told(here: Cli) -> None:
     assert (code, errors) == (2, "batonflow run: --run-id is empty: name the run, or leave it out\n")
 
 
+@pytest.mark.parametrize("command", ["run", "resume", "show", "replay", "approve", "cancel"])
+def test_an_id_that_no_store_takes_is_told(here: Cli, command: str) -> None:
+    assert here("run", "flows.py:greet", "--run-id", "g", "--store", "runs.db")[0] == 0
+    words = {"run": ["flows.py:greet", "--run-id"], "resume": ["flows.py:greet"]}.get(command, [])
+    code, output, errors = here(command, *words, "a b", "--store", "runs.db")
+    assert (code, output) == (2, "")
+    assert errors.startswith(f"batonflow {command}: 'a b' is no run id: use 1 to 200 characters")
+
+
+SHAPED = """
+from batonflow import FunctionAgent, ScriptedLLM
+from batonflow.llms import tool_call
+from pydantic import BaseModel
+
+
+class Verdict(BaseModel):
+    tides: int
+
+
+def answer(request):
+    shape = any(tool.name == "Verdict" for tool in request.tools or ())
+    return tool_call("Verdict", tides=2) if shape else "Twice a day."
+
+
+agent = FunctionAgent(name="shaped", llm=ScriptedLLM([answer] * 9), output_cls=Verdict)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["run", "shaped.py", "--stream", "How often?"], ""), (["chat", "shaped.py"], "How often?\n")]
+)
+def test_an_answer_with_a_structured_form_is_shown_once(folder: Path, words: list[str], said: str) -> None:
+    (folder / "shaped.py").write_text(SHAPED)
+    assert cli(folder, *words, said=said) == (0, "shaped: Twice a day.\noutput(tides=2)\n", "")
+
+
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_input_that_is_no_object_is_told(here: Cli, text: str) -> None:
     code, _, errors = here("run", "flows.py:greet", "--input", text)
