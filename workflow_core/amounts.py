@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any, TypeGuard
 
-__all__ = ["is_seconds", "is_whole"]
+__all__ = ["check_whole", "is_seconds", "is_whole"]
 
 
 def is_seconds(value: object) -> TypeGuard[float]:
@@ -18,3 +18,20 @@ def is_seconds(value: object) -> TypeGuard[float]:
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
     """Whether a value is a whole number, and not less than the least."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def check_whole(value: object, what: str, least: int = 0) -> None:
+    """Refuse what is no whole number, or less than the least.
+
+    Args:
+        value: The value.
+        what: Its name and what it should be, for the message.
+        least: The least that it may be.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is too small.
+    """
+    if not is_whole(value, least):
+        wrong = ValueError if isinstance(value, int) and not isinstance(value, bool) else TypeError
+        raise wrong(f"{what}, not {value!r}")

@@ -506,7 +506,8 @@ class _Opening:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
         fold = folded(self._workflow, loaded)
         if fold.root.ended is not None:
-            raise StoreError(f"Run {claimed.run_id!r} is over at commit {claimed.seq}: fork at an earlier one")
+            source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
+            raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
         restore(run, fold)
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
-from batonflow.workflow_core.amounts import is_whole
+from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, StreamResetEvent, WorkflowFailedEvent
@@ -101,10 +101,10 @@ class ReplayedRun:
         Dotted paths are keys of their own until something above them is written.
 
         Raises:
-            TypeError: ``commit`` is no number of a commit.
+            TypeError: ``commit`` is no number.
+            ValueError: It is less than 0.
         """
-        if not is_whole(commit):
-            raise TypeError(f"commit is the number of a commit, or 0 for the beginning, not {commit!r}")
+        check_whole(commit, "commit is the number of a commit, or 0 for the beginning")
         state: dict[str, Any] = {}
         for record in self.records:
             if record["commit"] > commit or record["path"]:

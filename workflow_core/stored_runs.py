@@ -6,7 +6,7 @@ from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from batonflow.workflow_core.amounts import is_whole
+from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
@@ -216,6 +216,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: No run can have ``new_id``.
+            ValueError: ``at`` is less than 1, or an id is empty.
 
         Example:
             >>> handler = team.fork("tides-1", at=12, state={"state.topic": "moons"})
@@ -223,8 +224,7 @@ class StoredRuns:
         _check_id("run_id", run_id)
         if new_id is not None:
             _check_id("new_id", new_id, ", or leave new_id out")
-        if not is_whole(at, least=1):
-            raise TypeError(f"at is the number of a commit, from 1 on, not {at!r}")
+        check_whole(at, "at is the number of a commit, from 1 on", least=1)
         changes: Any = {} if state is None else state
         if not isinstance(changes, Mapping) or not all(isinstance(path, str) for path in cast("Any", changes)):
             raise TypeError(f"state is a dict of paths with their values, not {changes!r}")
@@ -251,8 +251,7 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
             StoreError: The store fails.
         """
-        if not is_whole(limit):
-            raise TypeError(f"limit is a whole number, 0 or more, not {limit!r}")
+        check_whole(limit, "limit is a whole number, 0 or more")
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
