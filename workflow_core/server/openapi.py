@@ -78,7 +78,7 @@ _PATHS = (
         "/handlers",
         "Runs",
         shapes.HandlersAnswer,
-        (400, 404),
+        (400,),
         query=("status", "workflow_name", "after_run", "limit_runs", "order"),
     ),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),

@@ -110,6 +110,7 @@ class WorkflowRoutes:
     async def _started(self, request: Request) -> WorkflowHandler:
         served = self._served(request)
         body = await body_of(request, RunBody)
+        _refuse_stray_fields(body)
         run_id = await self._id_for(body.handler_id)
         context = self._context(served, body)
         resumes = context is not None and context.is_resumable
@@ -149,3 +150,18 @@ class WorkflowRoutes:
             return Context.from_dict(served.workflow, body.context)
         except (ContextSerdeError, ValueError, KeyError, TypeError) as error:
             raise HTTPException(400, f"The context cannot be read: {type(error).__name__}") from None
+
+
+def _refuse_stray_fields(body: RunBody) -> None:
+    """Refuse a body that gives the fields of the start event, and not where they belong: they would be left out.
+
+    Raises:
+        HTTPException: 400 when it does so.
+    """
+    if body.model_extra and body.start_event is None and body.kwargs is None and not body.context:
+        *others, last = (name for name in RunBody.model_fields if name != "start_event")
+        raise HTTPException(
+            400,
+            f"The body of the request has no start_event, and {', '.join(body.model_extra)} where nobody looks: the "
+            f"fields of the start event stand in start_event; beside it {', '.join(others)} and {last} are known",
+        )

@@ -155,14 +155,17 @@ class Runs:
             newest_first: In the opposite order.
 
         Raises:
-            HTTPException: 404 when ``after`` is not there.
+            HTTPException: 400 when ``after`` is not there.
         """
         wanted: list[RunStatus] | None = None
         if statuses:
             wanted = [one for status in statuses for one in _IN_STORE[status]]
         stores = self.stores if not newest_first else self.stores[::-1]
         if after is not None:
-            stores = stores[stores.index((await self.find(after)).store) :]
+            behind = await self.look_for(after)
+            if behind is None:
+                raise HTTPException(400, f"after is the id of a run, and there is no run {after!r}")
+            stores = stores[stores.index(behind.store) :]
         found: list[Place] = []
         for store in stores:
             last = after if store is stores[0] else None

@@ -155,6 +155,9 @@ class RunBody(_Body):
         context: A snapshot to go on with, where the server takes such.
     """
 
+    # The others are looked at when there is no start event: they may have been meant for it.
+    model_config = ConfigDict(extra="allow", strict=True)
+
     start_event: dict[str, Any] | str | None = None
     kwargs: dict[str, Any] | None = None
     handler_id: str | None = Field(default=None, max_length=200)

@@ -37,6 +37,27 @@ async def test_every_form_of_a_start_event_starts_a_run(serving: Serving, body: 
     assert told["result"]["type"] == "StopEvent"
 
 
+@pytest.mark.parametrize("path", ["run", "run-nowait"])
+@pytest.mark.parametrize(
+    "body", [{"seconds": 3}, {"seconds": 3, "handler_id": "s"}, {"seconds": 3, "start_event": None}]
+)
+async def test_fields_beside_the_start_event_are_refused(serving: Serving, path: str, body: dict) -> None:
+    async with serving(WorkflowServer(), slow=Slow()) as running:
+        answer = await running.http.post(f"/workflows/slow/{path}", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["detail"] == (
+            "The body of the request has no start_event, and seconds where nobody looks: the fields of the start event "
+            "stand in start_event; beside it kwargs, handler_id and context are known"
+        )
+        assert (await running.get("/handlers"))["handlers"] == []
+
+
+async def test_what_newer_clients_send_besides_is_passed_over(serving: Serving) -> None:
+    async with serving(WorkflowServer(), plain=Plain()) as running:
+        for body in ({"start_event": {}, "priority": 1}, {"kwargs": {}, "priority": 1}):
+            assert (await running.post("/workflows/plain/run", body))["status"] == "completed"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -198,7 +219,14 @@ async def test_runs_are_listed_page_by_page_in_both_directions(serving: Serving)
 async def test_questions_that_make_no_sense_are_refused(serving: Serving, query: str) -> None:
     async with serving(WorkflowServer()) as running:
         assert (await running.http.get(f"/handlers?{query}")).status_code == 400
-        assert (await running.http.get("/handlers?after=nobody")).status_code == 404
+
+
+@pytest.mark.parametrize("after", ["nobody", "@@@"])
+async def test_a_page_behind_a_run_that_is_not_there_is_refused(serving: Serving, after: str) -> None:
+    async with serving(WorkflowServer()) as running:
+        answer = await running.http.get("/handlers", params={"after": after})
+        assert answer.status_code == 400
+        assert answer.json()["detail"] == f"after is the id of a run, and there is no run {after!r}"
 
 
 async def test_runs_of_a_store_are_shown_without_their_code(serving: Serving, tmp_path: Path) -> None:
