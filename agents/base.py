@@ -90,10 +90,24 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         output_guards: The same for the answer, before it is kept; what was streamed of it has been shown by then.
         max_result_chars: Characters of a tool's result that the model is shown at once; None for all. The rest it can
             read with a tool of its own.
-    Options of ``Workflow``: ``timeout`` (None unless given), ``verbose``, ``store`` and so on.
+        **options: Those of ``Workflow``: ``timeout`` (in seconds; None unless given), ``verbose``, ``store`` and so on.
 
     Raises:
         ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool; or there is no such option.
+
+    Example:
+        >>> class Echo(BaseWorkflowAgent):
+        ...     async def take_step(self, ctx, llm_input, tools, memory):
+        ...         said = ChatMessage(llm_input[-1].content, role="assistant")
+        ...         return AgentOutput(response=said, current_agent_name=self.name)
+        ...
+        ...     async def handle_tool_call_results(self, ctx, results, memory): ...
+        ...
+        ...     async def finalize(self, ctx, output, memory):
+        ...         await memory.aput(output.response)
+        ...         return output
+        >>> print(Echo().run_sync("hello"))
+        hello
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -208,17 +222,72 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     async def take_step(
         self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput:
-        """Show the model the conversation and return what it says."""
+        """Show the model the conversation and return what it says; called again after results, until it is an answer.
+
+        Args:
+            ctx: The run's context: what this turn has to remember goes into ``ctx.store``, as the agent itself is
+                shared by all its runs; ``ctx.write_event_to_stream`` shows ``AgentStream`` pieces to readers.
+            llm_input: The system prompt and the conversation as the memory shows it, with the state if there is some.
+            tools: What may be called now, in a team with the tool for handoffs among them.
+            memory: What was said before. What this turn says belongs there when ``finalize`` is called.
+
+        Returns:
+            With ``tool_calls`` the loop makes these calls. With ``retry_messages`` it takes a step again with these
+            messages behind the conversation. With neither ``response`` is the answer. ``current_agent_name`` is
+            ``self.name``.
+
+        Raises:
+            Exception: What is raised here fails the run.
+
+        Example:
+            >>> async def take_step(self, ctx, llm_input, tools, memory):
+            ...     answer = await self.the_llm().achat(llm_input)
+            ...     return AgentOutput(response=answer.message, current_agent_name=self.name)
+        """
 
     @abstractmethod
     async def handle_tool_call_results(
         self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
     ) -> None:
-        """Take note of what the tools gave back, in the order of the calls."""
+        """Take note of what the tools gave back, so that the next ``take_step`` can show it to the model.
+
+        Args:
+            ctx: The run's context.
+            results: One for each call of the last step, in the order of the calls: those that failed, were denied or
+                were not made (``tool_output.is_error``) and handoffs among them.
+            memory: What was said before.
+
+        Raises:
+            Exception: What is raised here fails the run.
+
+        Example:
+            >>> async def handle_tool_call_results(self, ctx, results, memory):
+            ...     for result in results:
+            ...         await memory.aput(ChatMessage(result.tool_output.content))
+        """
 
     @abstractmethod
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
-        """Bring the memory up to date with a finished answer."""
+        """Bring the memory up to date at the end of a turn.
+
+        Args:
+            ctx: The run's context.
+            output: The answer: of the model, of a tool that answers directly, or the reason for which a guard blocked
+                it. Also called with the words of a handoff before another agent goes on, and with an empty answer
+                when the steps or the budget are used up.
+            memory: Takes the messages of this turn.
+
+        Returns:
+            The output that the run ends with, the given one or another.
+
+        Raises:
+            Exception: What is raised here fails the run.
+
+        Example:
+            >>> async def finalize(self, ctx, output, memory):
+            ...     await memory.aput(output.response)
+            ...     return output
+        """
 
     # --- what a subclass may say --------------------------------------------------------------------------------------
 

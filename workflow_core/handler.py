@@ -143,7 +143,19 @@ class WorkflowHandler(EarlierHandler):
         return ending.event
 
     async def send_event(self, event: Event, step: str | None = None) -> None:
-        """Send an event into the run; see ``Context.send_event``."""
+        """Send an event into the run, to every step that accepts it, or to one.
+
+        Args:
+            event: The event.
+            step: Name of a single step, or ``child.step`` of an attached workflow.
+
+        Raises:
+            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+
+        Example:
+            >>> if handler.is_waiting:
+            ...     await handler.send_event(HumanResponseEvent(response="yes"))
+        """
         self.ctx.send_event(event, step)
 
     def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
@@ -168,8 +180,12 @@ class WorkflowHandler(EarlierHandler):
         """Read the stream with positions and origins; any number of readers, each independent.
 
         Args:
-            after: Begin behind this ``seq``.
+            after: Begin behind this ``seq``; -1 for the beginning.
             internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
+
+        Example:
+            >>> async for item in handler.subscribe(after=41):
+            ...     print(item.seq, item.step, item.event)
         """
         return self._run.reader(after, internal=internal)
 
@@ -178,6 +194,10 @@ class WorkflowHandler(EarlierHandler):
 
         Any number of readers; each gets a question once, unless it was answered before. Independent of
         ``stream_events``; after a restore the questions that stood open are given again.
+
+        Example:
+            >>> async for request in handler.inputs():
+            ...     request.respond(response=input(request.event.prefix))
         """
         return InputReader(self._run)
 
@@ -188,8 +208,14 @@ class WorkflowHandler(EarlierHandler):
     async def cancel_run(self, *, timeout: float = 5.0) -> None:
         """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
 
+        Awaiting the handler raises ``WorkflowCancelledByUser`` then. A run that is over stays as it is.
+
         Args:
             timeout: Seconds to wait for the steps.
+
+        Example:
+            >>> await handler.cancel_run()
+            >>> snapshot = handler.ctx.to_dict()
         """
         ending = self._run.ending
         if self._run.is_replaced:

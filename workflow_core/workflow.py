@@ -281,6 +281,10 @@ class Workflow(StoredRuns):
         Raises:
             WorkflowValidationError: A name is taken by another workflow, a value is no workflow, or ``on_parent_stop``
                 neither of the two.
+
+        Example:
+            >>> shop.add_workflows(packing=Packing(), billing=Billing())
+            >>> shop.run_sync(order="rope")
         """
         self.__batonflow__.attach(workflows, on_parent_stop)
 
@@ -330,6 +334,10 @@ class Workflow(StoredRuns):
             WorkflowValidationError: The workflow is not sound.
             ContextStateError: The run of ``ctx`` still goes on.
             RuntimeError: A run of this id is not over yet.
+
+        Example:
+            >>> handler = workflow.run(topic="tides", run_id="tides-1")
+            >>> print(await handler)
         """
         run_id: str | None = kwargs.pop("run_id", None)
         stepwise: bool = kwargs.pop("stepwise", False)
@@ -390,7 +398,10 @@ class Workflow(StoredRuns):
 
         Raises:
             RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()``
-            there.
+                there.
+
+        Example:
+            >>> print(workflow.run_sync(topic="tides"))
         """
         return run_on_background_loop(lambda: self.run(*args, **kwargs), beside=say_when_asked)
 
