@@ -56,6 +56,8 @@ class Model:
     expires: float = 0.0
     commits: list[bytes] = field(default_factory=list)
     inbox: dict[str, int] = field(default_factory=dict)
+    arrived: int = 0
+    stream_seq: int = 0
     unread: set[int] = field(default_factory=set)
     result: bytes | None = None
     snapshot: int = 0
@@ -104,16 +106,16 @@ class StoreMachine(RuleBasedStateMachine):
     def disown(self, run: Model, status: str) -> None:
         run.status, run.owner = status, None
 
-    @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS))
-    def create(self, who: int, run_id: str) -> None:
+    @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS), stream_seq=st.sampled_from([0, 1000]))
+    def create(self, who: int, run_id: str, stream_seq: int) -> None:
         store = self.owners[who]
-        created = self.do(store.create(NewRun(run_id, "Flow", "d"), store.owner, TTL))
+        created = self.do(store.create(NewRun(run_id, "Flow", "d", stream_seq=stream_seq), store.owner, TTL))
         if run_id in self.runs:
             assert isinstance(created, Existing)
             return
         assert created == Created(self.floor + 1)
         self.count += 1
-        self.runs[run_id] = Model(self.count, self.floor + 1)
+        self.runs[run_id] = Model(self.count, self.floor + 1, stream_seq=stream_seq)
         self.own(self.runs[run_id], store)
 
     @rule(who=st.sampled_from(OWNERS), run_id=st.sampled_from(RUNS), only_due=st.booleans())
@@ -131,7 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert isinstance(claimed, NotDue)
         else:
             run.epoch += 1
-            assert claimed == Claimed(run_id, run.epoch, len(run.commits), 0, "Flow")
+            assert claimed == Claimed(run_id, run.epoch, len(run.commits), run.stream_seq, "Flow")
             self.own(run, store)
 
     @rule(who=st.sampled_from(OWNERS), limit=st.integers(0, 3))
@@ -159,17 +161,21 @@ class StoreMachine(RuleBasedStateMachine):
         stale=st.sampled_from([0, 0, 0, 1]),
         body=st.sampled_from([b"x", b"y"]),
         consume=st.booleans(),
+        passes_over=st.booleans(),
+        stream_seq=st.sampled_from([0, 500, 2000]),
         snapshot=st.booleans(),
         status=st.sampled_from([None, None, None, "completed", "failed"]),
     )
     def commit(
-        self, who: int, run_id: str, count: int, back: int, stale: int, body: bytes, consume: bool, snapshot: bool,
-        status: Any,
+        self, who: int, run_id: str, count: int, back: int, stale: int, body: bytes, consume: bool, passes_over: bool,
+        stream_seq: int, snapshot: bool, status: Any,
     ) -> None:  # fmt: skip
         store, run = self.owners[who], self.runs.get(run_id, Model(0, 1))
         entry = RunCommit(run_id, store.owner, run.epoch - stale, max(0, len(run.commits) - back), [body] * count)
         entry.status, entry.result = status, b"result" if status else None
         entry.consumed = sorted(run.unread)[:1] if consume else []
+        entry.passed_over = entry.consumed if passes_over else []
+        entry.stream_seq = stream_seq
         entry.snapshot = b"snapshot" if snapshot else None
         entry.ttl = TTL
         (verdict,) = self.do(store.commit([entry]))
@@ -182,6 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert verdict.outcome == "committed"
             run.commits += entry.commits
             run.unread -= set(entry.consumed)
+            run.inbox = {key: place for key, place in run.inbox.items() if place not in entry.passed_over}
+            run.stream_seq = max(run.stream_seq, stream_seq)
             run.snapshot = last if snapshot else run.snapshot
             run.expires = self.ahead + TTL
             if status:
@@ -228,7 +236,8 @@ class StoreMachine(RuleBasedStateMachine):
         elif run.status in ENDS:
             assert isinstance(appended, Ended)
         else:
-            run.inbox[key] = len(run.inbox) + 1
+            run.arrived += 1
+            run.inbox[key] = run.arrived
             assert appended == Appended(run.inbox[key], new=True)
             run.unread.add(run.inbox[key])
             if run.status == "waiting":
@@ -279,7 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert forked == "forked"
             self.count += 1
-            new = Model(self.count, self.floor, "ready")
+            new = Model(self.count, self.floor, "ready", stream_seq=run.stream_seq)
             new.commits, new.compacted = [*run.commits[:at], *own], min(run.compacted, at)
             self.runs[new_id] = replace(new, snapshot=-1)  # whether it has one depends on the source's history
 
@@ -311,6 +320,7 @@ class StoreMachine(RuleBasedStateMachine):
             run = self.runs[info.run_id]
             assert (info.status, info.owner, info.epoch) == (run.status, run.owner, run.epoch)
             assert (info.seq, info.unread, info.result) == (len(run.commits), len(run.unread), run.result)
+            assert info.stream_seq == run.stream_seq
             loaded = self.do(self.keeper.load(info.run_id))
             assert loaded is not None
             first = loaded.snapshot[0] if loaded.snapshot else 0
