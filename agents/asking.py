@@ -5,8 +5,9 @@ from typing import Any
 
 from batonflow.agents.events import AgentStream, TextSoFar
 from batonflow.agents.prompts import PAUSED_TOO_OFTEN
-from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock, ToolCallBlock
 from batonflow.llms.answer import Answer, incomplete
+from batonflow.llms.blocks import ContentBlock
 from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
@@ -113,9 +114,17 @@ async def unpaused(
         response, parts = await ask(said), parts + 1
         more = response.message
         kwargs = {**said.additional_kwargs, **more.additional_kwargs}
-        said = ChatMessage([*said.blocks, *more.blocks], role=MessageRole.ASSISTANT, additional_kwargs=kwargs)
+        said = ChatMessage(_joined(said.blocks, more.blocks), role=MessageRole.ASSISTANT, additional_kwargs=kwargs)
         response = response.model_copy(update={"message": said})
     return response
+
+
+def _joined(before: Sequence[ContentBlock], after: Sequence[ContentBlock]) -> list[ContentBlock]:
+    """The blocks of two parts of an answer; a text that went on behind the pause is one."""
+    last, first = before[-1:], after[:1]
+    if last and first and isinstance(last[0], TextBlock) and isinstance(first[0], TextBlock):
+        return [*before[:-1], TextBlock(text=last[0].text + first[0].text), *after[1:]]
+    return [*before, *after]
 
 
 def whole(last: ChatResponse | None, pieces: Sequence[str]) -> ChatResponse:

@@ -57,11 +57,10 @@ _REASONS = {"function_call": "tool_calls"}
 # With these a server says that it broke off.
 _BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
 
-# Seconds that a server has once it has said why the answer ends: for the token counts; for its own end, when they are
-# there; and for more of the answer, when it said so together with a piece of it.
+# Seconds that a server has once it has said why the answer ends: for the token counts; and for its own end, when they
+# are there.
 _COUNTS_TIME = 2.0
-_END_TIME = 0.1
-_MORE_TIME = 15.0
+_END_TIME = 0.5
 
 # Lifetimes that OpenAI has for a cached prefix; others are left to it.
 _CACHE_LIFETIMES = ("30m", "12h")
@@ -283,22 +282,25 @@ class _Reader:
 
 
 async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
-    reader, chunk, told = _Reader(vendor), None, list[StreamEvent]()
+    reader, chunk, begun, is_last = _Reader(vendor), None, False, None
     chunks = aiter(stream)
     async for chunk in chunks:
         told = reader.events(chunk)
         for event in told:
             yield event
-        if reader.reason is not None:
+        # Servers that give every piece a reason, or the reason first, say nothing of the end with it.
+        if reader.reason is not None and is_last is None:
+            is_last = begun
+        if is_last:
             break
+        begun = begun or bool(told)
     last, counted = chunk, False
-    while chunk is not None and reader.reason is not None:
+    while is_last and chunk is not None:
         counted = counted or chunk.usage is not None
-        # Servers that give every piece a reason are not at their end yet.
-        chunk = await _within(_MORE_TIME if told else _END_TIME if counted else _COUNTS_TIME, chunks)
+        chunk = await _within(_END_TIME if counted else _COUNTS_TIME, chunks)
         if chunk is not None:
-            last, told = chunk, reader.events(chunk)
-            for event in told:
+            last = chunk
+            for event in reader.events(chunk):
                 yield event
     for event in reader.ending(last):
         yield event

@@ -310,6 +310,13 @@ def _as_context(annotation: Any) -> Any:
     return parts[0] if is_one else None
 
 
+def _says_what_it_gets(annotation: Any) -> bool:
+    """Whether an annotation is that of an event, a list of events, the Context or a resource."""
+    if get_origin(annotation) is Annotated or _as_context(annotation) is not None:
+        return True
+    return _list_members(annotation) is not None or any(_is_event(part) for part in _members(annotation))
+
+
 def _read_signature(
     function: Callable[..., Any],
     names: dict[str, Any],
@@ -374,8 +381,8 @@ class _Parameters:
         self.order: list[str] = []
         self.by_position = True
         parameters = list(inspect.signature(function).parameters.items())
-        # Of a method, the first one is the workflow, whatever it is called.
-        if parameters and not _is_free(function) and parameters[0][0] not in hints:
+        # Of a method, the first one is the workflow, whatever it is called and said to be.
+        if parameters and not _is_free(function) and not _says_what_it_gets(hints.get(parameters[0][0])):
             del parameters[0]
         for name, parameter in parameters:
             if name in ("self", "cls"):
@@ -385,7 +392,8 @@ class _Parameters:
                 self._sort(name, hints[name], parameter)
             self.by_position = self.by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         self._check()
-        for name, parameter in parameters:
+        wrapped = hasattr(function, "__wrapped__")  # whatever stands around it may pass something of its own
+        for name, parameter in parameters if not wrapped else ():
             self._check_given(name, parameter)
 
     def _sort(self, name: str, annotation: Any, parameter: inspect.Parameter) -> None:
@@ -455,10 +463,9 @@ class _Parameters:
         """Refuse a parameter that would get no argument, or cannot be passed by its name."""
         slots = (*self.slots, *self.lists, *self.resources, *self.children)
         given = name == self.context or any(name == one.name for one in slots)
-        if given and parameter.kind is parameter.POSITIONAL_ONLY:
-            raise WorkflowValidationError(
-                f"Step {self._name}: parameter {name!r} is passed by its name: take out the / behind it"
-            )
+        if given and parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            remedy = "take out the / behind it" if parameter.kind is parameter.POSITIONAL_ONLY else "take out the *"
+            raise WorkflowValidationError(f"Step {self._name}: parameter {name!r} is passed by its name: {remedy}")
         left_out = parameter.default is not parameter.empty or parameter.kind in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,

@@ -27,13 +27,13 @@ from batonflow.workflow_core.errors import (
     RunInUseError,
     StoreError,
 )
-from batonflow.workflow_core.events import Event, StreamResetEvent
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.desk import Desk, desk_of
 from batonflow.workflow_core.journal.drive import STREAM_BLOCK, Drive
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
-from batonflow.workflow_core.journal.gaps import Reset
+from batonflow.workflow_core.journal.gaps import Reset, last_reset
 from batonflow.workflow_core.journal.history import no_such_run
 from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.journal.segments import as_json
@@ -142,11 +142,14 @@ def known_run(store: RunStore, workflow: "Workflow", run_id: str, event: Event |
     """The run of this id that goes on in this process.
 
     Raises:
-        RunInputMismatchError: It was started with other input.
+        RunInputMismatchError: It was started with other input, or belongs to another workflow.
     """
     run = _live.get(store, {}).get(run_id)
     if run is None or run.ending.resolved or run.loop.is_closed():
         return None
+    theirs, ours = run.workflow.__batonflow__.workflow_name, workflow.__batonflow__.workflow_name
+    if theirs != ours:
+        raise _others(run_id, theirs, ours)
     known = None if event is None else _digests.get(run)
     if event is not None and known is not None:
         codec = Codec(workflow.__batonflow__.serializer)
@@ -453,6 +456,7 @@ class _Opening:
     async def carry_on(self) -> None:
         """Go on with a run that exists."""
         run_id = self._run.state.run_id
+        await self._check_owner(run_id)
         found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if isinstance(found, Claimed):
             await self.take_up(found)
@@ -463,9 +467,16 @@ class _Opening:
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
+    async def _check_owner(self, run_id: str) -> None:
+        """Refuse the run of another workflow before anything is done with it."""
+        info = await self._store.info(run_id)
+        if info is not None and info.workflow != self._options.workflow_name:
+            raise _others(run_id, info.workflow, self._options.workflow_name)
+
     async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
         """Branch off from another run, with changes."""
         run_id = self._run.state.run_id
+        await self._check_owner(source)
         # Written together with the branch: what is refused leaves none behind, and no crash leaves one without it.
         edits = await self._edits(source, at, state) if state else []
         outcome = await self._store.fork(source, at, run_id, edits)
@@ -475,9 +486,7 @@ class _Opening:
         if not isinstance(claimed, Claimed):
             raise StoreError(f"Run {run_id!r} was taken by somebody else as soon as it was there")
         self._is_new = True
-        self._event, self._claimed = event, claimed
-        if claimed.workflow != self._options.workflow_name:
-            raise _others(source, claimed.workflow, self._options.workflow_name)
+        self._event = event
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any]) -> list[bytes]:
@@ -499,8 +508,6 @@ class _Opening:
         """Restore a run that was claimed, and let it go on."""
         run = self._run
         self._claimed = claimed
-        if claimed.workflow != self._options.workflow_name:
-            raise _others(claimed.run_id, claimed.workflow, self._options.workflow_name)
         loaded = await self._store.load(claimed.run_id)
         if loaded is None:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
@@ -511,15 +518,16 @@ class _Opening:
         restore(run, fold)
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
-        run.stream.seq = max(run.stream.seq, claimed.stream_seq)
+        known_to, run.stream.seq = run.stream.seq - 1, max(run.stream.seq, claimed.stream_seq)
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
         drive.earlier_trace = trace_in(loaded.commits)
-        has_left = self._desk.has_left(claimed)
-        if not run.stream.events:  # else it only slept, and its readers are still here
+        only_slept = bool(run.stream.events)  # its readers are still here
+        if not only_slept:
             run.stream.begins = run.stream.seq
-            if not has_left:
-                drive.reset = Reset(run.stream.seq, run.now(), fold.last_streamed + 1, run.stream.seq - 1)
-                run.publish(StreamResetEvent(lost_from=drive.reset.lost_from, lost_to=drive.reset.lost_to), "", 0)
+        if not self._desk.has_left(claimed):  # else nobody had it meanwhile, and nothing was lost
+            lost_from = (known_to if only_slept else max(fold.last_streamed, last_reset(loaded.commits))) + 1
+            drive.reset = Reset(run.stream.seq, run.now(), lost_from, run.stream.seq - 1)
+            run.publish(drive.reset.event(), "", 0)
         _digests[run] = loaded.info.digest
         self._begin(None, ())
         if self._event is not None:

@@ -221,7 +221,7 @@ class WorkflowHandler(EarlierHandler):
         if self._run.is_replaced:
             return  # a step that is thrown away while its run leaves memory must not end what goes on later
         self._run.on_loop(ending.cancel)
-        await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"))
+        await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"), timeout)
 
     async def interrupt(self, *, timeout: float = 5.0) -> None:
         """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
@@ -235,15 +235,16 @@ class WorkflowHandler(EarlierHandler):
         if run.workflow.__batonflow__.store is None:
             await self.cancel_run(timeout=timeout)
             return
-        await self._on_its_loop(_interrupted(run, timeout))
+        await self._on_its_loop(_interrupted(run, timeout), timeout)
 
-    async def _on_its_loop(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
         """Wait for something on the loop of the run, which need not be the one that runs here."""
         loop = self._run.loop
         if asyncio.get_running_loop() is loop:
             await work
         elif loop.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+            # Not longer than it takes there: the loop may come to its end meanwhile.
+            await asyncio.wait([asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))], timeout=seconds + 1)
         else:
             work.close()  # nothing goes on there
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.context.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, StreamResetEvent, WorkflowFailedEvent
+from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.gaps import reset_in
 from batonflow.workflow_core.options import is_workflow
@@ -151,10 +151,11 @@ def replayed(
         if record["kind"] == "ended" and not path:
             last = record.get("seq", max((entry.seq for entry in events), default=-1) + 1)
             events.append(ReplayedEvent(last, record["at"], "", "", commit, codec.read(record["event"])))
-    for commit in commits:
-        if (reset := reset_in(commit)) is not None:
-            lost = StreamResetEvent(lost_from=reset.lost_from, lost_to=reset.lost_to)
-            events.append(ReplayedEvent(reset.seq, reset.ts, "", "", commit.seq, lost))
+    events += [
+        ReplayedEvent(reset.seq, reset.ts, "", "", commit.seq, reset.event())
+        for commit in commits
+        if (reset := reset_in(commit)) is not None
+    ]
     events.sort(key=lambda entry: entry.seq)
     return ReplayedRun(run_id, status, records, events, codec)
 

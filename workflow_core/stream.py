@@ -136,7 +136,9 @@ class StreamLog:
         """Append something the engine says about itself: for a step's state, the types that came in and went out."""
         notes = self._notes
         notes += (self.seq, ts, what, name, worker, received, returned)
-        self.seq += 1
+        self.seq = seq = self.seq + 1
+        if seq >= self.mark:
+            self.on_mark()
         if len(notes) == 2 * RING * _NOTE_SIZE:
             del notes[: RING * _NOTE_SIZE]
             self._dropped += RING
@@ -163,10 +165,11 @@ class StreamLog:
         kept = map(self.note_at, reversed(range(self.notes_lost, self.notes_made)))
         return next((note[3] for note in kept if note[2] == "unhandled"), "")
 
-    def end(self) -> None:
-        """Nothing will follow."""
-        self.ended = True
-        self.reserved = self.mark = NEVER
+    def end(self, *, is_recorded: bool = True) -> None:
+        """Nothing will follow here; of what a store does not know, no more is shown."""
+        self.ended, self.mark = True, NEVER
+        if is_recorded:
+            self.reserved = NEVER
         self._wake()
 
     def nudge(self) -> None:

@@ -492,30 +492,30 @@ class TestStructuredAnswers:
 
 class TestPauses:
     async def test_an_answer_that_pauses_is_asked_for_further(self) -> None:
-        llm = Pausing(answers=[["I look.", "I read.", "It is high at six."]])
+        llm = Pausing(answers=[["I look. ", "I read. ", "It is high at six."]])
         agent, ctx = FunctionAgent(llm=llm), Context[Any](FunctionAgent(llm=llm))
         output = await agent.run("Search for it.", ctx=ctx)
-        assert llm.seen[-1] == ["Search for it.", "I look.\nI read."]
-        assert str(output) == "I look.\nI read.\nIt is high at six."
+        assert llm.seen[-1] == ["Search for it.", "I look. I read. "]
+        assert str(output) == "I look. I read. It is high at six."
         kept = await (await ctx.store.get("memory")).aget_all()
         assert [message.content for message in kept] == ["Search for it.", str(output)]
 
     @pytest.mark.parametrize("streaming", [True, False])
     async def test_so_it_is_by_the_other_agents(self, streaming: bool) -> None:
-        llm = Pausing(answers=[["Thought: I look.", "Answer: At six."]])
+        llm = Pausing(answers=[["Thought: I look.\nAns", "wer: At six."]])
         assert str(await ReActAgent(llm=llm, streaming=streaming).run("When?")) == "At six."
-        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is", "42."]])
+        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is ", "42."]])
         agent = CodeActAgent(llm=llm, code_execute_fn=lambda code: f"{code} is run", streaming=streaming)
-        assert str(await agent.run("Count.")) == "It is\n42."
+        assert str(await agent.run("Count.")) == "It is 42."
         assert "2 + 40 is run" in str(llm.seen[2][-1])
 
     async def test_an_answer_asked_for_early_may_pause_too(self) -> None:
-        llm = Pausing(answers=[["Thought: I look.", "Action: look\nAction Input: {}"], ["I have seen it.", "At six."]])
+        llm = Pausing(answers=[["Thought: I look.\n", "Action: look\nAction Input: {}"], ["Seen it. ", "At six."]])
         agent = ReActAgent(llm=llm, early_stopping_method="generate")
-        assert str(await agent.run("When?", max_iterations=1)) == "I have seen it.\nAt six."
-        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is", "42."]])
+        assert str(await agent.run("When?", max_iterations=1)) == "Seen it. At six."
+        llm = Pausing(answers=[["I count.", "<execute>2 + 40</execute>"], ["It is ", "42."]])
         code = CodeActAgent(llm=llm, code_execute_fn=str, early_stopping_method="generate")
-        assert str(await code.run("Count.", max_iterations=1)) == "It is\n42."
+        assert str(await code.run("Count.", max_iterations=1)) == "It is 42."
 
     async def test_nothing_is_kept_of_one_that_is_blocked(self) -> None:
         llm = Pausing(answers=[["part 1", "part 2", "part 3"]])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 import threading
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Optional, Union
@@ -280,6 +281,23 @@ async def test_parameters_are_recognised_by_their_annotations():
     assert await Flow().run() == [["a"], 5, "free", 1]
 
 
+async def test_what_stands_around_a_step_may_pass_something_of_its_own():
+    def with_db(function: Any) -> Any:
+        @functools.wraps(function)
+        async def call(self: Any, ev: Any) -> Any:
+            return await function(self, ev, db="db")
+
+        return call
+
+    class Flow(Workflow):
+        @step
+        @with_db
+        async def go(this: Any, ev: StartEvent, db: str) -> StopEvent:
+            return StopEvent(result=db)
+
+    assert await Flow().run() == "db"
+
+
 async def test_parameters_may_stand_in_every_way_that_python_knows():
     class Context(Event):
         text: str = ""
@@ -386,6 +404,7 @@ async def odd_rule(self: Any, a: Annotated[list[A], Collect(3)]) -> StopEvent: .
 async def bare_context(self: Any, ctx, ev: StartEvent) -> StopEvent: ...
 async def a_number(self: Any, ev: StartEvent, n: int) -> StopEvent: ...
 async def by_place(self: Any, ev: StartEvent, /) -> StopEvent: ...
+async def several(self: Any, *evs: StartEvent) -> StopEvent: ...
 async def generator(self: Any, ev: StartEvent) -> AsyncIterator[A]:
     yield A()
 
@@ -408,6 +427,7 @@ async def says_iterator(self: Any, ev: StartEvent) -> AsyncIterator[A]: ...
         (bare_context, "nothing can be passed for 'ctx'. Annotate it as an event, Context"),
         (a_number, "nothing can be passed for 'n'"),
         (by_place, "parameter 'ev' is passed by its name: take out the /"),
+        (several, r"parameter 'evs' is passed by its name: take out the \*"),
         (generator, "Async-iterator fan-out"),
         (says_iterator, "Async-iterator fan-out"),
     ],

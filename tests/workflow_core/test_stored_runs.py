@@ -468,6 +468,26 @@ class TestOtherCode:
         handler.ctx.send_event(Told(text="back"))
         assert await handler == "tides: back", "whoever has the code can go on with it"
 
+    async def test_another_workflow_neither_wakes_nor_ends_nor_reads_it(self) -> None:
+        class Other(Asks):
+            pass
+
+        store = MemoryStore()
+        await left_waiting(store)
+        before = await store.info("r")
+        for use in (lambda: Other(store=store).resume("r"), lambda: Other(store=store).fork("r", 1)):
+            with pytest.raises(RunInputMismatchError, match=r"belongs to workflow .*Asks, not to .*Other"):
+                await use()
+        assert await store.info("r") == before
+        handler = Asks(store=store).resume("r")
+        await handler.started()
+        with pytest.raises(RunInputMismatchError, match=r"belongs to workflow .*Asks, not to .*Other"):
+            Other(store=store).resume("r")
+        handler.ctx.send_event(Told(text="back"))
+        await handler
+        with pytest.raises(RunInputMismatchError, match=r"belongs to workflow .*Asks, not to .*Other"):
+            await Other(store=store).resume("r")
+
     async def test_old_records_are_translated(self) -> None:
         class Renamed(Workflow):
             @step

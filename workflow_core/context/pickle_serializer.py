@@ -13,11 +13,18 @@ class PickleSerializer(JsonSerializer):
     """JSON where it can be, pickle (base64) where it cannot."""
 
     def serialize(self, value: Any) -> str:
-        """The JSON text of a value, or its pickle in base64."""
+        """The JSON text of a value, or its pickle in base64.
+
+        Raises:
+            ValueError: It has neither.
+        """
         try:
             return super().serialize(value)
         except (TypeError, ValueError):
-            return base64.b64encode(pickle.dumps(value)).decode()
+            try:
+                return base64.b64encode(pickle.dumps(value)).decode()
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise ValueError(f"neither JSON nor a pickle can be made of it: {error}") from error
 
     def deserialize(self, value: str) -> Any:
         """The value of such a text.

@@ -387,7 +387,7 @@ def _no_path(path: object) -> TypeError:
 
 def key_in(container: Mapping[Any, Any], key: str) -> Any:
     """Under which key a dict holds what a part of a path means: under a number, when it has that and not the text."""
-    if key not in container and key.lstrip("-").isdigit() and int(key) in container:
+    if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
         return int(key)
     return key
 

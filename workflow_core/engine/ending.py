@@ -9,7 +9,6 @@ from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
-    RunLostError,
     WorkflowCancelledByUser,
     WorkflowRuntimeError,
     WorkflowStalledError,
@@ -46,8 +45,8 @@ class Ending:
     """
 
     __slots__ = (
-        "_alive_seconds", "_alive_since", "_deadline", "_futures", "_grace", "_run", "_stragglers", "_unrecorded",
-        "done", "error", "event", "handlers", "over", "refused", "resolved",
+        "_alive_seconds", "_alive_since", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers",
+        "_unrecorded", "done", "error", "event", "handlers", "over", "refused", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
@@ -67,6 +66,7 @@ class Ending:
         self._stragglers = 0
         # The store does not have the end yet.
         self._unrecorded = False
+        self._dropped = False
         self._alive_since: float | None = None
         self._alive_seconds = 0.0
 
@@ -171,7 +171,11 @@ class Ending:
         self.over = True
         self._stop(end.items, end.waiters)
         if run.recorder is not None:
-            run.recorder.cut()
+            try:
+                run.recorder.cut()
+            except Exception as fault:  # noqa: BLE001 - whatever a serializer raises, the run must not be left hanging
+                run.stop_unrecorded(fault)
+                return
         if error is None and run.family is not None and run.family.outlives():
             self.event = event
             return
@@ -245,9 +249,9 @@ class Ending:
         # Last of all, so that whoever sees the end sees it after the steps have cleaned up.
         run, event = self._run, self.event
         assert event is not None
-        if not isinstance(self.error, RunInterruptedError | RunLostError):  # else the run goes on, and has not ended
+        if not self._dropped:  # else the run goes on, and has not ended
             run.publish(event, "", 0)
-        run.stream.end()
+        run.stream.end(is_recorded=not self._dropped)
         if run.observer is not None:
             run.observer.run_ended(run, event, self.error)
         self._tell()
@@ -278,7 +282,7 @@ class Ending:
 
     def drop(self, error: BaseException) -> None:
         """The run goes on elsewhere, or later: its steps here are cancelled, and nothing of that is recorded."""
-        self._unrecorded = False
+        self._unrecorded, self._dropped = False, True
         if self.done:
             self.error = error
             self._let_out()

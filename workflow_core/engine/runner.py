@@ -317,7 +317,7 @@ class Run(StoredRun):
                     self._spawn_all(started[1:])
                 item = started[0]
         except Exception as error:  # noqa: BLE001 - a fault of the engine itself must not leave the run hanging
-            self.stop_at_fault(item.spec.name, error)
+            self.ending.fail(item.spec.name, error)
 
     def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
         """Open an attempt; the copy of the context variables tells later whether the step changed any."""

@@ -151,23 +151,19 @@ class StoredRun:
         for ready, deliver in waiting:
             self._when(ready, deliver)
 
-    def stop_at_fault(self, step: str, error: Exception) -> None:
-        """End the run at a fault of the engine, or of what it calls, such as a serializer."""
+    def stop_unrecorded(self, fault: Exception) -> None:
+        """Stop here, as what was done cannot be written down: the run stands in the store as it was written last."""
         run = cast("Run", self)
         root, drive = run.root, run.root.drive
-        try:
-            run.ending.fail(step, error)
-        except Exception:  # the same boundary: the end cannot be recorded either
-            if drive is None:
-                raise
-        else:
-            return
-        interrupted = RunInterruptedError(
-            f"Run {root.state.run_id!r} stopped at step {step}, as what it did could not be recorded "
-            f"({type(error).__name__}: {error}); it stands in the store as it was written last"
+        stopped = RunInterruptedError(
+            f"Run {root.state.run_id!r} was stopped, as what it did cannot be recorded "
+            f"({type(fault).__name__}: {fault}); it stands in the store as it was written last"
         )
-        interrupted.__cause__ = error
-        drive.fail(interrupted)
+        stopped.__cause__ = fault
+        if drive is not None:
+            drive.fail(stopped)
+        else:
+            root.ending.drop(stopped)
 
     def silence(self) -> None:
         """Record nothing more, of the workflows inside either."""

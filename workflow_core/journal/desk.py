@@ -255,7 +255,7 @@ class Desk:
                 told = cast("dict[str, Any]", data)
                 data, step = told["event"], told["step"]
             event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
-        except StoreError as error:
+        except (StoreError, KeyError) as error:
             run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
             drive.consumed(item, passed_over=True)
             self.dirty(drive)

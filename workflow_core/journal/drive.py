@@ -30,6 +30,8 @@ SNAPSHOT_EVERY = 1000
 STREAM_BLOCK = 1000
 """So many numbers of streamed events are reserved at a time."""
 
+_STREAM_AHEAD = STREAM_BLOCK // 2
+
 HELD_SECONDS = 5.0
 """How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
 
@@ -94,7 +96,7 @@ class Drive:
         self._attached = True
         self.desk.add(self)
         log = self.run.stream
-        log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - STREAM_BLOCK // 2, self._reserve
+        log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - _STREAM_AHEAD, self._reserve
         if log.seq >= log.mark:
             self._reserve()
 
@@ -155,7 +157,7 @@ class Drive:
     def take(self) -> RunCommit | None:
         """What is to be written now."""
         run = self.run
-        runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - STREAM_BLOCK // 2
+        runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - _STREAM_AHEAD
         if not self._bodies and not self._consumed and not runs_out:
             return None
         bodies, self._bodies = self._bodies, []
@@ -307,7 +309,7 @@ class Drive:
         """The store has a commit."""
         self.written = commit.expected_seq + len(commit.commits)
         if commit.stream_seq > self.run.stream.reserved:
-            self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - STREAM_BLOCK // 2)
+            self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - _STREAM_AHEAD)
         ready = [callback for seq, callback in self._waiting if seq <= self.written]
         if ready:
             self._waiting = [entry for entry in self._waiting if entry[0] > self.written]

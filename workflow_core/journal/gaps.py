@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from batonflow.workflow_core.context.serializers import read_json
+from batonflow.workflow_core.events import StreamResetEvent
 from batonflow.workflow_core.journal.store import StoredCommit
 
-__all__ = ["NO_GAP", "Reset", "gap_after", "reset_in", "with_gap", "with_reset"]
+__all__ = ["NO_GAP", "Reset", "gap_after", "last_reset", "reset_in", "with_gap", "with_reset"]
 
 NO_GAP = 2**53
 """A place behind all others."""
@@ -32,6 +33,10 @@ class Reset(NamedTuple):
     lost_from: int
     lost_to: int
 
+    def event(self) -> StreamResetEvent:
+        """What readers are told."""
+        return StreamResetEvent(lost_from=self.lost_from, lost_to=self.lost_to)
+
 
 def with_reset(body: bytes, reset: Reset) -> bytes:
     """A commit's body that also says what was lost before it; its readers pass over that."""
@@ -42,6 +47,11 @@ def reset_in(commit: StoredCommit) -> Reset | None:
     """What a commit says was lost before it."""
     found = read_json(commit.body).get("l")
     return None if found is None else Reset(*found)
+
+
+def last_reset(commits: Sequence[StoredCommit]) -> int:
+    """The place of the last reset in some commits; -1 without one."""
+    return max((reset.seq for reset in map(reset_in, commits) if reset is not None), default=-1)
 
 
 def with_gap(body: bytes, place: int | None) -> bytes:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
-from batonflow.workflow_core.events import Event, StreamResetEvent
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.gaps import NO_GAP, gap_after, reset_in
 from batonflow.workflow_core.journal.store import StoredCommit
@@ -189,7 +189,7 @@ class Following:
         found = [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
         for commit in commits:
             if (reset := reset_in(commit)) is not None:
-                lost = self._place.codec.event(StreamResetEvent(lost_from=reset.lost_from, lost_to=reset.lost_to))
+                lost = self._place.codec.event(reset.event())
                 found.append(Streamed(reset.seq, reset.ts, "", "", 0, commit.seq, lost))
         return found
 

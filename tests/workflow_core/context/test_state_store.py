@@ -112,6 +112,10 @@ async def test_a_number_in_a_path_is_the_key_that_is_there():
     assert await store.get("texts") == {"1": "new", "3": "new"}
     assert await store.get("numbers") == {1: "new", -2: "new"}
     assert await store.get("both") == {"1": "new", 1: "b"}
+    for odd in ("\u00b2", "--0", "01", "-"):
+        assert await store.get(f"numbers.{odd}", None) is None
+        await store.set(f"numbers.{odd}", "odd")
+    assert await store.get("numbers") == {1: "new", -2: "new", "\u00b2": "odd", "--0": "odd", "01": "odd", "-": "odd"}
 
 
 async def test_a_missing_path_raises_unless_there_is_a_default():

@@ -89,6 +89,46 @@ async def test_the_next_process_goes_on_behind_all_that_may_have_been_seen(store
     assert numbers == sorted(set(numbers))
 
 
+async def test_what_is_given_up_at_once_shows_no_more_than_the_store_knows(store: RunStore) -> None:
+    handler = Streams(store=store).run(run_id="r", pieces=3_000, at_once=10_000, then_waits=True)
+    found: list[int] = []
+
+    async def read() -> None:
+        async for item in handler.subscribe(internal=True):
+            found.append(item.seq)  # noqa: PERF401 - one at a time, as they come
+
+    reading = asyncio.create_task(read())
+    await handler.started()
+    await asyncio.sleep(0)
+    await handler.interrupt()
+    await asyncio.wait_for(reading, 5)
+    info = await store.info("r")
+    assert info is not None
+    assert max(found, default=-1) < info.stream_seq
+
+
+async def test_notes_of_the_engine_ask_for_more_numbers_too(store: RunStore) -> None:
+    class Waits(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Piece | StopEvent:
+            for n in range(900):
+                ctx.send_event(Piece(n=n))
+            await asyncio.Event().wait()
+            return StopEvent()
+
+        @step
+        async def take(self, ev: Piece) -> None: ...
+
+    handler = Waits(store=store, disable_validation=True).run(run_id="r")
+    seen = 0
+    async with asyncio.timeout(5):
+        async for item in handler.subscribe(internal=True):
+            seen = item.seq
+            if seen >= 1_100:
+                break
+    await handler.interrupt()
+
+
 async def test_the_last_event_has_one_number_wherever_it_is_read(store: RunStore) -> None:
     handler = Streams(store=store).run(run_id="r", pieces=3, at_once=1)
     found = await shown(handler, store)

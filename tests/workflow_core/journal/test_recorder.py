@@ -513,6 +513,27 @@ class Failing(JsonSerializer):
         return super().serialize(value)
 
 
+async def test_so_does_a_run_that_ends_at_its_timeout():
+    class Streams(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            ctx.write_event_to_stream(A())
+            await asyncio.Event().wait()
+            return StopEvent()
+
+    with pytest.raises(
+        RunInterruptedError, match=r"was stopped, as what it did cannot be recorded \(OSError: no space"
+    ):
+        await asyncio.wait_for(Streams(store=MemoryStore(), serializer=Failing(), timeout=0.01).run(), 5)
+    handler = Streams(store=MemoryStore(), serializer=Failing()).run()
+    await handler.started()
+    await asyncio.sleep(0.01)
+    await asyncio.wait_for(handler.cancel_run(), 5)
+    assert handler.is_done()
+    with pytest.raises(RunInterruptedError):
+        await handler
+
+
 class BreaksDown(Workflow):
     @step
     async def go(self, ctx: Context, ev: StartEvent) -> A | B:
@@ -534,7 +555,7 @@ class BreaksDown(Workflow):
     [
         ("returned", OSError, "no space left", "failed"),
         # Here its end cannot be recorded either.
-        ("streamed", RunInterruptedError, "Run 'r' stopped at step go, .*OSError: no space left", "running"),
+        ("streamed", RunInterruptedError, "Run 'r' was stopped, .*OSError: no space left", "running"),
     ],
 )
 async def test_a_serializer_that_breaks_down_ends_the_run_and_leaves_nobody_waiting(
