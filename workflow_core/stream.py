@@ -167,7 +167,7 @@ class StreamLog:
 
     def end(self, *, is_recorded: bool = True) -> None:
         """Nothing will follow here; of what a store does not know, no more is shown."""
-        self.ended, self.mark = True, NEVER
+        self.ended, self.mark, self.on_mark = True, NEVER, _nothing
         if is_recorded:
             self.reserved = NEVER
         self._wake()

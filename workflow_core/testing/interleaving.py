@@ -38,7 +38,8 @@ class SeededLoop(VirtualClockLoop):
         super()._run_once()  # type: ignore[misc]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
 
     def _shuffle(self, ready: "deque[asyncio.Handle]") -> None:
-        handles = list(ready)
+        # Threads append at any moment; what they do meanwhile stays behind these.
+        handles = [ready.popleft() for _ in range(len(ready))]
         start = 0
         for end in range(len(handles) + 1):
             if end == len(handles) or not _drives_task(handles[end]):
@@ -46,8 +47,7 @@ class SeededLoop(VirtualClockLoop):
                 self._random.shuffle(group)
                 handles[start:end] = group
                 start = end + 1
-        ready.clear()
-        ready.extend(handles)
+        ready.extendleft(reversed(handles))
 
 
 class _SeededSource(VirtualSource):

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 
 import pytest
 
@@ -81,6 +82,28 @@ def test_plain_callbacks_keep_their_order():
 
     for seed in SEEDS:
         assert run_seeded(calls, seed).result == list(range(10))
+
+
+def test_what_a_thread_sends_while_the_order_is_drawn_is_not_lost(monkeypatch: pytest.MonkeyPatch):
+    came: list[str] = []
+
+    async def go(dice: random.Random) -> None:
+        loop, drawn = asyncio.get_running_loop(), random.Random.shuffle
+
+        def while_it_is_drawn(self: random.Random, group: list[object]) -> None:
+            if not came:
+                came.append("sent")
+                thread = threading.Thread(target=loop.call_soon_threadsafe, args=(came.append, "came"))
+                thread.start()
+                thread.join()
+            drawn(self, group)
+
+        monkeypatch.setattr(random.Random, "shuffle", while_it_is_drawn)
+        await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
+        await asyncio.sleep(0)
+
+    run_seeded(go, 1)
+    assert came == ["sent", "came"]
 
 
 def test_no_task_passes_a_callback():
