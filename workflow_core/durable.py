@@ -456,7 +456,7 @@ class _Opening:
     async def carry_on(self) -> None:
         """Go on with a run that exists."""
         run_id = self._run.state.run_id
-        await self._check_owner(run_id)
+        await self._check_workflow(run_id)
         found = await self._store.claim(run_id, self._store.owner, self._store.lease_seconds)
         if isinstance(found, Claimed):
             await self.take_up(found)
@@ -467,7 +467,7 @@ class _Opening:
         else:
             raise StoreError(f"The store has no run {run_id!r}: start it with run(run_id=...)")
 
-    async def _check_owner(self, run_id: str) -> None:
+    async def _check_workflow(self, run_id: str) -> None:
         """Refuse the run of another workflow before anything is done with it."""
         info = await self._store.info(run_id)
         if info is not None and info.workflow != self._options.workflow_name:
@@ -476,7 +476,7 @@ class _Opening:
     async def fork(self, source: str, at: int, state: Mapping[str, Any], event: Event | None) -> None:
         """Branch off from another run, with changes."""
         run_id = self._run.state.run_id
-        await self._check_owner(source)
+        await self._check_workflow(source)
         # Written together with the branch: what is refused leaves none behind, and no crash leaves one without it.
         edits = await self._edits(source, at, state) if state else []
         outcome = await self._store.fork(source, at, run_id, edits)
