@@ -13,9 +13,9 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
 from batonflow.workflow_core.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
-from batonflow.workflow_core.instrumentation.events.span import SpanDropEvent
 from batonflow.workflow_core.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.workflow_core.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
     "PROPAGATION_KEYS",
@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _logger = logging.getLogger(__name__)
+
+span_drop_event = at_first_use("batonflow.workflow_core.instrumentation.events.span", "SpanDropEvent")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _H = TypeVar("_H")
@@ -353,7 +355,7 @@ class Dispatcher:
     ) -> None:
         """End the span that :meth:`open_span` began with an error: a SpanDropEvent, then the drop."""
         if self._event_chain:
-            self.event(SpanDropEvent(span_id=span_id, err_str=str(err)))
+            self.event(span_drop_event(span_id=span_id, err_str=str(err)))
         self.span_drop(id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, err=err)
 
     def span(self, func: _F) -> _F:

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
-from batonflow.workflow_core.instrumentation.events.span import SpanCancelledEvent, SpanDropEvent
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.instrumentation.events.run import (
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         WorkflowRunOutputEvent,
         WorkflowStepOutputEvent,
     )
+    from batonflow.workflow_core.instrumentation.events.span import SpanCancelledEvent, SpanDropEvent
 
 __all__ = [
     "BaseEvent",
@@ -33,8 +33,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Nobody needs the events of runs before there is somebody to tell.
+    # Nobody needs the events of runs and spans before there is somebody to tell.
     if name in __all__:
-        found = globals()[name] = getattr(import_module(f"{__name__}.run"), name)
+        module = "span" if name.startswith("Span") else "run"
+        found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
