@@ -11,6 +11,7 @@ from batonflow.agents.memory.turns import is_question
 from batonflow.agents.outcomes import with_reason
 from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
 from batonflow.llms import ChatMessage, ChatResponse, FunctionCallingLLM, MessageRole
+from batonflow.llms.blocks import in_words
 from batonflow.tools import AsyncBaseTool, ToolSelection
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
@@ -118,5 +119,6 @@ class FunctionAgent(ScratchpadAgent):
         scratchpad = [*await self._bf_scratchpad(ctx), *map(tool_message, results)]
         direct = next((r for r in results if r.return_direct and not r.tool_output.is_error), None)
         if direct is not None and direct.tool_name != HANDOFF_TOOL:
-            scratchpad.append(ChatMessage(direct.tool_output.content, role=MessageRole.ASSISTANT))
+            # In words, as no vendor takes pictures that its model is said to have shown.
+            scratchpad.append(ChatMessage(in_words(direct.tool_output.blocks), role=MessageRole.ASSISTANT))
         await ctx.store.set(self.scratchpad_key, scratchpad)

@@ -8,7 +8,7 @@ from typing import Any
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
-from batonflow.llms import ChatMessage, MessageRole
+from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 
 __all__ = ["as_output", "awaitable", "blocked_output", "direct_output", "nothing_said", "result_of", "with_reason"]
@@ -39,9 +39,13 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
 
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
-    """The output of a tool as the answer."""
+    """The output of a tool as the answer, with the pictures and documents that are in it."""
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
-    message = ChatMessage.of_text(direct.tool_output.content or "", MessageRole.ASSISTANT)
+    blocks = direct.tool_output.blocks
+    if all(isinstance(block, TextBlock) for block in blocks):
+        message = ChatMessage.of_text(direct.tool_output.content or "", MessageRole.ASSISTANT)
+    else:
+        message = ChatMessage(list(blocks), role=MessageRole.ASSISTANT)
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 

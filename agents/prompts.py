@@ -15,6 +15,7 @@ __all__ = [
     "CODE_NOTHING",
     "CODE_NOT_AWAITED",
     "CODE_NOT_RUN",
+    "CODE_NO_TEXT",
     "CODE_OVER",
     "CODE_RESULT",
     "CODE_VARIABLES_GONE",
@@ -143,6 +144,10 @@ CODE_NOTHING = "The code ran to its end and printed nothing. Print what you want
 CODE_NOT_AWAITED = "What is shown as <coroutine ...> was not awaited: write `await` before the call."
 
 CODE_NOT_RUN = "Nothing was run, as this would not work:\n{problems}"
+
+CODE_NO_TEXT = (
+    "Nothing was run, as line {line} holds half of a character ({half}). Write the character whole, or as an escape."
+)
 
 CODE_OVER = "Not waited for: the code ended before this call did."
 

@@ -24,7 +24,14 @@ from weakref import WeakKeyDictionary
 from batonflow.agents.approvals import digest_of
 from batonflow.agents.calling import Performed
 from batonflow.agents.events import ToolCall, ToolCallResult
-from batonflow.agents.prompts import CODE_NOT_AWAITED, CODE_NOT_RUN, CODE_NOTHING, CODE_OVER, CODE_VARIABLES_GONE
+from batonflow.agents.prompts import (
+    CODE_NO_TEXT,
+    CODE_NOT_AWAITED,
+    CODE_NOT_RUN,
+    CODE_NOTHING,
+    CODE_OVER,
+    CODE_VARIABLES_GONE,
+)
 from batonflow.tools import AsyncBaseTool, FunctionTool, ToolOutput
 from batonflow.tools.call import may_need_approval
 from batonflow.tools.code import (
@@ -176,8 +183,13 @@ async def run_snippet(
     Returns:
         What the model is told.
     """
+    try:
+        digest = hashlib.sha256(code.encode()).hexdigest()
+    except UnicodeEncodeError as error:
+        words = CODE_NO_TEXT.format(line=code.count("\n", 0, error.start) + 1, half=ascii(code[error.start]).strip("'"))
+        return _output(code, words, is_error=True)
     turn: int = await ctx.store.get("num_iterations", default=0)
-    key = f"{turn} {place} {call_id} {hashlib.sha256(code.encode()).hexdigest()}"
+    key = f"{turn} {place} {call_id} {digest}"
     kept = interpreter(ctx, agent)
     async with kept.lock:
         record = await _kept(ctx, STORED, agent)

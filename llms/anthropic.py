@@ -15,6 +15,7 @@ from batonflow.llms.blocks import (
     CitationBlock,
     DocumentBlock,
     ImageBlock,
+    MediaBlock,
     NativeBlock,
     TextBlock,
     ThinkingBlock,
@@ -410,12 +411,13 @@ class _CallIds:
 
 
 def _with_calls(message: ChatMessage, ids: _CallIds) -> list[Any]:
-    """The blocks of an assistant's message, with calls kept in the older way as blocks too."""
+    """The blocks of an assistant's message that it can have said, with calls kept in the older way as blocks too."""
     made = tool_call_blocks(message)
     for call in made:
         call.tool_call_id = ids.of_call(call.tool_call_id or "")
     calls = iter(made)
-    blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in message.blocks]
+    said = [block for block in message.blocks if not isinstance(block, MediaBlock | CitableBlock)]
+    blocks = [next(calls) if isinstance(block, ToolCallBlock) else block for block in said]
     return [*blocks, *calls]
 
 

@@ -360,7 +360,7 @@ def _correction(
             ChatMessage(
                 wrong if call is chosen else other,
                 role=MessageRole.TOOL,
-                additional_kwargs={"tool_call_id": call.tool_id},
+                additional_kwargs={"tool_call_id": call.tool_id, "is_error": True},
             )
             for call in calls
         ),

@@ -214,6 +214,10 @@ class TestInTheSandbox:
         assert seen.startswith(("<coroutine ", "[<coroutine "))
         assert seen.endswith("was not awaited: write `await` before the call.")
 
+    async def test_code_with_half_of_a_character_is_not_run_and_the_model_reads_where_it_is(self) -> None:
+        [seen] = await observed(code("print(1)\nprint('\ud83d')"))
+        assert seen.startswith(r"Nothing was run, as line 2 holds half of a character (\ud83d).")
+
     async def test_calls_that_are_gathered_run_at_the_same_time(self) -> None:
         met = asyncio.Barrier(2)
 

@@ -28,6 +28,7 @@ from batonflow.llms import (
     ChatMessage,
     Faults,
     FunctionCallingLLM,
+    ImageBlock,
     LLMMetadata,
     MessageRole,
     ScriptedLLM,
@@ -256,6 +257,19 @@ class TestTools:
         llm = ScriptedLLM([tool_call("add", a=2, b=40)])
         output = await FunctionAgent(llm=llm, tools=[FunctionTool.from_defaults(add, return_direct=True)]).run("go")
         assert (str(output), output.raw) == ("42", 42)
+
+    async def test_the_pictures_of_a_direct_tool_are_in_the_answer_and_in_words_in_the_memory(self) -> None:
+        def draw() -> list[Any]:
+            """Draw the tides."""
+            return [ImageBlock(image=b"GIF89a")]
+
+        agent = FunctionAgent(
+            llm=ScriptedLLM([tool_call("draw")]), tools=[FunctionTool.from_defaults(draw, return_direct=True)]
+        )
+        handler = agent.run("go")
+        output = await handler
+        assert [type(block) for block in output.response.blocks] == [ImageBlock]
+        assert (await (await handler.ctx.store.get("memory")).aget())[-1].content == "[picture, image/gif]"
 
     async def test_a_direct_tool_that_fails_does_not_end_the_run(self) -> None:
         llm = ScriptedLLM([tool_call("fail", reason="no"), "It failed."])

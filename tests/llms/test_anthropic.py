@@ -359,6 +359,12 @@ class TestRequests:
         ]
         assert turns[3]["content"] == [{"type": "tool_use", "id": "3", "name": "now", "input": {}}]
 
+    def test_what_an_assistant_cannot_have_said_is_left_out(self) -> None:
+        """The API refuses pictures and documents there, as answers of direct tools may hold."""
+        said = [TextBlock(text="Drawn:"), ImageBlock(url="https://x.test/a.png"), DocumentBlock(data=b"plain text")]
+        _, turns = anthropic_messages([ChatMessage("Draw!"), ChatMessage(said, role="assistant")])
+        assert turns[-1]["content"] == [{"type": "text", "text": "Drawn:"}]
+
     def test_a_failure_is_marked_where_it_is_told_in_words_alone(self) -> None:
         """The API refuses the mark beside pictures, and beside nothing."""
         picture = ImageBlock(url="https://x.test/a.png")

@@ -233,6 +233,7 @@ class TestTheToolWay:
         calls = [block for block in answer.blocks if isinstance(block, ToolCallBlock)]
         assert [tool.role.value for tool in tools] == ["tool", "tool"]
         assert [tool.additional_kwargs["tool_call_id"] for tool in tools] == [call.tool_call_id for call in calls]
+        assert all(tool.additional_kwargs["is_error"] for tool in tools)
         told = tools[0].content or ""
         assert "- bars: Input should be a valid integer" in told
         assert "(given: 'many')" in told
