@@ -81,7 +81,7 @@ class BaseChatStore(BaseModel, ABC):
             self.add_message(key, message)
 
     def dump(self, key: str) -> dict[str, Any]:  # noqa: ARG002 - for stores that hold their messages themselves
-        """What a memory of the conversation ``key`` writes into its own dump."""
+        """What a memory of the conversation ``key`` writes into its own dump: data of JSON, and models."""
         return self.model_dump(mode="json")
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -194,8 +194,10 @@ class SimpleChatStore(ArchivingChatStore):
 
     @override
     def dump(self, key: str) -> dict[str, Any]:
-        # What others keep in the same store is none of this memory's business.
-        return self.model_dump(mode="json", include={"store": {key}, "archived": {key}})
+        # What others keep in the same store is none of this memory's business. The messages as they are: of thousands
+        # no data are made on the way to the text.
+        kept = {"store": self.store, "archived": self.archived}
+        return {name: {key: list(map(_plain, of[key]))} if key in of else {} for name, of in kept.items()}
 
     @override
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
@@ -267,3 +269,10 @@ class SimpleChatStore(ArchivingChatStore):
         """
         path = Path(persist_path)
         return cls.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else cls()
+
+
+def _plain(message: ChatMessage) -> ChatMessage:
+    """The message; of one of a class of its own what every message has, as that is what is read again."""
+    if type(message) is ChatMessage:
+        return message
+    return ChatMessage.model_construct(**{name: getattr(message, name) for name in ChatMessage.model_fields})

@@ -130,6 +130,18 @@ class TestPersistence:
         assert "a secret" not in ben.to_string()
         assert store.get_keys() == ["ann", "ben"]
 
+    def test_of_messages_of_a_class_of_their_own_what_every_message_has_is_written(self) -> None:
+        class Noted(ChatMessage):
+            note: object = None
+
+        memory = ChatMemoryBuffer.from_defaults(chat_history=[Noted("hello", note=object())])
+        serializer = JsonSerializer()
+        for again in (
+            ChatMemoryBuffer.from_dict(memory.to_dict()),
+            serializer.deserialize(serializer.serialize(memory)),
+        ):
+            assert again.get() == [ChatMessage("hello")]
+
     def test_messages_in_a_file_are_not_in_the_dump(self, tmp_path: Path) -> None:
         memory = ChatMemoryBuffer.from_defaults(
             chat_history=[ChatMessage("hello")], chat_store=tmp_path / "chats.db", chat_store_key="ann"
