@@ -15,7 +15,7 @@ other ones are left to the subclasses that users write.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, cast
 
@@ -111,9 +111,9 @@ class AgentLoop(AgentForks):
     def _bf_state_template(self) -> str:
         """How the state is shown; has ``{state}`` and ``{msg}``."""
 
-    async def _bf_tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
+    def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         """What ``agent`` may call in a conversation about ``text``."""
-        return await agent.get_tools(text)
+        return agent.get_tools(text)
 
     def _bf_may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Whether the handoff that ``agent`` asks for is permitted; a single agent has nobody to hand over to."""

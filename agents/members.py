@@ -1,7 +1,7 @@
 """Who takes part in an agent's loop, and what holds for all of them."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -68,7 +68,7 @@ class Member(Caller, Protocol):
     output_guards: Sequence[Guard]
 
     def llm_or_none(self) -> LLM | None: ...
-    async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]: ...
+    def get_tools(self, input_str: str | None = None) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]: ...
     async def take_step(
         self, ctx: Context[Any], llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput: ...

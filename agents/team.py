@@ -1,7 +1,7 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, cast, get_args
 
@@ -269,10 +269,23 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _bf_run_budget(self) -> Budget | None:
         return self.budget
 
-    async def _bf_tools_for(self, agent: Member, text: str) -> Sequence[AsyncBaseTool]:
-        tools = await super()._bf_tools_for(agent, text)
+    async def get_tools(self, agent_name: str, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
+        """What an agent may call: its own tools, those that its retriever finds, and the handoff.
+
+        Args:
+            agent_name: The agent.
+            input_str: What the tools are for.
+
+        Raises:
+            KeyError: There is no such agent.
+        """
+        agent = self.agents[agent_name]
+        tools = await agent.get_tools(input_str)
         handoff = self._bf_handoff(agent)
         return tools if handoff is None else [*tools, handoff]
+
+    def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        return self.get_tools(agent.name, text)
 
     def _bf_handoff(self, agent: Member) -> AsyncBaseTool | None:
         """The agent's handoff tool, made anew only when what it says has changed."""

@@ -89,7 +89,7 @@ def test_the_page_was_read() -> None:
     assert len(BY_TABLE) > 220
     assert len(BY_HAND) > 25
     assert len(NOT_OFFERED) == 7
-    assert len({owner for owner, _ in MEMBERS}) == 13
+    assert len({owner for owner, _ in MEMBERS}) == 14
 
 
 def test_the_import_map_of_the_page_is_the_table_that_programs_are_turned_over_with() -> None:

@@ -103,6 +103,18 @@ class TestHandoff:
         told = [message.content for message in requests(second)[0].messages if message.role.value == "tool"]
         assert [told[0], told[2]] == ["noted a", "noted b"]
 
+    async def test_a_team_may_say_what_its_agents_can_call(self) -> None:
+        class Guarded(AgentWorkflow):
+            async def get_tools(self, agent_name: str, input_str: str | None = None) -> Any:
+                return [one for one in await super().get_tools(agent_name, input_str) if one.metadata.name != "note"]
+
+        first = agent("first", tool_call("note", text="a"), "Done.")
+        handler = Guarded(agents=[first, agent("second")], root_agent="first").run("Go.")
+        (result,) = await results_of(handler)
+        assert "note not found" in result.tool_output.content
+        await handler
+        assert [tool.name for tool in requests(first)[0].tools] == ["handoff"]
+
     async def test_there_and_back_again(self) -> None:
         first = agent("first", handoff("second"), "Done.")
         second = agent("second", handoff("first"))

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json, to_jsonable_python
@@ -82,6 +82,17 @@ class JsonSerializer:
         {'a': [1, 2]}
     """
 
+    # Whether a subclass takes every value, also plain ones, into its own hands.
+    _writes_all: ClassVar[bool] = False
+    _reads_all: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "serialize_value" in cls.__dict__:
+            cls.encode, cls._writes_all = cls.serialize_value, True
+        if "deserialize_value" in cls.__dict__:
+            cls._decode, cls._reads_all = cast("Any", cls.deserialize_value), True
+
     def __init__(self, *, allowed_types: Iterable[type | str] | None = None) -> None:
         self._allowed: set[str] | None = None
         self._known: dict[str, type] = {}
@@ -100,6 +111,40 @@ class JsonSerializer:
         other._known = {**{qualified_name(cls): cls for cls in types}, **self._known}
         return other
 
+    def with_types(self, *classes: type) -> "JsonSerializer":
+        """The same serializer, which also takes payloads that name these classes."""
+        other = self.knowing(classes)
+        if self._allowed is not None:
+            other._allowed = {*self._allowed, *map(qualified_name, classes)}
+        return other
+
+    def serialize_value(self, value: Any) -> Any:
+        """A value as data of JSON; subclasses that know more kinds of values override it.
+
+        Args:
+            value: The value; those inside it come here, too.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+
+        Example:
+            >>> class WithSets(JsonSerializer):
+            ...     def serialize_value(self, value):
+            ...         return {"__set": list(value)} if isinstance(value, set) else super().serialize_value(value)
+        """
+        return JsonSerializer.encode(self, value)
+
+    def deserialize_value(self, data: Any) -> Any:
+        """The value of what ``serialize_value`` made of it.
+
+        Args:
+            data: The data; those inside come here, too.
+
+        Raises:
+            ValueError: The data name a class that may not be used.
+        """
+        return JsonSerializer._decode(self, data)
+
     def serialize(self, value: Any) -> str:
         """The JSON text of a value.
 
@@ -107,7 +152,8 @@ class JsonSerializer:
             ValueError: Something in the value is neither plain data nor a model.
         """
         try:
-            return as_json(value if is_plain(value) else self.encode(value)).decode()
+            plain = not self._writes_all and is_plain(value)
+            return as_json(value if plain else self.encode(value)).decode()
         except RecursionError:
             raise ValueError("It contains itself, or is nested too deeply for JSON") from None
 
@@ -119,7 +165,7 @@ class JsonSerializer:
         """
         read = read_json(value)
         # Wrapped values are marked by these keys; without them nothing needs to be looked at.
-        return self._decode(read) if '"__is_' in value else read
+        return self._decode(read) if self._reads_all or '"__is_' in value else read
 
     def encode(self, value: Any) -> Any:
         """A value as data of JSON in which everything that is not plain is marked with its class.

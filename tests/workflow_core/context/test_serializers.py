@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.workflow_core import Event, StartEvent, StopEvent
+from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from tests.contract import contract
@@ -386,6 +386,52 @@ def test_the_plain_serializer_reads_no_pickle():
 def test_neither_json_nor_pickle(text: str):
     with pytest.raises(ValueError, match="neither JSON"):
         PickleSerializer().deserialize(text)
+
+
+class WithSets(JsonSerializer):
+    """Knows one kind of values more, as programs written for the other library do it."""
+
+    def serialize_value(self, value: Any) -> Any:
+        return {"__set": sorted(value)} if isinstance(value, set) else super().serialize_value(value)
+
+    def deserialize_value(self, data: Any) -> Any:
+        return set(data["__set"]) if isinstance(data, dict) and "__set" in data else super().deserialize_value(data)
+
+
+class Untyped(BaseModel):
+    anything: Any
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, {"a": [{1}, "plain"]}, Untyped(anything={1, 2}), [Untyped(anything=[{3}]), {"b": Point(x=1, y=2)}], 5],
+)
+async def test_a_subclass_may_know_more_kinds_of_values(value: Any):
+    serializer = WithSets()
+    assert serializer.deserialize(serializer.serialize(value)) == value
+    with pytest.raises(ValueError, match="set cannot be written"):
+        JsonSerializer().serialize({1})
+
+
+async def test_a_context_is_written_by_a_subclass_that_knows_more():
+    class Keep(Workflow):
+        @step
+        async def only(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await ctx.store.set("seen", {1, 2})
+            return StopEvent()
+
+    handler = Keep().run()
+    await handler
+    written = json.loads(json.dumps(handler.ctx.to_dict(serializer=WithSets())))
+    assert await Context.from_dict(Keep(), written, serializer=WithSets()).store.get("seen") == {1, 2}
+
+
+def test_types_are_added_to_those_that_are_allowed():
+    written = JsonSerializer().serialize([Point(x=1, y=2)])
+    strict = JsonSerializer(allowed_types=[])
+    assert strict.with_types(Point).deserialize(written) == [Point(x=1, y=2)]
+    with pytest.raises(ValueError, match="disallowed type"):
+        strict.deserialize(written)
 
 
 def test_a_serializer_may_be_anything_with_the_two_methods():
