@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments
-from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.budget import Budget, BudgetExceededError, Limits
 from batonflow.agents.effects import is_recorded, recorded, writable
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
@@ -58,7 +58,7 @@ LEDGER = "ledger"
 """Where the state store keeps what the run has spent, when somebody asks."""
 
 BUDGET_ANSWER = "budget_answer"
-"""Where the state store says that a budget is used up and an answer is due."""
+"""Where the state store says that a budget is used up and an answer is due: True, or the names of whose it is due."""
 
 # The call that is under way here: of which run, and what ``run_tool`` is to know of it.
 _under_way: ContextVar[tuple["Run | None", dict[str, Any]]] = ContextVar("batonflow_call", default=(None, {}))
@@ -141,6 +141,7 @@ class Caller(Protocol):
     """What is asked of an agent that calls tools; each of these is explained at ``BaseWorkflowAgent``."""
 
     name: str
+    budget: Budget | None
     before_tool: Sequence[BeforeTool]
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
@@ -218,7 +219,7 @@ async def perform(
         else:
             output = writable(ctx, await _run(ctx, agent, tool, arguments, limits, options))
     except BudgetExceededError as err:
-        return Performed(await _over_budget(ctx, call, err, limits), arguments)
+        return Performed(await _over_budget(ctx, agent, call, err, limits), arguments)
     if agent.after_tool:
         result = ToolCallResult.of(call, arguments, output, return_direct=tool.metadata.return_direct)
         output = await after_tool(agent.after_tool, ctx, result)
@@ -288,6 +289,7 @@ async def _run(
         error = output.exception
         # Of an agent that works behind the tool: its own budget is its own affair.
         if isinstance(error, BudgetExceededError) and (limits.owns(error) or limits.is_around(error)):
+            error.begun = True
             raise error
     return output
 
@@ -344,7 +346,7 @@ async def _counted(ctx: Context[Any], tool_name: str, place: str, most: int) -> 
 
 
 async def _over_budget(
-    ctx: Context[Any], call: ToolCall, error: BudgetExceededError, limits: Limits | None
+    ctx: Context[Any], agent: Caller, call: ToolCall, error: BudgetExceededError, limits: Limits | None
 ) -> ToolOutput:
     most = getattr(error.budget, error.limit)
     said = BUDGET_CUT_OFF if error.begun else BUDGET_USED_UP
@@ -354,7 +356,10 @@ async def _over_budget(
             refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
             await ctx.store.set(REFUSED, {**refused, call.tool_id: words})
         raise error
-    await ctx.store.set(BUDGET_ANSWER, True)
+    used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)
+    if used_up is not True:
+        # The budget of one agent is no affair of the others.
+        await ctx.store.set(BUDGET_ANSWER, [*(used_up or ()), agent.name] if error.budget is agent.budget else True)
     return refusal_output(call, words)
 
 

@@ -48,7 +48,16 @@ from batonflow.agents.hooks import blocked
 from batonflow.agents.members import CALLED, HANDOFF_TOOL, EarlyStopping, Member, Team, check_options, warn_of_misspelt
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
 from batonflow.agents.memory.turns import is_question, text_of
-from batonflow.agents.outcomes import as_output, awaitable, blocked_output, direct_output, nothing_said, result_of
+from batonflow.agents.outcomes import (
+    as_output,
+    awaitable,
+    blocked_output,
+    direct_output,
+    nothing_said,
+    result_of,
+    structured_message,
+    with_reason,
+)
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
     EARLY_STOPPING,
@@ -58,7 +67,7 @@ from batonflow.agents.prompts import (
     ONE_HANDOFF,
 )
 from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
-from batonflow.agents.shown_state import with_state
+from batonflow.agents.shown_state import with_shown_state
 from batonflow.agents.tracing import is_traced, traced
 from batonflow.agents.unfinished import close_turn, left_over
 from batonflow.llms import ChatMessage, MessageRole, Usage
@@ -265,9 +274,6 @@ class AgentLoop(AgentForks):
         team, store = self._bf_team(), ctx.store
         given = ev.get("memory") or await store.get("memory", default=None)
         memory = given or ChatMemoryBuffer.from_defaults(llm=team.llm)
-        if given is not None and team.llm is not None and isinstance(memory, BaseMemory):
-            # One that was restored has lost the model it makes summaries with.
-            memory.attach_llm(team.llm)
         budget = ev.get("budget")
         values: dict[str, Any] = {
             "memory": memory,
@@ -295,29 +301,8 @@ class AgentLoop(AgentForks):
             shown = [ChatMessage(prompt, role=MessageRole.SYSTEM), *shown]
         state = await ctx.store.get("state", default=None)
         if state and shown:
-            shown = await self._bf_with_state(ctx, shown, state, ev.current_agent_name)
+            shown = await with_shown_state(ctx, shown, state, ev.current_agent_name, self._bf_state_template())
         return AgentSetup.made(input=shown, current_agent_name=ev.current_agent_name)
-
-    async def _bf_with_state(
-        self, ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str
-    ) -> list[ChatMessage]:
-        """The messages with the state around what the user asked.
-
-        The state is that of the moment in which the agent took over: while it goes on its requests begin alike, and the
-        vendor's cache finds them.
-        """
-        kept: list[str] | None = await ctx.store.get("shown_state", default=None)
-        first = not await ctx.store.get("formatted_input_with_state", default=False)
-        if first or not isinstance(kept, list) or kept[0] != agent:
-            kept = [agent, str(state)]
-            await ctx.store.set("shown_state", kept)
-            await ctx.store.set("formatted_input_with_state", True)
-        asked = await ctx.store.get("user_msg_str", default="")
-        found = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and text_of(one) == asked]
-        place = found[-1] if found else len(shown) - 1 if first else None
-        if place is None:
-            return shown
-        return [*shown[:place], with_state(shown[place], kept[1], self._bf_state_template()), *shown[place + 1 :]]
 
     @step
     async def run_agent_step(self, ctx: Context, ev: AgentSetup) -> AgentOutput:
@@ -363,8 +348,15 @@ class AgentLoop(AgentForks):
         """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
         if getattr(memory, "asks_models", True) is False:
             return await (memory.aget() if asked is None else memory.aget(input=asked))
+        self._bf_lend_model(memory)
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
             return await (memory.aget() if asked is None else memory.aget(input=asked))
+
+    def _bf_lend_model(self, memory: Any) -> None:
+        """One that was restored has lost the model it makes summaries with."""
+        llm = self._bf_team().llm
+        if llm is not None and isinstance(memory, BaseMemory):
+            memory.attach_llm(llm)
 
     def _bf_run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
@@ -382,7 +374,8 @@ class AgentLoop(AgentForks):
         """A step of thinking that a budget may end; what the step leaves undone is told by an event of its own."""
         nothing = nothing_said(agent)
         nothing[_OVER_BUDGET] = True
-        if await ctx.store.get(BUDGET_ANSWER, default=None):
+        used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)
+        if used_up is True or agent.name in (used_up or ()):
             return nothing
         try:
             limits.check_unseen(shown)
@@ -462,11 +455,8 @@ class AgentLoop(AgentForks):
         # A copy: who reads the stream holds the other one.
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
         output = await self._bf_final(ctx, agent, output, memory)
-        if "blocked" in output:
-            return await self._bf_ended(ctx, output)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        await self._bf_structure(ctx, agent, output, memory)
-        return await self._bf_ended(ctx, output)
+        return await self._bf_ended(ctx, await self._bf_structured(ctx, agent, output, memory))
 
     async def _bf_final(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Finish with an answer, unless a guard is against it."""
@@ -474,32 +464,36 @@ class AgentLoop(AgentForks):
             reason = await blocked(agent.output_guards, ctx, agent.as_shown_to_users(output.response))
             if reason is not None:
                 await agent.take_back(ctx)
-                output = blocked_output(agent, reason, "output")
+                output = blocked_output(agent, reason, "output", output.tool_calls)
         finished = await awaitable(agent.finalize(ctx, output, memory), agent, "finalize")
         return as_output(finished, agent, "finalize")
 
-    async def _bf_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
-        """Put the answer's structured form into the output, and show it, where one is wanted."""
+    async def _bf_structured(
+        self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory
+    ) -> AgentOutput:
+        """The output with the answer's structured form, where one is wanted and no guard is against it."""
         team = self._bf_team()
         says = agent if team.output_cls is None and team.structured_output_fn is None else team
         cls, function = says.output_cls, says.structured_output_fn
         if "blocked" in output or (cls is None and function is None):
-            return
+            return output
+        known = await self._bf_shown(ctx, agent, memory)
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent)):
-            data = await structured_response(
-                agent.llm_or_none(), await memory.aget(), cls, function, output.response.content
-            )
-        if data is not None:
-            output.structured_response = data
-            ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
+            data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content)
+        if data is None:
+            return output
+        reason = await blocked(agent.output_guards, ctx, structured_message(data)) if agent.output_guards else None
+        if reason is not None:
+            return blocked_output(agent, reason, "output", output.tool_calls)
+        output.structured_response = data
+        ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
+        return output
 
     async def _bf_stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
         await agent.finalize(ctx, nothing_said(agent), memory)
-        shown = await self._bf_shown(ctx, agent, memory)
-        if agent.system_prompt:
-            shown = [ChatMessage(agent.system_prompt, role=MessageRole.SYSTEM), *shown]
-        shown.append(ChatMessage(words, role=MessageRole.SYSTEM))
+        so_far = AgentInput.made(input=await self._bf_shown(ctx, agent, memory), current_agent_name=agent.name)
+        shown = [*(await self.setup_agent(ctx, so_far)).input, ChatMessage(words, role=MessageRole.SYSTEM)]
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
             response = await agent.answer_now(ctx, shown)
         reason = await blocked(agent.output_guards, ctx, response.message)
@@ -507,9 +501,10 @@ class AgentLoop(AgentForks):
             output = blocked_output(agent, reason, "output")
         else:
             output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
+            with_reason(output, response.stop_reason)
         output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
         await memory.aput(output.response)
-        await self._bf_structure(ctx, agent, output, memory)
+        output = await self._bf_structured(ctx, agent, output, memory)
         ended = await self._bf_ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
@@ -591,7 +586,8 @@ class AgentLoop(AgentForks):
         if direct is not None:
             if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far), memory)
-                await self._bf_structure(ctx, agent, output, memory)
+                output = await self._bf_structured(ctx, agent, output, memory)
+                await self._bf_hand_over(ctx, agent)  # whom the next run begins with, where that was said beside it
                 return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
             agent = self._bf_member(await self._bf_hand_over(ctx, agent))

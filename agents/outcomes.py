@@ -1,9 +1,12 @@
 """Results and answers that the loop makes itself."""
 
 import inspect
+import json
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.members import Member
@@ -11,7 +14,16 @@ from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 
-__all__ = ["as_output", "awaitable", "blocked_output", "direct_output", "nothing_said", "result_of", "with_reason"]
+__all__ = [
+    "as_output",
+    "awaitable",
+    "blocked_output",
+    "direct_output",
+    "nothing_said",
+    "result_of",
+    "structured_message",
+    "with_reason",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +106,18 @@ def nothing_said(agent: Member) -> AgentOutput:
     return AgentOutput(response=ChatMessage("", role=MessageRole.ASSISTANT), current_agent_name=agent.name)
 
 
-def blocked_output(agent: Member, reason: str, what: str) -> AgentOutput:
+def blocked_output(
+    agent: Member, reason: str, what: str, calls: Sequence[ToolSelection | ToolCallResult] = ()
+) -> AgentOutput:
     """The reason as the answer; ``output.get("blocked")`` says what was blocked, ``"input"`` or ``"output"``."""
-    output = AgentOutput(response=ChatMessage(reason, role=MessageRole.ASSISTANT), current_agent_name=agent.name)
+    said = ChatMessage(reason, role=MessageRole.ASSISTANT)
+    output = AgentOutput(response=said, current_agent_name=agent.name, tool_calls=list(calls))
     output["blocked"] = what
     return output
+
+
+def structured_message(data: Any) -> ChatMessage:
+    """The structured form of an answer as guards are shown it."""
+    return ChatMessage(
+        json.dumps(to_jsonable_python(data, fallback=str), ensure_ascii=False), role=MessageRole.ASSISTANT
+    )

@@ -88,7 +88,9 @@ CALL_NOT_WHOLE = (
 
 CALL_DECLINED = "Not done: the answer was ended before it was whole ({reason})."
 
-ONE_HANDOFF = "Not done: the task was handed over to another agent in the same turn, and goes to one agent at a time."
+ONE_HANDOFF = (
+    "Not done: the task goes to one agent at a time, and another handoff was asked for before in the same turn."
+)
 
 PAUSED_TOO_OFTEN = "Agent {name}: the model paused its answer {times} times in a row without coming to an end."
 

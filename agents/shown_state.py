@@ -1,9 +1,54 @@
 """The state of a run in what a model is shown."""
 
+from typing import Any
+
+from batonflow.agents.memory.turns import is_question, text_of
 from batonflow.llms import ChatMessage, TextBlock
 from batonflow.llms.prompts.base import fill
+from batonflow.workflow_core import Context
 
-__all__ = ["with_state"]
+__all__ = ["with_shown_state", "with_state"]
+
+_KEPT = "shown_state"
+"""Where the state store keeps the agent that took over, the state of that moment, and the text it is shown around."""
+
+
+async def with_shown_state(
+    ctx: Context[Any], shown: list[ChatMessage], state: dict[str, Any], agent: str, prompt: str
+) -> list[ChatMessage]:
+    """The messages with the state around what the agent works on: the user's words, or what it was handed.
+
+    The state is that of the moment in which the agent took over: while it goes on its requests begin alike, and the
+    vendor's cache finds them.
+
+    Args:
+        ctx: The run's context, inside a step.
+        shown: The messages, one at least.
+        state: The state now.
+        agent: The name of the agent.
+        prompt: As for :func:`with_state`.
+    """
+    store = ctx.store
+    kept: list[str] | None = await store.get(_KEPT, default=None)
+    first = not await store.get("formatted_input_with_state", default=False)
+    asked: str = await store.get("user_msg_str", default="")
+    if first or not isinstance(kept, list) or kept[0] != agent:
+        place = _place(shown, asked)
+        place = len(shown) - 1 if place is None else place
+        kept = [agent, str(state), text_of(shown[place])]
+        await store.set(_KEPT, kept)
+        await store.set("formatted_input_with_state", True)
+    else:
+        place = _place(shown, kept[2] if len(kept) > 2 else asked)
+        if place is None:
+            return shown
+    return [*shown[:place], with_state(shown[place], kept[1], prompt), *shown[place + 1 :]]
+
+
+def _place(shown: list[ChatMessage], text: str) -> int | None:
+    """Where the newest question with that text is; the newest question if none has it, as memories may add to it."""
+    questions = [place for place, message in enumerate(shown) if is_question(message)]
+    return next((place for place in reversed(questions) if text_of(shown[place]) == text), (questions or [None])[-1])
 
 
 def with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:

@@ -26,7 +26,7 @@ from batonflow.agents.members import (
     no_option,
 )
 from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
-from batonflow.agents.memory.turns import observation
+from batonflow.agents.memory.turns import is_question, observation, text_of
 from batonflow.agents.prompts import (
     HANDOFF_CARRIED,
     HANDOFF_CARRIED_SUMMARY,
@@ -36,7 +36,7 @@ from batonflow.agents.prompts import (
     HANDOFF_SUMMARY,
     STATE_PROMPT,
 )
-from batonflow.llms import LLM, ChatMessage, MessageRole, Settings
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.registry import llm_from
 from batonflow.tools import AsyncBaseTool, BaseTool
@@ -80,8 +80,8 @@ class TeamMember(BaseWorkflowAgent):
         tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
         memory: BaseMemory,  # noqa: ARG002 - part of the contract
     ) -> AgentOutput:
-        """The team's answer to the conversation."""
-        shown = [message for message in llm_input if message.role != MessageRole.SYSTEM]
+        """The team's answer to the conversation, of which it is shown what its member is."""
+        shown = list(llm_input)
         asked = await ctx.store.get("user_msg_str", default="")
         asking = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and asked in (one.content or "")]
         for number in range(asking[-1] + 1 if asking else 0, len(shown)):
@@ -89,7 +89,22 @@ class TeamMember(BaseWorkflowAgent):
             if shown[number].role == MessageRole.USER and asking:
                 shown[number] = observation(shown[number].content or "")
         output = await run_within(self.team, chat_history=shown)
-        return AgentOutput(response=output.response, raw=output.raw, current_agent_name=self.name)
+        answer = AgentOutput(
+            response=output.response,
+            raw=output.raw,
+            structured_response=output.structured_response,
+            current_agent_name=self.name,
+        )
+        answer.to_dict().update(output.to_dict())  # why it is not whole, or not what the team has said
+        return answer
+
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
+        """What the agent says with which the team begins."""
+        return await self.team.agents[self.team.root_agent].answer_now(ctx, messages)
+
+    def llm_or_none(self) -> LLM | None:
+        """The model of the agent with which the team begins."""
+        return self.team.agents[self.team.root_agent].llm_or_none()
 
     async def handle_tool_call_results(
         self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
@@ -317,28 +332,30 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         chosen: str | None = await ctx.store.get("next_agent", default=None)
         if not chosen:
             return agent.name
+        if self.handoff_carries != "full":
+            # Before anything is changed: a model makes the summary, which may fail, or be interrupted.
+            task = await self._bf_task(ctx, agent)
+            await (await self._bf_memory(ctx, self.agents[chosen])).aput(task)
         await ctx.store.set("current_agent_name", chosen)
         await ctx.store.set("next_agent", None)
-        if self.handoff_carries != "full":
-            memory = await self._bf_memory(ctx, self.agents[chosen])
-            await memory.aput(ChatMessage(await self._bf_task(ctx, agent)))
         return chosen
 
-    async def _bf_task(self, ctx: Context[Any], agent: Member) -> str:
-        """What ``agent`` hands over, in words."""
+    async def _bf_task(self, ctx: Context[Any], agent: Member) -> ChatMessage:
+        """What ``agent`` hands over: in words, with the pictures and documents of the user."""
+        asked: str = await ctx.store.get("user_msg_str", default="")
         calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
-        reasons = [call.tool_kwargs.get("reason") for call in calls if call.tool_name == HANDOFF_TOOL]
-        task = HANDOFF_CARRIED.format(
-            user_msg=await ctx.store.get("user_msg_str", default=""),
-            from_agent=agent.name,
-            reason=reasons[-1] if reasons else "",
-        )
+        made = [call for call in calls if call.tool_name == HANDOFF_TOOL and not call.tool_output.is_error]
+        reason = made[-1].tool_kwargs.get("reason") if made else ""
+        task = HANDOFF_CARRIED.format(user_msg=asked, from_agent=agent.name, reason=reason)
         if self.handoff_carries == "summary":
-            known = await (await self._bf_memory(ctx, agent)).aget()
+            known = await self._bf_shown(ctx, agent, await self._bf_memory(ctx, agent))
             task += HANDOFF_CARRIED_SUMMARY.format(
                 summary=await self._bf_told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
             )
-        return task
+        said = await (await ctx.store.get("memory")).aget_all()
+        question = next((one for one in reversed(said) if is_question(one) and text_of(one) == asked), None)
+        beside = [block for block in question.blocks if not isinstance(block, TextBlock)] if question else []
+        return ChatMessage([TextBlock(text=task), *beside])
 
     async def _bf_told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
         """What the agent's model says to a question of the loop's own; it is not shown."""
@@ -355,8 +372,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return response.message.content or ""
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
+        before, given = await ctx.store.get("memory", default=None), ev.get("memory")
         await super()._init_context(ctx, ev)
-        if self.handoff_carries != "full" and (ev.get("memory") or ev.get("chat_history")):
+        if self.handoff_carries != "full" and ((given is not None and given is not before) or ev.get("chat_history")):
             # Another conversation than the one that the members remember.
             await ctx.store.set("memories", {})
 
@@ -367,7 +385,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
         if agent.name in memories:
             return memories[agent.name]
-        made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
+        made = shared.new_conversation(agent.llm_or_none()) or ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
         if not memories:
             # Who begins goes on with what was said before.
             await made.aset(await shared.aget_all())

@@ -91,6 +91,17 @@ class BaseMemory(BaseModel, ABC):
     def attach_llm(self, llm: LLM) -> None:
         """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""
 
+    def new_conversation(self, llm: LLM | None = None) -> "BaseMemory | None":  # noqa: ARG002 - for those that can
+        """An empty memory of the same kind for a conversation beside this one, as each agent of a team may have one.
+
+        Args:
+            llm: The model that is shown it.
+
+        Returns:
+            The memory; None when the class does not say how to make one.
+        """
+        return None
+
     def to_string(self) -> str:
         """The memory as JSON text."""
         return self.model_dump_json()

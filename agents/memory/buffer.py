@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import BaseChatStore
-from batonflow.agents.memory.components import opened
+from batonflow.agents.memory.components import of_the_same_kind, opened
 from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
 from batonflow.agents.memory.tokens import Tokenizer
 from batonflow.agents.memory.turns import as_shown
@@ -86,6 +86,11 @@ class ChatMemoryBuffer(BaseChatStoreMemory):
         if chat_history is not None:
             memory.set(list(chat_history))
         return memory
+
+    @override
+    def new_conversation(self, llm: LLM | None = None) -> "ChatMemoryBuffer":
+        limit = min(self.token_limit, limit_for(None, llm, self.token_limit))  # nobody may have said one
+        return of_the_same_kind(self, "chat_store", token_limit=limit)
 
     @override
     def get(self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any) -> list[ChatMessage]:

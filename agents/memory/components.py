@@ -9,7 +9,7 @@ from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.types import loaded_class, qualified_name
 
-__all__ = ["archiving", "dumped", "loaded", "opened"]
+__all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
 
 _T = TypeVar("_T", bound=BaseModel)
 
@@ -41,6 +41,12 @@ def loaded(base: type[_T], value: Any) -> Any:
         raise ValueError(f"The data name {name}, which is no {base.__name__} that is loaded: import its module first")
     # Of several classes that a function made under one name, the newest.
     return found[-1].model_validate(data)
+
+
+def of_the_same_kind(part: _T, *left_out: str, **other: Any) -> _T:
+    """Another part with the same fields, but for those that are ``left_out`` or have other values."""
+    kept = {name: getattr(part, name) for name in type(part).model_fields if name not in left_out}
+    return type(part)(**{**kept, **other})
 
 
 def opened(value: Any) -> Any:

@@ -12,14 +12,14 @@ from typing_extensions import override
 
 from batonflow.agents.memory.base import AsyncMemory
 from batonflow.agents.memory.blocks import BaseMemoryBlock, BlockContent, InsertMethod
-from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus, SimpleChatStore
-from batonflow.agents.memory.components import archiving, dumped, loaded
+from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
+from batonflow.agents.memory.components import archiving, dumped, loaded, of_the_same_kind
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turn_taking import TurnTaking
-from batonflow.agents.memory.turns import as_shown, cuts, next_start, without_orphans
-from batonflow.llms import ChatMessage, MessageRole
+from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
+from batonflow.llms import LLM, ChatMessage
 
 __all__ = ["Memory"]
 
@@ -138,14 +138,20 @@ class Memory(AsyncMemory):
         """A memory; arguments that the class has too mean the same here.
 
         ``chat_history`` replaces what lies in the store. ``async_database_uri``, for example
-        ``sqlite+aiosqlite:///chats.db``, is another way to give the file, and ``table_name`` the table in it.
+        ``sqlite+aiosqlite:///chats.db``, is another way to give the file; ``table_name`` is the table in it.
 
         Raises:
-            ValueError: As for the class; or an address that is not SQLite's.
+            ValueError: As for the class; or an address that is not SQLite's, or a table beside a chat store.
         """
-        store: Any = chat_store
+        store: ArchivingChatStore | str | PathLike[str] | None = chat_store
         if store is None and async_database_uri is not None and not async_database_uri.endswith((":memory:", "://")):
-            store = SQLiteChatStore(async_database_uri, table_name)
+            store = async_database_uri
+        if isinstance(store, str | PathLike) and store != "memory:":
+            store = SQLiteChatStore(store, table_name)
+        elif table_name != DEFAULT_TABLE and isinstance(store, BaseChatStore):
+            raise ValueError(
+                f"table_name={table_name!r} is for a file: the chat store that is given knows its own table"
+            )
         memory = cls(
             session_id=session_id or str(uuid4()),
             token_limit=token_limit,
@@ -163,6 +169,11 @@ class Memory(AsyncMemory):
         if chat_history is not None:
             memory.chat_store.set_messages(memory.session_id, list(chat_history))
         return memory
+
+    @override
+    def new_conversation(self, llm: LLM | None = None) -> "Memory":
+        # What the blocks know is everybody's.
+        return of_the_same_kind(self, "chat_store", "session_id")
 
     # --- the conversation ---------------------------------------------------------------------------------------------
 
@@ -254,9 +265,8 @@ class Memory(AsyncMemory):
         messages = list(conversation)
         question = ChatMessage(asked) if isinstance(asked, str) else asked
         # An agent asks with the message that it has put before; blocks are to see it once.
-        if question is not None and not any(
-            message.role == MessageRole.USER and message.content == question.content for message in messages[-1:]
-        ):
+        asked_last = next((message for message in reversed(messages) if is_question(message)), None)
+        if question is not None and (asked_last is None or asked_last.content != question.content):
             messages.append(question)
         options = {"session_id": self.session_id, **options}
         found = await _all([block.aget(list(messages), **options) for block in self.memory_blocks])

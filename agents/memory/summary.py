@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr, field_serializer
 from typing_extensions import override
@@ -78,6 +78,8 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
     summarized: int = 0
     hidden: int = 0
     summarizes: bool = False
+
+    _of_conversation: ClassVar[tuple[str, ...]] = ("summary", "summarized", "hidden")
 
     _turns: TurnTaking = PrivateAttr(default_factory=TurnTaking)
     _named: LLM | None = PrivateAttr(default=None)

@@ -463,6 +463,37 @@ class TestAgentsBehindTools:
         assert "used up" in (await told(handler))[0]
         assert str(await handler) == "Only so far."
 
+    @pytest.mark.parametrize("on_exceeded", ["answer", "raise"])
+    async def test_that_a_helper_had_begun_is_never_told_as_not_run(self, on_exceeded: Any) -> None:
+        helper = agent(find("a"), find("b"), name="helper")
+        made = agent(tool_call("helper", input="Help."), "So far.", tools=[helper.as_tool()])
+        ctx = Context[Any](made)
+        running = made.run("Go.", ctx=ctx, budget=Budget(max_tool_calls=2, on_exceeded=on_exceeded))
+        if on_exceeded == "raise":
+            with pytest.raises(BudgetExceededError):
+                await running
+            await made.run("And?", ctx=ctx)
+        else:
+            await running
+        assert RAN == ["a"]
+        [result] = [one.content for one in llm_of(made).requests[-1].messages if one.role.value == "tool"]
+        assert "is not known" in (result or "")
+
+    async def test_a_team_among_members_that_uses_up_the_budget_leaves_an_answer(self) -> None:
+        inner = AgentWorkflow(agents=[agent(*map(find, "abc"), "Only this.")], name="inner", description="Looks.")
+        chief = agent(tool_call("handoff", to_agent="inner", reason="r"), name="chief")
+        team = AgentWorkflow(agents=[chief, inner], root_agent="chief")
+        output = await team.run("Go.", budget=Budget(max_tool_calls=3, on_exceeded="answer"))
+        assert str(output) == "Only this."
+
+    async def test_one_agents_budget_is_no_affair_of_the_one_it_hands_over_to(self) -> None:
+        handoff = tool_call("handoff", to_agent="second", reason="r")
+        own = Budget(max_tool_calls=2, on_exceeded="answer")
+        first = agent([*find("a"), handoff, *find("b")], name="first", budget=own)
+        second = agent(find("c"), "Done.", name="second", budget=Budget(max_tool_calls=5))
+        output = await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.")
+        assert (str(output), RAN) == ("Done.", ["a", "c"])
+
     async def test_a_budget_of_their_own_is_their_own_affair(self) -> None:
         helper = agent(find("a"), find("b"), name="helper", budget=Budget(max_tool_calls=1))
         made = agent(

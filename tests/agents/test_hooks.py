@@ -5,10 +5,12 @@ import re
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from batonflow.agents import (
     AgentOutput,
     AgentStream,
+    AgentStreamStructuredOutput,
     AgentWorkflow,
     CodeActAgent,
     FunctionAgent,
@@ -192,6 +194,10 @@ class TestAfterATool:
         assert seen == [({"to": "Cleo"}, True)]
 
 
+class Told(BaseModel):
+    text: str
+
+
 def no_secrets(ctx: Context, message: ChatMessage) -> Block | None:
     return Block("I may not speak about that.") if "secret" in (message.content or "") else None
 
@@ -256,6 +262,23 @@ class TestGuards:
         output = await team.run("What is it?")
         assert (output.get("blocked"), output.current_agent_name) == ("output", "second")
         assert (await team.run("Stop.")).get("blocked") == "input"
+
+    @pytest.mark.parametrize("of", ["agent", "team"])
+    async def test_the_structured_form_of_an_answer_is_guarded_too(self, of: str) -> None:
+        options: dict[str, Any] = {"output_cls": Told} if of == "agent" else {}
+        made: Any = agent("All fine.", '{"text": "a secret"}', output_guards=[no_secrets], **options)
+        if of == "team":
+            made = AgentWorkflow(agents=[made], output_cls=Told)
+        handler = made.run("What is it?")
+        shown = [event async for event in handler.stream_events() if isinstance(event, AgentStreamStructuredOutput)]
+        output = await handler
+        assert (str(output), output.get("blocked")) == ("I may not speak about that.", "output")
+        assert (output.structured_response, shown) == (None, [])
+
+    async def test_what_was_called_stays_with_a_blocked_answer(self) -> None:
+        made = agent(tool_call("send", to="Bob"), "The secret is 7.", output_guards=[no_secrets])
+        output = await made.run("What is it?")
+        assert [call.tool_name for call in output.tool_calls] == ["send"]
 
     async def test_an_agent_behind_a_tool_has_its_own(self) -> None:
         helper = agent("The secret is 7.", name="helper", output_guards=[no_secrets])

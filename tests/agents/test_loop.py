@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from batonflow.agents import (
     AgentInput,
@@ -17,6 +19,7 @@ from batonflow.agents import (
     Replace,
     ToolCall,
 )
+from batonflow.agents.memory import InsertMethod, Memory, StaticMemoryBlock
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context, MemoryStore, StopEvent, WorkflowCancelledByUser, step
@@ -63,6 +66,10 @@ class TestOutputGuards:
         assert seen == ["I will not say."]
 
 
+class Told(BaseModel):
+    text: str
+
+
 class TestState:
     @staticmethod
     def seen(llm: ScriptedLLM) -> list[str]:
@@ -86,6 +93,22 @@ class TestState:
         assert others == [first, first]
         kept = await (await ctx.store.get("memory")).aget_all()
         assert kept[0].content == "go"
+
+    async def test_also_where_a_memory_adds_to_the_question(self) -> None:
+        block = StaticMemoryBlock(name="about", static_content="Ann is allergic.")
+        memory = Memory.from_defaults(memory_blocks=[block], insert_method=InsertMethod.USER)
+        llm = ScriptedLLM([tool_call("secret"), "done"])
+        await FunctionAgent(llm=llm, tools=[secret], initial_state={"notes": 0}).run("go", memory=memory)
+        first, second = self.seen(llm)
+        assert "{'notes': 0}" in first
+        assert second == first
+
+    @pytest.mark.parametrize("budget", [None, Budget(max_tool_calls=1, on_exceeded="answer")])
+    async def test_and_the_last_request_of_a_run_that_is_stopped_early(self, budget: Budget | None) -> None:
+        llm = ScriptedLLM([tool_call("secret"), tool_call("secret"), "early"])
+        agent = FunctionAgent(llm=llm, tools=[secret], initial_state={"notes": 0}, early_stopping_method="generate")
+        assert str(await agent.run("go", max_iterations=20 if budget else 2, budget=budget)) == "early"
+        assert all("{'notes': 0}" in text for text in self.seen(llm))
 
     async def test_who_takes_over_is_shown_the_state_of_that_moment(self) -> None:
         async def note(ctx: Context[Any]) -> str:
@@ -124,6 +147,34 @@ class TestTeamsInTeams:
         root = ReActAgent(name="root", description="Root.", llm=ScriptedLLM([hand_over]))
         assert str(await AgentWorkflow(agents=[root, inner], root_agent="root").run("How high?")) == "done"
         assert asked == ["How high?"]
+
+    async def test_what_the_outer_memory_knows_is_known_inside_and_what_the_answer_is_outside(self) -> None:
+        class Cut(ScriptedLLM):
+            def _finish(self, request: Any, events: Any) -> Any:
+                return replace(super()._finish(request, events), reason="length")
+
+        block = StaticMemoryBlock(name="about", static_content="Ann is allergic.")
+        llm = Cut(['{"text": "It is'])
+        output = await self.nested(llm).run("Why?", memory=Memory.from_defaults(memory_blocks=[block]))
+        assert "allergic" in str(llm.requests[0].messages)
+        assert output.get("stop_reason") == "length"
+        output = await self.nested(ScriptedLLM(["The secret is 7."]), output_guards=[no_secrets]).run("Why?")
+        assert output.get("blocked") == "output"
+
+    @pytest.mark.parametrize("whose", ["inner", "outer"])
+    async def test_a_structured_answer_may_be_wanted_of_either_team(self, whose: str) -> None:
+        llm = ScriptedLLM(["It is so.", '{"text": "so"}'])
+        output = await self.nested(llm, whose=whose).run("Why?")
+        assert output.structured_response == {"text": "so"}
+
+    @staticmethod
+    def nested(llm: ScriptedLLM, *, whose: str = "", **options: Any) -> AgentWorkflow:
+        member = FunctionAgent(name="member", description="Works.", llm=llm, **options)
+        cls = {whose: Told}
+        inner = AgentWorkflow(agents=[member], name="inner", description="Knows.", output_cls=cls.get("inner"))
+        handoff = ScriptedLLM([tool_call("handoff", to_agent="inner", reason="r")])
+        chief = FunctionAgent(name="chief", description="Begins.", llm=handoff)
+        return AgentWorkflow(agents=[chief, inner], root_agent="chief", output_cls=cls.get("outer"))
 
 
 class TestHandoffs:

@@ -401,6 +401,15 @@ class TestOptions:
         with pytest.raises(ValidationError, match="is no SQLite file: give a path or sqlite:///path"):
             Memory.from_defaults(async_database_uri="postgresql+asyncpg://host/db")
 
+    def test_the_table_of_a_file(self, tmp_path: Path) -> None:
+        for table in ("one", "two"):
+            memory = Memory.from_defaults("ann", chat_store=tmp_path / "chats.db", table_name=table)
+            assert memory.get_all() == []
+            memory.put(ChatMessage(table))
+        assert Memory.from_defaults(table_name="one").get_all() == []
+        with pytest.raises(ValueError, match="table_name='one' is for a file"):
+            Memory.from_defaults(chat_store=SimpleChatStore(), table_name="one")
+
     def test_a_store_that_cannot_archive_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"ListStore cannot: .* derive yours from ArchivingChatStore"):
             Memory.from_defaults(chat_store=ListStore())

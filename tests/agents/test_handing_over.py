@@ -1,0 +1,175 @@
+"""What a handoff carries when each agent has a conversation of its own, and what nothing of it may get lost."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from batonflow.agents import AgentWorkflow, FunctionAgent
+from batonflow.agents.memory import (
+    BaseMemory,
+    ChatMemoryBuffer,
+    ChatSummaryMemoryBuffer,
+    Memory,
+    StaticMemoryBlock,
+)
+from batonflow.llms import ChatMessage, ImageBlock, ScriptedLLM, TextBlock, tool_call
+from batonflow.tools import tool
+from batonflow.workflow_core import Context, WorkflowFailedEvent
+
+MODES = pytest.mark.parametrize("carries", ["full", "own", "summary"])
+
+
+@tool(return_direct=True)
+def total(of: int) -> str:
+    """Add it all up."""
+    return f"total {of}"
+
+
+def handoff(to: str, reason: str = "it knows better") -> Any:
+    return tool_call("handoff", to_agent=to, reason=reason)
+
+
+def agent(name: str, *turns: Any, **options: Any) -> FunctionAgent:
+    return FunctionAgent(name=name, description=f"The {name}.", llm=ScriptedLLM(turns), **options)
+
+
+def shown(member: FunctionAgent, request: int = 0) -> list[ChatMessage]:
+    llm = member.llm
+    assert isinstance(llm, ScriptedLLM)
+    return list(llm.requests[request].messages)
+
+
+def words(messages: list[ChatMessage]) -> str:
+    return "\n".join(message.content or "" for message in messages)
+
+
+def pair(*turns: Any, carries: Any, **options: Any) -> tuple[AgentWorkflow, FunctionAgent, FunctionAgent]:
+    first, second = agent("first", *turns), agent("second", "Done.")
+    team = AgentWorkflow(agents=[first, second], root_agent="first", handoff_carries=carries, **options)
+    return team, first, second
+
+
+class TestTheTask:
+    @MODES
+    async def test_pictures_and_the_state_go_along(self, carries: Any) -> None:
+        team, _, second = pair(handoff("second"), "A summary.", carries=carries, initial_state={"customer": "Ann"})
+        await team.run(ChatMessage([TextBlock(text="What is on it?"), ImageBlock(url="https://x.test/a.png")]))
+        told = shown(second)
+        assert any(isinstance(block, ImageBlock) for message in told for block in message.blocks)
+        assert "{'customer': 'Ann'}" in words(told)
+
+    async def test_the_reason_is_that_of_the_handoff_that_was_made(self) -> None:
+        first, second = agent("first", [handoff("second", "one"), handoff("third", "two")]), agent("second", "Done.")
+        team = AgentWorkflow(agents=[first, second, agent("third")], root_agent="first", handoff_carries="own")
+        await team.run("Go.")
+        assert "for this reason: one" in words(shown(second))
+
+    async def test_it_stays_with_the_agent_whose_summary_fails(self) -> None:
+        team, first, second = pair(handoff("second"), RuntimeError("too many requests"), "Here.", carries="summary")
+        ctx = Context[Any](team)
+        with pytest.raises(RuntimeError, match="too many requests"):
+            await team.run("Book a flight to Rome.", ctx=ctx)
+        assert str(await team.run("Try again.", ctx=ctx)) == "Here."
+        assert "Book a flight to Rome." in words(shown(first, -1))
+        assert isinstance(second.llm, ScriptedLLM)
+        assert not second.llm.requests
+
+    @pytest.mark.parametrize("kept_as", ["context", "snapshot"])
+    async def test_an_interruption_while_the_summary_is_made_loses_nothing(self, kept_as: str) -> None:
+        asked = asyncio.Event()
+
+        async def never(_: Any) -> str:
+            asked.set()
+            await asyncio.Event().wait()
+            return ""
+
+        team, _, second = pair(handoff("second"), never, "A summary.", carries="summary")
+        handler = team.run("Book a flight to Rome.")
+        await asked.wait()
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await handler.cancel_run()
+        ctx = handler.ctx if kept_as == "context" else Context[Any].from_dict(team, saved)
+        assert str(await team.run(ctx=ctx)) == "Done."
+        assert len(shown(second)) == 1
+        assert "Book a flight to Rome." in words(shown(second))
+        assert "A summary." in words(shown(second))
+
+    async def test_a_handoff_beside_the_answer_of_a_direct_tool_counts_for_the_next_run(self) -> None:
+        first = agent("first", [tool_call("total", of=5), handoff("second")], tools=[total])
+        team = AgentWorkflow(agents=[first, agent("second", "Hi.")], root_agent="first")
+        ctx = Context[Any](team)
+        output = await team.run("Add up.", ctx=ctx)
+        assert (str(output), output.current_agent_name) == ("total 5", "first")
+        assert (await team.run("And now?", ctx=ctx)).current_agent_name == "second"
+
+
+class TestMemories:
+    @MODES
+    async def test_what_blocks_know_every_agent_knows(self, carries: Any) -> None:
+        team, first, second = pair(handoff("second"), "A summary.", carries=carries)
+        block = StaticMemoryBlock(name="about", static_content="Ann is allergic to nuts.")
+        await team.run("Dinner?", memory=Memory.from_defaults(memory_blocks=[block]))
+        assert all("allergic" in words(shown(one)) for one in (first, second))
+
+    @MODES
+    @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer])
+    async def test_limits_and_summaries_hold_for_every_agent(self, carries: Any, kind: Any) -> None:
+        memory = kind.from_defaults(llm=ScriptedLLM(["What was before."] * 9), token_limit=30)
+        for number in range(20):
+            memory.put_messages([ChatMessage(f"old {number} {'x' * 60}"), ChatMessage("ok", role="assistant")])
+        team, first, _ = pair("Done.", carries=carries)
+        await team.run("New?", memory=memory)
+        assert len(shown(first)) < 6
+        assert ("What was before." in words(shown(first))) == (kind is ChatSummaryMemoryBuffer)
+
+    @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
+    def test_a_conversation_beside_another_one_begins_empty_and_apart(self, kind: type[BaseMemory]) -> None:
+        memory: Any = kind.from_defaults(chat_history=[ChatMessage("hello")])
+        memory.token_limit = 77
+        beside = memory.new_conversation()
+        assert (type(beside), beside.token_limit, beside.get_all()) == (kind, 77, [])
+        beside.put(ChatMessage("there"))
+        assert [message.content for message in memory.get_all()] == ["hello"]
+
+    async def test_the_same_memory_given_again_is_the_same_conversation(self) -> None:
+        first, second = agent("first", handoff("second")), agent("second", "One.", "Two.")
+        team = AgentWorkflow(agents=[first, second], root_agent="first", handoff_carries="own")
+        ctx, memory = Context[Any](team), ChatMemoryBuffer.from_defaults()
+        await team.run("What?", ctx=ctx, memory=memory)
+        await team.run("And then?", ctx=ctx, memory=memory)
+        task, *others = shown(second, 1)
+        assert "has handed this task over to you" in (task.content or "")
+        assert [message.content for message in others] == ["One.", "And then?"]
+
+    async def test_a_summary_memory_that_comes_back_in_the_middle_is_lent_a_model(self) -> None:
+        @tool(requires_approval=True)
+        def order(item: str) -> str:
+            """Order it."""
+            return f"ordered {item} {'y' * 300}"
+
+        memory = ChatSummaryMemoryBuffer.from_defaults(llm=ScriptedLLM([]), token_limit=60)
+        memory.put_messages([ChatMessage(f"I am Ann {'e' * 60}"), ChatMessage("ok", role="assistant")])
+        first = agent("first", tool_call("order", item="x"), tools=[order])
+        handler = AgentWorkflow(agents=[first]).run(f"Order it {'z' * 60}", memory=memory)
+        async for _ in handler.approvals():
+            break
+        saved = json.loads(json.dumps(handler.ctx.to_dict()))
+        await handler.cancel_run()
+
+        first = agent("first", handoff("second"), "She is Ann.", "She is Ann.", tools=[order])
+        team = AgentWorkflow(agents=[first, agent("second", "Done.")], root_agent="first")
+        handler = team.run(ctx=Context[Any].from_dict(team, saved))
+        async for request in handler.approvals():
+            request.approve()
+        assert str(await handler) == "Done."
+        assert (await handler.ctx.store.get("memory")).summary == "She is Ann."
+
+
+async def test_a_failed_run_says_so_once() -> None:
+    team, _, _ = pair(handoff("second"), RuntimeError("no"), carries="summary")
+    handler = team.run("Go.")
+    with pytest.raises(RuntimeError):
+        await handler
+    assert sum([isinstance(event, WorkflowFailedEvent) async for event in handler.stream_events()]) == 1
