@@ -332,6 +332,11 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         found: list[BaseTool] = await self.tool_retriever.aretrieve(input_str or "")
         return [*adapted, *(adapt_to_async_tool(tool) for tool in found)]
 
+    @property
+    def reads_on(self) -> bool:
+        """Whether the model can call a tool that reads on in results which are too long for it."""
+        return True
+
     # Coroutines, as of `async def`; each that only waited for the next would be one more that every call goes through.
 
     def call_one_tool(

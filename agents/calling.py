@@ -146,6 +146,11 @@ class Caller(Protocol):
     after_tool: Sequence[AfterTool]
     max_result_chars: int | None
 
+    @property
+    def reads_on(self) -> bool:
+        """Whether the model can read on in a result that is too long for it."""
+        ...
+
     def call_one_tool(
         self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
     ) -> Coroutine[Any, Any, ToolOutput]:
@@ -230,7 +235,7 @@ async def perform(
     if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
         return Performed(output, arguments)
     async with alone(ctx):
-        return Performed(await shortened(ctx, output, longest, handle=place), arguments)
+        return Performed(await shortened(ctx, output, longest, handle=place if agent.reads_on else None), arguments)
 
 
 async def _run_and_count(

@@ -7,6 +7,7 @@ take many tool calls, and its variables hold what the model need not read.
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from textwrap import dedent
 from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
@@ -37,8 +38,11 @@ EXECUTE = "execute"
 """The name of the tool that runs code."""
 
 _BLOCK = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
-# Models that stop at the closing mark do not write it.
-_LAST_BLOCK = re.compile(r"<execute>(.*?)(?:</execute>|\Z)", re.DOTALL)
+# Models that stop at the closing mark do not write it; then the opening one ends or begins a line, as what is only
+# mentioned does not.
+_LAST_BLOCK = re.compile(
+    r"<execute>(.*?)</execute>|(?:^[ \t]*<execute>|<execute>[ \t]*\n)(.*)\Z", re.DOTALL | re.MULTILINE
+)
 _FENCED = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 
 
@@ -101,6 +105,11 @@ class CodeActAgent(ScratchpadAgent):
         else:
             execute = _execute_tool(code_execute_fn)
         self.tools = [*self.tools, execute]
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether code can call a tool that reads on: a function of the user's calls nothing of the run's."""
+        return self.code_execute_fn is None
 
     @field_validator("code_act_system_prompt", mode="before")
     @classmethod
@@ -227,8 +236,10 @@ class CodeActAgent(ScratchpadAgent):
     def _bf_code_in(self, text: str) -> str:
         if self.code_execute_fn is not None:
             return "\n\n".join(block.strip() for block in _BLOCK.findall(text))
-        blocks = [block.strip() for block in _LAST_BLOCK.findall(text)]
-        return "\n\n".join(_FENCED.sub(r"\1", block) for block in blocks)
+        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(text.replace("\r\n", "\n"))]
+        blocks = [dedent(_FENCED.sub(r"\1", block.strip()) if "```" in block else block).strip() for block in found]
+        # An empty one is run like any other: that it printed nothing tells the model what is missing.
+        return "\n\n".join(blocks) or ("pass" if blocks else "")
 
     def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """The only tool that the model calls natively."""

@@ -39,6 +39,7 @@ __all__ = [
     "REACT_THOUGHT_ALOUD",
     "REACT_UNREADABLE",
     "RESULT_CUT",
+    "RESULT_CUT_OFF",
     "RESULT_END",
     "RESULT_UNKNOWN",
     "STATE_PROMPT",
@@ -156,6 +157,8 @@ CODE_OVER = "Not waited for: the code ended before this call did."
 CODE_VARIABLES_GONE = "The interpreter was started anew: the variables of earlier code are gone."
 
 RESULT_CUT = "[Characters up to {shown} of {size}. To read on call {tool} with handle={handle!r} and offset={shown}.]"
+
+RESULT_CUT_OFF = "[The first {shown} of {size} characters.]"
 
 RESULT_END = "[The end: {size} characters.]"
 

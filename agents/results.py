@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from batonflow.agents.prompts import RESULT_CUT, RESULT_END, RESULT_UNKNOWN
+from batonflow.agents.prompts import RESULT_CUT, RESULT_CUT_OFF, RESULT_END, RESULT_UNKNOWN
 from batonflow.llms import TextBlock
 from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy
 from batonflow.workflow_core import Context
@@ -20,24 +20,27 @@ LONG_RESULTS = "long_results"
 _PAGE = 20_000
 
 
-async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: str) -> ToolOutput:
+async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: str | None) -> ToolOutput:
     """``output`` with at most ``limit`` characters of text; the whole text is kept under a handle.
 
     Args:
         ctx: The run's context, inside a step.
         output: What a tool gave back.
         limit: The characters to show.
-        handle: Names the result within the run.
+        handle: Names the result within the run; None where nobody could read on.
     """
     text = output.content
     if len(text) <= limit:
         return output
+    others = [block for block in output.blocks if not isinstance(block, TextBlock)]
+    if handle is None:
+        note = RESULT_CUT_OFF.format(shown=limit, size=len(text))
+        return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]})
     kept: dict[str, str] = dict(await ctx.store.get(LONG_RESULTS, default={}))
     handle = _free(handle, text, kept)
     kept[handle] = text
     await ctx.store.set(LONG_RESULTS, kept)
     note = RESULT_CUT.format(shown=limit, size=len(text), tool=READ_RESULT, handle=handle)
-    others = [block for block in output.blocks if not isinstance(block, TextBlock)]
     return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]})
 
 

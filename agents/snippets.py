@@ -12,7 +12,6 @@ of ``ctx.once``, which have numbers of their own.
 
 import asyncio
 import base64
-import builtins
 import hashlib
 import re
 from collections import Counter
@@ -32,6 +31,7 @@ from batonflow.agents.prompts import (
     CODE_OVER,
     CODE_VARIABLES_GONE,
 )
+from batonflow.llms.blocks import in_words
 from batonflow.tools import AsyncBaseTool, FunctionTool, ToolOutput
 from batonflow.tools.call import may_need_approval
 from batonflow.tools.code import (
@@ -47,7 +47,7 @@ from batonflow.tools.code import (
     Turn,
     Waiting,
 )
-from batonflow.tools.code.history import error_outcome
+from batonflow.tools.code.history import error_outcome, raised
 from batonflow.tools.code.worker import jsonable
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
@@ -435,8 +435,7 @@ class _Snippet:
         record: dict[str, Any] = await self._ctx.once(self._names[call.id], self._called, call)
         if record["error"] is None:
             return record["value"]
-        kind, message = record["error"]
-        return getattr(builtins, kind)(message)
+        return raised(*record["error"])
 
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]
@@ -445,6 +444,8 @@ class _Snippet:
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content
+        if value == "" and output.blocks:
+            value = in_words(output.blocks)  # pictures, which code cannot look at
         shown = ToolOutput(
             tool_name=output.tool_name,
             blocks=list(output.blocks),

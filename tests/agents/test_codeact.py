@@ -14,9 +14,9 @@ from batonflow.agents import AgentWorkflow, CodeActAgent, FunctionAgent, ToolCal
 from batonflow.agents.memory import Memory, StaticMemoryBlock
 from batonflow.agents.memory.turns import cuts
 from batonflow.agents.snippets import _keepers, _open  # pyright: ignore[reportPrivateUsage]
-from batonflow.llms import ChatMessage, CustomLLM, LLMMetadata, ScriptedLLM, TextBlock, tool_call
+from batonflow.llms import ChatMessage, CustomLLM, ImageBlock, LLMMetadata, ScriptedLLM, TextBlock, tool_call
 from batonflow.llms.prompts import PromptTemplate
-from batonflow.tools import FunctionTool, tool
+from batonflow.tools import FunctionTool, ToolOutput, tool
 from batonflow.tools.code import Limits, MontyExecutor, SandboxUnavailableError, UnsafeLocalExecutor
 from batonflow.tools.code.base import Executor
 from batonflow.workflow_core import Context
@@ -99,6 +99,11 @@ class TestAFunctionOfTheUsers:
         made = CodeActAgent(run, llm=ScriptedLLM([code("1"), "Done."]))
         await made.run("Go.")
         assert observations(made) == ["{'ran': '1'}"]
+
+    async def test_what_it_gives_is_cut_where_it_is_too_long_as_code_cannot_read_on(self) -> None:
+        made = agent(code("1"), code_execute_fn=lambda code: "x" * 30, tools=[add], max_result_chars=10)
+        assert str(await made.run("Go.")) == "Done."
+        assert observations(made) == ["xxxxxxxxxx\n\n[The first 10 of 30 characters.]"]
 
     async def test_what_it_raises_is_shown(self) -> None:
         def run(code: str) -> str:
@@ -213,6 +218,31 @@ class TestInTheSandbox:
         [seen] = await observed(code(text))
         assert seen.startswith(("<coroutine ", "[<coroutine "))
         assert seen.endswith("was not awaited: write `await` before the call.")
+
+    @pytest.mark.parametrize(
+        ("said", "shown"),
+        [
+            ("<execute>\n    x = 1\n    print(x)\n</execute>", "1"),
+            ("<execute>\r\n```python\r\nprint(1)\r\n```\r\n</execute>", "1"),
+            ("Let me look.\n<execute>print(1)", "1"),
+            ("Let me look. <execute>\nprint(1)", "1"),
+            ("Let me look.\n<execute>\n</execute>", "The code ran to its end and printed nothing"),
+        ],
+        ids=["indented", "line ends of Windows", "not closed", "not closed, in a line", "empty"],
+    )
+    async def test_code_as_models_write_it(self, said: str, shown: str) -> None:
+        [seen] = await observed(said)
+        assert seen.startswith(shown)
+
+    async def test_a_mark_that_is_only_mentioned_begins_no_code(self) -> None:
+        assert str(await agent("4. (I did not need an <execute> block.)").run("2 + 2?")).endswith("block.)")
+
+    async def test_of_pictures_the_code_gets_that_they_are_there(self) -> None:
+        def draw() -> ToolOutput:
+            """Draw."""
+            return ToolOutput("draw", blocks=[ImageBlock(image=b"GIF89a")], raw_output="")
+
+        assert await observed(code("print(await draw())"), tools=[draw]) == ["[picture, image/gif]"]
 
     async def test_code_with_half_of_a_character_is_not_run_and_the_model_reads_where_it_is(self) -> None:
         [seen] = await observed(code("print(1)\nprint('\ud83d')"))

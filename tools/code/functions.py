@@ -12,7 +12,7 @@ from typing import Any, cast, get_type_hints
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from batonflow.tools.base import BaseTool
+from batonflow.tools.base import BaseTool, ToolOutput
 from batonflow.tools.errors import ToolDefinitionError
 from batonflow.tools.function import FunctionTool
 
@@ -72,19 +72,37 @@ class CodeFunction:
         shown: list[str] = []
         by_name_only = False
         for name, one in self.schema.get("properties", {}).items():
-            if not name.isidentifier() or keyword.iskeyword(name):
-                # Can be given as **{"name": value} only.
+            if name in self.unnamed:
                 continue
             text = f"{name}: {_annotation(one, self.schema)}"
             if name not in required:
-                text += f" = {one['default']!r}" if "default" in one else " = ..."
+                text += f" = {one['default']!r}" if isinstance(one, dict) and "default" in one else " = ..."
                 by_name_only = True
             elif by_name_only and "*" not in shown:
                 shown.append("*")
             shown.append(text)
-        if len(shown) < len(self.parameters) or self.schema.get("additionalProperties"):
+        if self.unnamed or self._takes_others:
             shown.append("**others: Any")
         return f"async def {self.name}({', '.join(shown)}) -> {self._returned}"
+
+    @cached_property
+    def unnamed(self) -> dict[str, str]:
+        """Arguments that can be given as ``**{"name": value}`` only, with what they are."""
+        required = self.schema.get("required", [])
+        return {
+            name: f"{_annotation(one, self.schema)}{'' if name in required else ', may be left out'}"
+            for name, one in self.schema.get("properties", {}).items()
+            if not name.isidentifier() or keyword.iskeyword(name)
+        }
+
+    @property
+    def _takes_others(self) -> bool:
+        """Whether there may be arguments that the properties do not name."""
+        names, schema = self.parameters, self.schema
+        others = schema.get("additionalProperties")
+        if not names and self.tool.metadata.fn_schema is None and others is not False:
+            return True  # a schema that no function has made: they stand elsewhere in it, or are anybody's
+        return bool(others) or any(name not in names for name in schema.get("required", []))
 
     @property
     def _returned(self) -> str:
@@ -93,6 +111,8 @@ class CodeFunction:
         function = self.tool.real_fn
         try:
             annotation = get_type_hints(function if inspect.isroutine(function) else type(function).__call__)["return"]
+            if annotation is ToolOutput:  # the code gets what is in it
+                return "Any"
             schema = TypeAdapter(annotation).json_schema(mode="serialization")
         except (KeyError, NameError, TypeError, AttributeError, PydanticSchemaGenerationError, PydanticUserError):
             return "Any"
@@ -144,6 +164,9 @@ def _description(function: CodeFunction) -> str:
     head, _, rest = text.partition("\n")
     if rest and head.startswith(f"{function.tool_name}("):
         text = rest
+    if function.unnamed:
+        others = ", ".join(f'"{name}": {about}' for name, about in function.unnamed.items())
+        text = f'{text.rstrip()}\nFurther arguments, to be given as **{{"name": value}}: {others}'
     return text.strip().replace('"""', "'''").replace("\\", "\\\\")
 
 

@@ -1,11 +1,14 @@
 """What was run in a session and what was answered: enough to run it again."""
 
+import builtins
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome"]
+from batonflow.tools.code.worker import jsonable
+
+__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome", "raised"]
 
 # A history longer than this (characters of code, arguments and answers) is not kept in snapshots.
 LONGEST = 16 * 1024 * 1024
@@ -22,14 +25,32 @@ def error_outcome(error: BaseException) -> Outcome:
     message = str(error) or type(error).__name__
     if isinstance(error, KeyError) and len(error.args) == 1:
         message = str(error.args[0])
+    message = jsonable(message)  # it may quote half of a character, as names of files have them
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}..."
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins" and _takes_a_text(kind))
     if name == "Exception" or name in _NOT_TO_RAISE or not isinstance(error, Exception):
         if type(error).__name__ not in {"Exception", "RuntimeError"}:
             message = f"{type(error).__name__}: {message}"
         name = "RuntimeError"
     return {"error": [name, message]}
+
+
+def _takes_a_text(kind: type[Any]) -> bool:
+    """Whether an error of that type can be made of its text alone, as that of an ExceptionGroup cannot."""
+    try:
+        kind("")
+    except TypeError:
+        return False
+    return True
+
+
+def raised(name: str, message: str) -> Exception:
+    """The exception of an outcome."""
+    kind: Any = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception) and _takes_a_text(kind):
+        return kind(message)
+    return RuntimeError(message)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Code in Monty: an interpreter of a Python subset in a process of its own, whose state can be written down."""
 
 import asyncio
+import builtins
 import re
 import time
 from collections.abc import Awaitable, Sequence
@@ -190,6 +191,9 @@ class _MontySession(BaseSession):
                     return Pending(calls)
         except monty.MontyError as err:
             return await self._broken(err)
+        except (TypeError, ValueError) as err:
+            # What was to be handed in is nothing that the interpreter takes; it would wait for it for ever.
+            return Broke("runtime", f"{type(err).__name__}: {err}", await self._undo())
 
     async def _slept(self, at: Any) -> Awaitable[Any]:
         first = min(self._sleeps.values())
@@ -360,7 +364,9 @@ def _stand_in(name: str) -> Any:
 def _settled(outcome: Outcome) -> dict[str, Any]:
     if "error" in outcome:
         name, message = outcome["error"]
-        return {"exc_type": name if name in _RAISABLE else "RuntimeError", "message": message}
+        kinds: Sequence[type[Any]] = getattr(builtins, name, RuntimeError).__mro__
+        known = next((kind.__name__ for kind in kinds if kind.__name__ in _RAISABLE), "RuntimeError")
+        return {"exc_type": known, "message": message}
     return {"return_value": outcome["value"]}
 
 

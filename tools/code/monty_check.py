@@ -113,7 +113,9 @@ def _problems(text: str) -> list[Problem]:
         line = row["location"]["row"] - 1
         rule, message = row["code"], row["message"]
         on_coroutine = rule in _BLOCKING_ON_COROUTINES and "CoroutineType" in message
-        if line < 1 or not (rule in _BLOCKING or on_coroutine):
+        # What it infers of lists and dicts of the code's own is narrower than what they take.
+        of_its_own = rule == "invalid-argument-type" and " to bound method " in message
+        if line < 1 or of_its_own or not (rule in _BLOCKING or on_coroutine):
             continue
         if rule == "unused-awaitable" or on_coroutine:
             message += "; write `await` before the call"

@@ -52,6 +52,7 @@ class Launch:
         started: Called once it runs; gives the number of the process to stop and to continue, if not its own.
         close: Called when it has started or failed to.
         help: What to say when it does not start.
+        dies_with_host: Whether it has to see to it itself that it ends with this process, stopped or not.
     """
 
     command: Sequence[str]
@@ -61,6 +62,7 @@ class Launch:
     started: Callable[[], int | None] = lambda: None
     close: Callable[[], None] = lambda: None
     help: str = ""
+    dies_with_host: bool = False
 
 
 class ProcessExecutor(BaseExecutor):
@@ -189,6 +191,7 @@ class _ProcessSession(BaseSession):
             "seed": self._setup.seed,
             "output_bytes": self._limits.output_bytes,
             "resources": _resources(self._limits),
+            "dies_with_host": launch.dies_with_host,
         }
         try:
             async with asyncio.timeout(_TO_START):

@@ -185,6 +185,8 @@ class BaseSession(ABC):
     async def check(self, code: str) -> list[Problem]:
         """See :class:`~batonflow.tools.code.base.Session`."""
         self._require_rest()
+        if self._cut_off:
+            self._settle(await self._halt(None))
         if len(code) > LONGEST_CODE:
             return [Problem(f"the code has {len(code)} characters; at most {LONGEST_CODE} are run")]
         self._resting.clear()

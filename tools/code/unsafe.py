@@ -32,4 +32,5 @@ class UnsafeLocalExecutor(ProcessExecutor):
         """This process's own interpreter, with this process's environment."""
         # Sets have the same order when snippets are run again.
         env = {**os.environ, "PYTHONHASHSEED": "0"}
-        return Launch([sys.executable, "-P", "-B", "-u", str(WORKER)], env)
+        command = [sys.executable, "-P", "-B", "-u", str(WORKER)]
+        return Launch(command, env, dies_with_host=sys.platform == "linux")

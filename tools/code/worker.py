@@ -37,6 +37,7 @@ _LONGEST_INT = 14_000
 _TEXT_OF_OTHERS = 200
 _LONGEST_ERROR = 8000
 _CHUNK = 65536
+_PR_SET_PDEATHSIG = 1
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
@@ -197,6 +198,8 @@ class _Worker:
         setup = self.channel.wait()
         self.printed = _Printed(self.channel, setup["output_bytes"])
         sys.stdout = sys.stderr = self.printed
+        if setup["dies_with_host"]:
+            _die_with_parent()
         _limit_resources(setup)
         sys.path += setup["path"]
         random.seed(setup["seed"])
@@ -292,7 +295,7 @@ class _Worker:
             else:
                 turn = self._execute(compiled, last)
         except KeyboardInterrupt:
-            turn = {"turn": "failed", "kind": "interrupted", "text": ""}
+            turn = {"turn": "failed", "kind": "interrupted", "text": "KeyboardInterrupt"}
         finally:
             self.interruptible = False
         for task in asyncio.all_tasks(self.loop):
@@ -370,6 +373,13 @@ def _exception(name: str, message: str) -> Exception:
         with contextlib.suppress(TypeError):
             return kind(message)
     return RuntimeError(message)
+
+
+def _die_with_parent() -> None:
+    """Linux ends this process when its parent ends; one that is stopped would never see the end of its input."""
+    import ctypes  # noqa: PLC0415 - what most workers never use
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit_resources(setup: dict[str, Any]) -> None:

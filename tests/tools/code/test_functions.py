@@ -1,14 +1,16 @@
 """Tools become functions of the code: names, declarations, and arguments by name."""
 
 import ast
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 from pydantic import BaseModel
 
-from batonflow.tools import FunctionTool, ToolDefinitionError, tool
+from batonflow.tools import FunctionTool, ToolDefinitionError, ToolPolicy, tool
 from batonflow.tools.code import declarations
 from batonflow.tools.code.functions import code_functions
+from batonflow.tools.mcp.definitions import ToolDefinition
+from batonflow.tools.mcp.tool import MCPTool
 
 
 class Place(BaseModel):
@@ -58,6 +60,34 @@ def test_names_that_python_cannot_use_are_changed(tool_name: str, name: str) -> 
     functions = code_functions([named(tool_name)])
     assert list(functions) == [name]
     assert functions[name].tool_name == tool_name
+
+
+def of_schema(**schema: Any) -> MCPTool:
+    definition = ToolDefinition("send", "Send a mail.", {"type": "object", **schema})
+    return MCPTool(definition, "send", cast("Any", None), ToolPolicy())
+
+
+@pytest.mark.parametrize(
+    ("schema", "parameters"),
+    [
+        ({"properties": {"x": True}}, "x: Any = ..."),
+        ({}, "**others: Any"),
+        ({"additionalProperties": False}, ""),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}}, "**others: Any"),
+        ({"properties": {"x": {"type": "string"}}, "required": ["x", "ghost"]}, "x: str, **others: Any"),
+        ({"properties": {"from": {"type": "string"}, "to": {}}, "required": ["to"]}, "to: Any, **others: Any"),
+    ],
+)
+def test_schemas_that_no_function_has_made_are_declared_as_they_are_meant(schema: Any, parameters: str) -> None:
+    [function] = code_functions([of_schema(**schema)]).values()
+    assert function.declaration == f"async def send({parameters}) -> Any"
+    ast.parse(f"{function.declaration}: ...")
+
+
+def test_arguments_that_python_cannot_name_are_told() -> None:
+    text = declarations([of_schema(properties={"from": {"type": "string"}, "a-b": True}, required=["from"])])
+    assert '**{"name": value}: "from": str, "a-b": Any, may be left out' in text
+    ast.parse(text)
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -70,6 +70,7 @@ class TestCheck:
             ("best = None\nfor n in [1]: best = n", "best + 1"),
             ("def f(): return 1", "f().x"),
             ("", "list = [1]\nlist"),
+            ("", "rows = {'a': [1]}\nrows['a'].append('b')"),
         ],
     )
     async def test_ordinary_code_over_several_snippets_is_not_complained_about(

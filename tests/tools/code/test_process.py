@@ -20,6 +20,7 @@ from batonflow.tools.code import (
 )
 from batonflow.tools.code.process import Launch, ProcessExecutor
 from tests.tools.code.sessions import BUBBLEWRAP, KEY, TOOLS, children, opened, run
+from tests.workflow_core.flows import until
 
 ROOT = Path(__file__).resolve().parents[3]
 EXECUTORS = [pytest.param(UnsafeLocalExecutor, id="unsafe"), BUBBLEWRAP]
@@ -208,6 +209,38 @@ class TestUnsafe:
         assert children() > before
         await session.aclose()
         assert children() <= before
+
+
+STOPPED = """
+import asyncio, os, signal
+from batonflow.tools.code import UnsafeLocalExecutor
+
+async def main():
+    session = await UnsafeLocalExecutor().open()
+    await session.start("import os")
+    print(session._process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell a process to end with its parent")
+async def test_a_worker_ends_with_a_host_that_is_killed_while_it_is_stopped() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STOPPED, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    # Whoever takes it over may leave it as a zombie.
+    await until(lambda: state_of(int(said)) in {None, "Z"}, seconds=10)
+
+
+def state_of(process: int) -> str | None:
+    """The letter that Linux gives the state of a process; None when there is no such process."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 ENDING = """

@@ -233,6 +233,26 @@ except LookupError as err:
         )
         assert await session.answer({"r/1/1": error}) == Done(output=f"{name} True\n", value=None)
 
+    @pytest.mark.parametrize(
+        "error",
+        [
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            ExceptionGroup("several", [ValueError("a")]),
+            ValueError("cannot read caf\udce9"),
+        ],
+        ids=["more than a text", "a group", "half of a character"],
+    )
+    async def test_errors_of_every_make_can_be_caught_and_cost_nothing(
+        self, session: Session, error: Exception
+    ) -> None:
+        await session.start("x = 41")
+        turn = await session.start(
+            "try:\n    await echo(1)\nexcept Exception as err:\n    print('caught', str(err) != '')"
+        )
+        assert isinstance(turn, Calls)
+        assert await session.answer({turn.calls[0].id: error}) == Done(output="caught True\n", value=None)
+        assert await session.start("x + 1") == Done(output="", value=42)
+
     async def test_an_error_that_nobody_catches_fails_the_snippet(self, session: Session) -> None:
         turn = await run(session, "\nawait find('nobody')")
         assert isinstance(turn, Failed)
@@ -383,6 +403,13 @@ class TestInterrupt:
         assert ended.kind == "interrupted"
         assert session.pending == ()
         assert await session.start("kept") == Done(output="", value=1)
+
+    async def test_the_next_snippet_may_be_looked_at_at_once(self, session: Session) -> None:
+        await session.start("x = 41")
+        await session.start("await echo(1)")
+        session.interrupt()
+        assert await session.check("x + 1") == []
+        assert await session.start("x + 1") == Done(output="", value=42)
 
     async def test_the_next_snippet_may_start_at_once(self, session: Session) -> None:
         await session.start("await add(1)")
