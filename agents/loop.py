@@ -354,7 +354,7 @@ class AgentLoop(AgentForks):
 
     def _bf_lend_model(self, memory: Any) -> None:
         """One that was restored has lost the model it makes summaries with."""
-        llm = self._bf_team().llm
+        llm = self._bf_member(None).llm_or_none()
         if llm is not None and isinstance(memory, BaseMemory):
             memory.attach_llm(llm)
 
