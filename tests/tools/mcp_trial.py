@@ -10,15 +10,21 @@ from pathlib import Path
 
 from batonflow.tools.mcp import MCPTool, MCPTools
 
-__all__ = ["SERVER", "TIME", "children", "gone", "listens", "named", "served", "soon", "trial"]
+__all__ = ["SERVER", "TIME", "children", "gone", "listens", "lister", "named", "served", "soon", "trial"]
 
 SERVER = Path(__file__).with_name("mcp_server.py")
+LISTER = Path(__file__).with_name("mcp_lister.py")
 TIME = [sys.executable, "-m", "mcp_server_time"]
 
 
 def trial(*arguments: str, **options: object) -> MCPTools:
     """The small server, as a process of its own."""
     return MCPTools([sys.executable, str(SERVER), "stdio", *arguments], namespace="trial", **options)
+
+
+def lister(mood: Path, **options: object) -> MCPTools:
+    """The server that may keep its list of tools to itself, in a mood that the test writes into a file."""
+    return MCPTools([sys.executable, str(LISTER), str(mood)], namespace="lister", protocol="legacy", **options)
 
 
 async def named(tools: MCPTools, name: str) -> MCPTool:

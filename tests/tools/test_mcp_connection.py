@@ -12,7 +12,7 @@ from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools import run_tool
 from batonflow.tools.mcp import MCPConnectionError, MCPTools
 from tests.programs.running import run_program
-from tests.tools.mcp_trial import SERVER, children, gone, named, served, soon, trial
+from tests.tools.mcp_trial import SERVER, children, gone, lister, named, served, soon, trial
 
 FORGETFUL = """
 import asyncio
@@ -186,6 +186,27 @@ class TestReconnecting:
                 async with served(int(url.split(":")[2].partition("/")[0])):
                     assert (await add.acall(a=1)).content == "2"
 
+    async def test_when_it_ends_while_it_is_asked_for_its_tools_those_who_waited_meet_it_again(
+        self, tmp_path: Path
+    ) -> None:
+        mood = tmp_path / "mood"
+        mood.write_text("ends")
+        async with lister(mood) as server:
+            first, *others = await asyncio.gather(*(server.aget_tools() for _ in range(3)), return_exceptions=True)
+        assert isinstance(first, MCPConnectionError)
+        assert "ended while listing its tools" in str(first)
+        assert [[tool.definition.name for tool in tools] for tools in others] == [["greet"], ["greet"]]
+
+    @HOW
+    async def test_calls_side_by_side_find_a_server_that_was_restarted(self, protocol: str) -> None:
+        async with served() as (url, process), MCPTools(url=url, protocol=protocol) as server:
+            add = await named(server, "add")
+            process.kill()
+            await process.wait()
+            async with served(int(url.split(":")[2].partition("/")[0])):
+                outputs = await asyncio.gather(*(add.acall(a=number) for number in range(3)))
+        assert [output.content for output in outputs] == ["1", "2", "3"]
+
     @HOW
     async def test_a_server_behind_an_address_that_dies_is_met_again_once_it_is_back(self, protocol: str) -> None:
         async with served() as (url, process), MCPTools(url=url, protocol=protocol) as server:
@@ -198,6 +219,17 @@ class TestReconnecting:
             assert "MCP server" in (await run_tool(add, {"a": 1})).content
             async with served(int(url.split(":")[2].partition("/")[0])):
                 assert (await add.acall(a=1)).content == "2"
+
+    @HOW
+    async def test_calls_side_by_side_find_their_tools_after_it(self, protocol: str) -> None:
+        async with trial(protocol=protocol) as server:
+            everybody = await asyncio.gather(*(server.aget_tools() for _ in range(3)))
+            assert {len(tools) for tools in everybody} == {len(await server.aget_tools())} != {0}
+            add, first = await named(server, "add"), await number_of(server)
+            await run_tool(await named(server, "leave"), {})
+            outputs = await asyncio.gather(*(add.acall(a=number) for number in range(3)))
+            assert [output.content for output in outputs] == ["1", "2", "3"]
+            assert await number_of(server) != first
 
 
 class TestHTTP:

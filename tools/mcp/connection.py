@@ -14,6 +14,7 @@ from batonflow.llms._vendor import aload, load
 from batonflow.tools.mcp.asking import Call
 from batonflow.tools.mcp.definitions import ToolDefinition
 from batonflow.tools.mcp.errors import MCPConnectionError, MCPServerError, MCPTimeoutError
+from batonflow.tools.mcp.listing import Listing
 from batonflow.tools.mcp.transport import Endpoint, LastWords, transport_to
 
 __all__ = ["Connection", "SessionLostError"]
@@ -49,13 +50,11 @@ class Connection:
     Attributes:
         ended: Whether it is over, for whatever reason.
         loop: The event loop it belongs to.
-        fresh: Whether the list of tools is as the server last said, as far as one knows.
     """
 
     def __init__(self, label: str, endpoint: Endpoint, protocol: str, timeout: float | None) -> None:
         self.label = label
         self.ended = False
-        self.fresh = False
         self._endpoint = endpoint
         self._protocol = protocol
         self._timeout = timeout
@@ -68,7 +67,7 @@ class Connection:
         self._cause: BaseException | None = None
         self._refused = False
         self._last_words = LastWords()
-        self._tools: dict[str, ToolDefinition] = {}
+        self._listing = Listing(self._list)
         self._calls: set[Call] = set()
 
     # --- its life -----------------------------------------------------------------------------------------------------
@@ -168,28 +167,31 @@ class Connection:
         return str(self._client.protocol_version)
 
     async def tools(self, newest: bool = False) -> dict[str, ToolDefinition]:
-        """The server's tools by its own names.
+        """The server's tools by its own names; any number of tasks at once.
 
         Args:
             newest: Ask the server if it has others by now. Servers of the newer protocol say how long their list may
                 be kept; those of the older one say when it has changed.
+
+        Raises:
+            MCPConnectionError: The server ended.
+            MCPServerError: It answered with an error.
+            SessionLostError: It was not asked, or did not take the question.
         """
-        if not self.fresh or (newest and self._client.session.discover_result is not None):
-            self.fresh = True  # before asking: a change that is told meanwhile counts
-            found: dict[str, ToolDefinition] = {}
-            cursor: str | None = None
-            try:
-                for _ in range(_MOST_PAGES):
-                    page = await self._answer(self._client.list_tools(cursor=cursor), "listing its tools")
-                    found |= {tool.name: _definition(tool) for tool in page.tools}
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
-            except BaseException:
-                self.fresh = False
-                raise
-            self._tools = found
-        return self._tools
+        return await self._listing.tools(newest and self._client.session.discover_result is not None)
+
+    async def _list(self) -> dict[str, ToolDefinition]:
+        if self.ended:  # while another one was asking, who was told why
+            raise SessionLostError(str(self._failure("ended")))
+        found: dict[str, ToolDefinition] = {}
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await self._answer(self._client.list_tools(cursor=cursor), "listing its tools")
+            found |= {tool.name: _definition(tool) for tool in page.tools}
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
 
     async def call(self, name: str, call: Call, timeout: float | None) -> Any:
         """Call a tool.
@@ -274,7 +276,7 @@ class Connection:
 
     async def _told(self, message: Any) -> None:
         if getattr(message, "method", None) == "notifications/tools/list_changed":
-            self.fresh = False
+            self._listing.changed()
 
     async def _elicited(self, context: Any, params: Any) -> Any:  # noqa: ARG002 - the package's signature
         call = _calling.get()
