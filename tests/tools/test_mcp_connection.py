@@ -10,7 +10,7 @@ import pytest
 
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools import run_tool
-from batonflow.tools.mcp import MCPConnectionError, MCPTools
+from batonflow.tools.mcp import MCPConnectionError, MCPTimeoutError, MCPTools
 from tests.programs.running import run_program
 from tests.tools.mcp_trial import SERVER, children, gone, lister, named, served, soon, trial
 
@@ -140,6 +140,30 @@ class TestFailure:
             await add.acall(a=1)
         async with server:
             assert (await add.acall(a=1)).content == "2"
+
+
+class TestList:
+    async def test_one_that_does_not_come_is_given_up_and_asked_for_again(self, tmp_path: Path) -> None:
+        mood = tmp_path / "mood"
+        mood.write_text("silent")
+        async with lister(mood, timeout=0.5) as server:
+            for output in await asyncio.gather(*(server.aget_tools() for _ in range(3)), return_exceptions=True):
+                assert isinstance(output, MCPTimeoutError)
+                assert "took more than 0.5 s for its list of tools" in str(output)
+            mood.write_text("talkative")
+            assert len(await server.aget_tools()) == 1
+
+    async def test_a_call_does_not_wait_for_ever_for_one_that_has_changed(self, tmp_path: Path) -> None:
+        mood = tmp_path / "mood"
+        mood.write_text("talkative")
+        async with lister(mood, timeout=0.5) as server:
+            greet = await named(server, "greet")
+            assert (await greet.acall()).content == "hello"
+            mood.write_text("silent")
+            with pytest.raises(MCPTimeoutError, match="for its list of tools"):
+                await greet.acall()
+            mood.write_text("talkative")
+            assert (await greet.acall()).content == "hello"
 
 
 class TestReconnecting:

@@ -52,7 +52,8 @@ class MCPTools:
         deny: Names of those not to offer.
         requires_approval: Whether a person must agree before a call: always, never, or for these of the server's
             names, with wildcards.
-        timeout: Seconds that a call may take, without those in which a person is asked; None for any time.
+        timeout: Seconds that a call may take, without those in which a person is asked, and the list of the tools;
+            None for any time.
         connect_timeout: Seconds to connect in.
         answer_timeout: Seconds that a person has to answer a question; None for ever. Then it counts as cancelled.
         protocol: ``"auto"`` asks the server which it speaks; ``"legacy"`` is the protocol up to 2025-11-25; or a
@@ -166,11 +167,12 @@ class MCPTools:
 
         Raises:
             MCPConnectionError: The server cannot be reached or could not be started.
+            MCPTimeoutError: It did not say in time which tools it has.
             MCPToolChangedError: A pinned tool has changed, and ``on_change`` is ``"refuse"``.
             ToolDefinitionError: ``allow``, ``deny`` or ``requires_approval`` name a tool that there is not.
             MissingDependencyError: The package ``mcp`` is not installed.
         """
-        found = await self._resending(lambda connection: connection.tools(newest=True))
+        found = await self._resending(lambda connection: connection.tools(self._timeout, newest=True))
         if not self._checked:
             approved = () if isinstance(self._requires_approval, bool) else self._requires_approval
             check_patterns(self._label, [*(self._allow or ()), *self._deny, *approved], list(found))
@@ -239,7 +241,7 @@ class MCPTools:
         name = tool.metadata.get_name()
 
         async def send(connection: Connection) -> Any:
-            definition = (await connection.tools()).get(tool.definition.name)
+            definition = (await connection.tools(self._timeout)).get(tool.definition.name)
             if definition is None:
                 raise MCPToolMissingError(f"MCP server {self._label!r} no longer has the tool {tool.definition.name!r}")
             for change in self._changes([definition]):

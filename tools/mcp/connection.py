@@ -6,7 +6,8 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
@@ -166,19 +167,22 @@ class Connection:
         """The version of the protocol that is spoken."""
         return str(self._client.protocol_version)
 
-    async def tools(self, newest: bool = False) -> dict[str, ToolDefinition]:
+    async def tools(self, timeout: float | None, newest: bool = False) -> dict[str, ToolDefinition]:
         """The server's tools by its own names; any number of tasks at once.
 
         Args:
+            timeout: Seconds it may take; None for any time.
             newest: Ask the server if it has others by now. Servers of the newer protocol say how long their list may
                 be kept; those of the older one say when it has changed.
 
         Raises:
             MCPConnectionError: The server ended.
             MCPServerError: It answered with an error.
+            MCPTimeoutError: It took too long.
             SessionLostError: It was not asked, or did not take the question.
         """
-        return await self._listing.tools(newest and self._client.session.discover_result is not None)
+        async with self._limited(timeout, "its list of tools"):
+            return await self._listing.tools(newest and self._client.session.discover_result is not None)
 
     async def _list(self) -> dict[str, ToolDefinition]:
         if self.ended:  # while another one was asking, who was told why
@@ -210,9 +214,8 @@ class Connection:
         token = _calling.set(call)
         self._calls.add(call)
         progressed = None if call.ctx is None else call.progressed
-        clock = asyncio.timeout(timeout)
         try:
-            async with clock:
+            async with self._limited(timeout, repr(name)) as clock:
                 call.timed_by(clock)
                 for last in (False, True):
                     sent = self._client.call_tool(name, call.arguments, progress_callback=progressed)
@@ -221,17 +224,24 @@ class Connection:
                     except MCPServerError as err:
                         if last or err.code != _GO_THERE_FIRST or not await self._been_there(call, err.data):
                             raise
-        except TimeoutError as err:
-            if not clock.expired():
-                raise
-            raise MCPTimeoutError(
-                f"MCP server {self.label!r} took more than {timeout:g} s for {name!r} and was told to stop it; "
-                "give MCPTools a longer timeout= if that is not enough"
-            ) from err
         finally:
             self._calls.discard(call)
             call.end()
             _calling.reset(token)
+
+    @asynccontextmanager
+    async def _limited(self, timeout: float | None, what: str) -> AsyncGenerator[asyncio.Timeout, None]:
+        clock = asyncio.timeout(timeout)
+        try:
+            async with clock:
+                yield clock
+        except TimeoutError as err:
+            if not clock.expired():
+                raise
+            raise MCPTimeoutError(
+                f"MCP server {self.label!r} took more than {timeout:g} s for {what} and was told to stop it; "
+                "give MCPTools a longer timeout= if that is not enough"
+            ) from err
 
     async def _answer(self, sent: Awaitable[_T], doing: str) -> _T:
         mcp_error: type[Exception] = load("mcp", "mcp").MCPError

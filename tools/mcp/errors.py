@@ -5,7 +5,7 @@
     ToolError
     ├── MCPConnectionError (ConnectionError)  it cannot be reached, could not be started, or ended
     ├── MCPServerError                        it answered with an error of the protocol, or against the protocol
-    ├── MCPTimeoutError (TimeoutError)        a call took longer than its timeout
+    ├── MCPTimeoutError (TimeoutError)        a call, or the list of tools, took longer than its timeout
     ├── MCPToolChangedError                   a tool is not what it was when it was pinned
     └── MCPToolMissingError (LookupError)     it no longer has the tool
 
@@ -46,7 +46,7 @@ class MCPServerError(ToolError):
 
 
 class MCPTimeoutError(ToolError, TimeoutError):
-    """A call took longer than its timeout; the server was told to stop it."""
+    """A call, or the list of tools, took longer than its timeout; the server was told to stop it."""
 
 
 class MCPToolChangedError(ToolError):
