@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from batonflow.llms._vendor import load
 from batonflow.tools.mcp.arguments import problems_of
-from batonflow.tools.mcp.errors import MCPToolChangedError
 from batonflow.tools.mcp.events import (
     MCPElicitation,
     MCPElicitationResponse,
@@ -153,14 +152,10 @@ class Call:
 
 async def confirm_change(
     ctx: Context[Any] | None, server: str, tool: str, change: ToolChange, patience: float | None
-) -> None:
-    """Ask a person whether a tool may be used although it changed.
-
-    Raises:
-        MCPToolChangedError: The answer is no, or there is nobody to ask.
-    """
+) -> bool:
+    """Whether a person agrees that a tool is used although it changed; nobody does where there is nobody to ask."""
     if ctx is None:
-        raise MCPToolChangedError(server, [change])
+        return False
     question = MCPToolChanged(
         id=await ctx.once(f"mcp:{tool}:{change.digest}", lambda: uuid4().hex),
         server=server,
@@ -177,6 +172,5 @@ async def confirm_change(
             timeout=patience,
         )
     except TimeoutError:
-        raise MCPToolChangedError(server, [change]) from None
-    if not answer.accepted:
-        raise MCPToolChangedError(server, [change])
+        return False
+    return answer.accepted

@@ -1,6 +1,7 @@
 """MCPTools: the tools of a server."""
 
 import asyncio
+import logging
 import os
 import re
 import shlex
@@ -24,6 +25,7 @@ from batonflow.workflow_core.context import Context
 
 __all__ = ["MCPTools"]
 
+_log = logging.getLogger(__name__)
 _NAMESPACE = re.compile(r"[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
 
 OnChange = Literal["refuse", "ask", "accept"]
@@ -245,9 +247,14 @@ class MCPTools:
             if definition is None:
                 raise MCPToolMissingError(f"MCP server {self._label!r} no longer has the tool {tool.definition.name!r}")
             for change in self._changes([definition]):
-                if self.on_change == "refuse":
+                if self.on_change == "refuse" or not await confirm_change(
+                    ctx, self._label, name, change, self._patience
+                ):
+                    # Who makes the call may be a model, which must not read what the server says now.
+                    _log.warning(
+                        "MCP server %r changed the tool %r, which is refused:\n%s", self._label, name, change.difference
+                    )
                     raise MCPToolChangedError(self._label, [change])
-                await confirm_change(ctx, self._label, name, change, self._patience)
                 self._pin(definition)
             call = Call(self._label, name, arguments, ctx, self._patience)
             return await connection.call(tool.definition.name, call, self._timeout)

@@ -50,19 +50,24 @@ class MCPTimeoutError(ToolError, TimeoutError):
 
 
 class MCPToolChangedError(ToolError):
-    """Tools are not what they were when they were pinned; the message shows the difference and how to consent.
+    """Tools are not what they were when they were pinned.
+
+    Its text, which models read, says nothing of what the server says now. Its notes do, and how to consent: they are
+    for people, who see them in tracebacks.
 
     Attributes:
         changes: What changed, tool by tool.
     """
 
     def __init__(self, server: str, changes: Sequence[ToolChange]) -> None:
-        shown = "\n\n".join(change.difference for change in changes)
         names = ", ".join(repr(change.name) for change in changes)
-        super().__init__(
-            f"MCP server {server!r} changed what it says of {len(changes)} pinned tool(s), and the change was not "
-            f"accepted. If it is fine, call accept({names}) on the MCPTools object and try again.\n\n{shown}"
-        )
+        text = f"tool {names} has changed since it was approved, and is refused"
+        if len(changes) > 1:
+            text = f"tools {names} have changed since they were approved, and are refused"
+        super().__init__(f"MCP server {server!r}: {text}")
+        self.add_note(f"If the change is fine, call accept({names}) on the MCPTools object and try again.")
+        for change in changes:
+            self.add_note(change.difference)
         self.changes = list(changes)
 
 
