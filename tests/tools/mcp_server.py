@@ -70,6 +70,12 @@ def secret() -> str:
     return f"{os.environ.get('GIVEN')} {os.environ.get('OPENAI_API_KEY')}"
 
 
+@server.tool(structured_output=False)
+def talk(letters: int) -> str:
+    """Say much."""
+    return "x" * letters
+
+
 @server.tool()
 def fail() -> str:
     """Fail."""

@@ -10,7 +10,7 @@ import pytest
 
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools import run_tool
-from batonflow.tools.mcp import MCPConnectionError, MCPTimeoutError, MCPTools
+from batonflow.tools.mcp import MCPConnectionError, MCPServerError, MCPTimeoutError, MCPTools, transport
 from tests.programs.running import run_program
 from tests.tools.mcp_trial import SERVER, children, gone, lister, named, served, soon, trial
 
@@ -275,3 +275,16 @@ class TestHTTP:
             with pytest.raises(asyncio.CancelledError):
                 await call
             await soon(lambda: note.read_text() == "stopped")
+
+    @HOW
+    async def test_a_result_may_be_longer_than_the_package_takes_by_itself(self, protocol: str) -> None:
+        async with served() as (url, _), MCPTools(url=url, protocol=protocol) as server:
+            assert len((await (await named(server, "talk")).acall(letters=2_000_000)).content) == 2_000_000
+
+    async def test_one_that_is_too_long_is_an_error_that_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transport, "LARGEST_EVENT_BYTES", 100_000)
+        async with served() as (url, _), MCPTools(url=url, protocol="legacy") as server:
+            talk = await named(server, "talk")
+            with pytest.raises(MCPServerError, match=r"running 'talk', sent too much at once: .* 100000 byte limit"):
+                await talk.acall(letters=200_000)
+            assert (await talk.acall(letters=1)).content == "x"

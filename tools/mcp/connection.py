@@ -31,6 +31,7 @@ _GO_THERE_FIRST = -32042
 # How a refused message is told of, when the HTTP status says that it was refused.
 _REFUSALS = {-32000, -32001, -32600, -32603}
 _LOST = ("Connection closed", "SSE stream")
+_TOO_LARGE = "Server-sent event exceeded"
 
 _calling: contextvars.ContextVar[Call | None] = contextvars.ContextVar("batonflow_mcp_call", default=None)
 
@@ -264,6 +265,8 @@ class Connection:
         if code in _REFUSALS and (self._refused if call is None else call.refused):
             self._ends()
             return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
+        if code == _CONNECTION_CLOSED and _TOO_LARGE in err.message:
+            return MCPServerError(f"MCP server {self.label!r}, {doing}, sent too much at once: {err.message}", code)
         if self.ended or (code == _CONNECTION_CLOSED and err.message.startswith(_LOST)):
             return self._failure(f"ended while {doing}; whether that took effect is unknown", err.message)
         text = f"MCP server {self.label!r}, {doing}, answered with an error: {err.message}"

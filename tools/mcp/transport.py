@@ -1,6 +1,7 @@
 """Ways to a server: a process of its own, or an address; both tell when the server has ended."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ __all__ = ["Endpoint", "LastWords", "transport_to"]
 _KEPT_BYTES = 8192
 _SHOWN_LINES = 10
 _CONNECT_SECONDS = 30.0
+LARGEST_EVENT_BYTES = 64 * 1024 * 1024
 _SESSION_HEADER = "mcp-session-id"
 
 
@@ -167,6 +169,9 @@ async def _http(endpoint: Endpoint, on_refusal: Callable[[], None]) -> AsyncGene
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
         event_hooks={"response": [seen]},
     )
-    streamable = load("mcp.client.streamable_http", "mcp")
-    async with client, streamable.streamable_http_client(endpoint.url, http_client=client) as streams:
+    connect = load("mcp.client.streamable_http", "mcp").streamable_http_client
+    # Not in the first versions of the package; its own limit, a mebibyte, is less than what tools may give back.
+    has_limit = "max_sse_event_size" in inspect.signature(connect).parameters
+    limit = {"max_sse_event_size": LARGEST_EVENT_BYTES} if has_limit else {}
+    async with client, connect(endpoint.url, http_client=client, **limit) as streams:
         yield streams
