@@ -9,7 +9,7 @@ import pytest
 from batonflow import Context, FunctionAgent
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import ToolOutput
-from batonflow.tools.mcp import MCPElicitation, MCPElicitationResponse, MCPProgress, MCPTools
+from batonflow.tools.mcp import MCPElicitation, MCPElicitationResponse, MCPProgress, MCPServerError, MCPTools
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 from tests.tools.mcp_trial import named, served, trial
@@ -161,6 +161,28 @@ class TestQuestions:
             output, seen = await answered(restored)
         assert output.content == "5 l"
         assert not [event for event in seen if isinstance(event, MCPElicitation)]
+
+    async def test_a_run_that_goes_on_elsewhere_still_gives_the_question(self) -> None:
+        async with trial(protocol="legacy") as server:
+            handler = OneCall(server, "brew_slowly").run()
+            await anext(handler.inputs())
+            snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
+            await handler.cancel_run()
+        async with trial(protocol="legacy") as server:
+            workflow = OneCall(server, "brew_slowly")
+            restored = workflow.run(ctx=Context.from_dict(workflow, snapshot))
+            request = await anext(restored.inputs())
+            assert (request.event.message, request.response_type) == ("How big a pot?", MCPElicitationResponse)
+            request.respond(content={"litres": 4})
+            assert (await restored).content == "4 l"
+
+    @pytest.mark.parametrize("over_http", [False, True])
+    async def test_a_server_that_asks_in_a_way_that_the_newer_protocol_has_not_is_told_of(
+        self, over_http: bool
+    ) -> None:
+        async with served() as (url, _), MCPTools(url=url) if over_http else trial() as server:
+            with pytest.raises(MCPServerError, match=r'no back-channel.*Give MCPTools protocol="legacy"'):
+                await (await named(server, "brew_slowly")).acall()
 
     async def test_an_agent_s_person_is_asked(self) -> None:
         async with trial() as server:

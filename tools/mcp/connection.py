@@ -31,6 +31,8 @@ _GO_THERE_FIRST = -32042
 # How a refused message is told of, when the HTTP status says that it was refused.
 _REFUSALS = {-32000, -32001, -32600, -32603}
 _LOST = ("Connection closed", "SSE stream")
+# How the package's servers say that the newer protocol has no way for what they want to ask.
+_NO_QUESTIONS = "no back-channel"
 _TOO_LARGE = "Server-sent event exceeded"
 
 _calling: contextvars.ContextVar[Call | None] = contextvars.ContextVar("batonflow_mcp_call", default=None)
@@ -270,6 +272,8 @@ class Connection:
         if self.ended or (code == _CONNECTION_CLOSED and err.message.startswith(_LOST)):
             return self._failure(f"ended while {doing}; whether that took effect is unknown", err.message)
         text = f"MCP server {self.label!r}, {doing}, answered with an error: {err.message}"
+        if _NO_QUESTIONS in err.message and self._client.session.discover_result is not None:
+            text += ' Give MCPTools protocol="legacy" for servers that ask in the middle of a call.'
         return MCPServerError(text, code, err.data)
 
     def _failure(self, what: str, message: str = "") -> MCPConnectionError:
