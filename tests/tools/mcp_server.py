@@ -114,6 +114,24 @@ async def brew_slowly(ctx: Context) -> str:
     return f"{answer.data.litres} l" if answer.action == "accept" else answer.action
 
 
+@server.tool()
+async def stay(note: str) -> str:
+    """Write a note, and stay until it is taken away."""
+    Path(note).write_text("here")  # noqa: ASYNC240 - a word
+    while Path(note).exists():  # noqa: ASYNC110, ASYNC240 - nobody tells
+        await anyio.sleep(0.01)
+    return "stayed"
+
+
+@server.tool()
+async def brew_in_company(ctx: Context, note: str, stubborn: bool = False) -> str:
+    """Brew slowly, but ask only when there is a note; stubbornly means to ask on when the call is given up."""
+    while not Path(note).exists():  # noqa: ASYNC110, ASYNC240 - nobody tells
+        await anyio.sleep(0.01)
+    with anyio.CancelScope(shield=stubborn):
+        return await brew_slowly(ctx)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run()

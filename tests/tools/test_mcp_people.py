@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from batonflow.tools import ToolOutput
 from batonflow.tools.mcp import MCPElicitation, MCPElicitationResponse, MCPProgress, MCPServerError, MCPTools
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
-from tests.tools.mcp_trial import named, served, trial
+from tests.tools.mcp_trial import named, served, soon, trial
 
 # The tool that asks in the way of its era, and the era: the newer protocol answers the call with the question, the
 # older one asks in the middle of it.
@@ -192,3 +193,139 @@ class TestQuestions:
 
     def test_the_answer_is_one_of_a_person(self) -> None:
         assert issubclass(MCPElicitationResponse, HumanResponseEvent)
+
+
+class TwoCalls(Workflow):
+    """Calls two tools side by side in one step."""
+
+    def __init__(self, server: MCPTools, note: Path) -> None:
+        super().__init__(timeout=None)
+        self.made = (server, str(note))
+
+    @step
+    async def call(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        server, note = self.made
+        brew, stay = await named(server, "brew_in_company"), await named(server, "stay")
+        outputs = await asyncio.gather(brew.acall(note=note), stay.acall(note=note))
+        return StopEvent(result=[output.content for output in outputs])
+
+
+class GivenUp(TwoCalls):
+    """Gives up the one call when the other one is over, and goes on for a while."""
+
+    def __init__(self, server: MCPTools, note: Path) -> None:
+        super().__init__(server, note)
+        self.may_end = asyncio.Event()
+
+    @step
+    async def call(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        server, note = self.made
+        brewing = asyncio.create_task((await named(server, "brew_in_company")).acall(note=note, stubborn=True))
+        await (await named(server, "stay")).acall(note=note)
+        brewing.cancel()
+        await self.may_end.wait()
+        return StopEvent()
+
+
+class TestQuestionsOfSeveralCalls:
+    """Over a pipe the older protocol does not say which of the calls under way asks."""
+
+    def agent(self, server: MCPTools, note: Path) -> FunctionAgent:
+        """Brews in the company of a call that stays as long as there is a note."""
+        calls = [tool_call("trial__brew_in_company", note=str(note)), tool_call("trial__stay", note=str(note))]
+        return FunctionAgent(llm=ScriptedLLM([calls, "Done."]), tool_retriever=server)
+
+    def contents(self, output: Any) -> list[str]:
+        return [call.tool_output.content for call in output.tool_calls]
+
+    async def test_the_question_says_whose_it_may_be(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy") as server:
+            handler = self.agent(server, tmp_path / "note").run("Tea!")
+            request = await anext(handler.inputs())
+            assert request.event.tool is None
+            assert request.event.tools == ["trial__brew_in_company", "trial__stay"]
+            request.respond(content={"litres": 2})
+            (tmp_path / "note").unlink()
+            assert sorted(self.contents(await handler)) == ["2 l", "stayed"]
+
+    async def test_two_calls_of_one_tool_are_of_that_tool(self) -> None:
+        async with trial(protocol="legacy") as server:
+            llm = ScriptedLLM([[tool_call("trial__brew_slowly"), tool_call("trial__brew_slowly")], "Done."])
+            output, seen = await answered(
+                FunctionAgent(llm=llm, tool_retriever=server).run("Tea!"), litres(1), litres(2)
+            )
+        questions = [event for event in seen if isinstance(event, MCPElicitation)]
+        assert [question.tool for question in questions] == ["trial__brew_slowly"] * 2
+        assert questions[0].id != questions[1].id
+        assert sorted(self.contents(output)) == ["1 l", "2 l"]
+
+    async def test_meanwhile_the_time_of_none_of_them_runs(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy", timeout=0.7) as server:
+            handler = self.agent(server, tmp_path / "note").run("Tea!")
+            request = await anext(handler.inputs())
+            await asyncio.sleep(1)
+            request.respond(content={"litres": 2})
+            (tmp_path / "note").unlink()
+            assert sorted(self.contents(await handler)) == ["2 l", "stayed"]
+
+    async def test_afterwards_the_time_of_all_of_them_runs(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy", timeout=0.7) as server:
+            handler = self.agent(server, tmp_path / "note").run("Tea!")
+            (await anext(handler.inputs())).respond(content={"litres": 2})
+            brewed, stayed = self.contents(await handler)
+        assert {brewed, stayed} > {"2 l"}
+        assert "took more than 0.7 s for 'stay'" in brewed + stayed
+
+    async def test_it_stays_open_when_the_call_ends_whose_step_put_it(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy") as server:
+            handler = self.agent(server, tmp_path / "note").run("Tea!")
+            requests = handler.inputs()
+            first = await anext(requests)
+            (tmp_path / "note").unlink()
+            second = await anext(requests)
+            assert second.event.id == first.event.id
+            assert second.event.tool == "trial__brew_in_company"  # now there is no other
+            first.respond(content={"litres": 2})
+            assert sorted(self.contents(await handler)) == ["2 l", "stayed"]
+
+    async def test_then_it_can_be_answered_in_another_process_too(self, tmp_path: Path) -> None:
+        note = tmp_path / "note"
+        async with trial(protocol="legacy") as server:
+            handler = self.agent(server, note).run("Tea!")
+            requests = handler.inputs()
+            question = (await anext(requests)).event
+            note.unlink()
+            await anext(requests)
+            snapshot = json.loads(json.dumps(handler.ctx.to_dict()))
+            await handler.cancel_run()
+        note.write_text("here")
+        async with trial(protocol="legacy") as server:
+            agent = FunctionAgent(llm=ScriptedLLM(["Done."]), tool_retriever=server)
+            restored = agent.run(ctx=Context.from_dict(agent, snapshot))
+            restored.ctx.send_event(litres(5)(question))
+            output, seen = await answered(restored)
+        assert sorted(self.contents(output)) == ["5 l", "stayed"]
+        assert not [event for event in seen if isinstance(event, MCPElicitation)]
+
+    async def test_it_is_put_once_where_one_step_makes_the_calls(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy") as server:
+            handler = TwoCalls(server, tmp_path / "note").run()
+            questions = 0
+            async for event in handler.stream_events():
+                if isinstance(event, MCPElicitation):
+                    questions += 1
+                    (tmp_path / "note").unlink()
+                    await asyncio.sleep(0.3)
+                    handler.ctx.send_event(litres(2)(event))
+            assert await handler == ["2 l", "stayed"]
+        assert questions == 1
+
+    async def test_it_is_closed_when_the_last_of_them_ends(self, tmp_path: Path) -> None:
+        async with trial(protocol="legacy") as server:
+            workflow = GivenUp(server, tmp_path / "note")
+            handler = workflow.run()
+            await anext(handler.inputs())
+            (tmp_path / "note").unlink()
+            await soon(lambda: handler.open_inputs() == [])
+            workflow.may_end.set()
+            await handler

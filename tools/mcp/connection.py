@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 from batonflow.llms._vendor import aload, load
-from batonflow.tools.mcp.asking import Call
+from batonflow.tools.mcp.asking import Call, Question
 from batonflow.tools.mcp.definitions import ToolDefinition
 from batonflow.tools.mcp.errors import MCPConnectionError, MCPServerError, MCPTimeoutError
 from batonflow.tools.mcp.listing import Listing
@@ -72,7 +72,7 @@ class Connection:
         self._refused = False
         self._last_words = LastWords()
         self._listing = Listing(self._list)
-        self._calls: set[Call] = set()
+        self._calls: dict[Call, None] = {}  # in the order in which they were begun
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Connection:
             SessionLostError: It did not take the call.
         """
         token = _calling.set(call)
-        self._calls.add(call)
+        self._calls[call] = None
         progressed = None if call.ctx is None else call.progressed
         try:
             async with self._limited(timeout, repr(name)) as clock:
@@ -228,7 +228,7 @@ class Connection:
                         if last or err.code != _GO_THERE_FIRST or not await self._been_there(call, err.data):
                             raise
         finally:
-            self._calls.discard(call)
+            del self._calls[call]
             call.end()
             _calling.reset(token)
 
@@ -297,28 +297,27 @@ class Connection:
 
     async def _elicited(self, context: Any, params: Any) -> Any:  # noqa: ARG002 - the package's signature
         call = _calling.get()
-        if call is None or call not in self._calls:
-            call = self._only_call()
-        if call is None:
+        calls = [call] if call is not None and call in self._calls else self._possible_calls()
+        if not calls:
             return load("mcp.types", "mcp").ElicitResult(action="decline")
-        return await call.elicit(params)
+        return await Question(calls, params).answer()
 
     async def _been_there(self, call: Call, data: Any) -> bool:
         """Whether a person went to every address that the server wants visited before it takes the call."""
         types = load("mcp.types", "mcp")
         wanted = types.ElicitationRequiredErrorData.model_validate(data).elicitations
-        return bool(wanted) and all([(await call.elicit(one)).action == "accept" for one in wanted])
+        return bool(wanted) and all([(await Question([call], one).answer()).action == "accept" for one in wanted])
 
-    def _only_call(self) -> Call | None:
-        """The call that a question belongs to when the wire does not say; None when it could be another run's."""
+    def _possible_calls(self) -> list[Call]:
+        """The calls that a question may come from when the wire does not say; none when it could be another run's."""
         if len({call.run for call in self._calls}) == 1:
-            return next(iter(self._calls))
+            return list(self._calls)
         _log.warning(
             "MCP server %r asks a question that belongs to none or to any of %d calls under way: declined",
             self.label,
             len(self._calls),
         )
-        return None
+        return []
 
 
 def _definition(tool: Any) -> ToolDefinition:

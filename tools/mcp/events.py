@@ -35,7 +35,8 @@ class MCPElicitation(InputRequiredEvent):
     Attributes:
         id: Names the question within its run; the answer carries it.
         server: Namespace of the server that asks.
-        tool: The tool's name, with its namespace.
+        tool: Name of the tool that asks, with its namespace; None when the server does not say which of several it is.
+        tools: Names of the tools that may be asking, in the order in which they were called.
         message: The question.
         requested_schema: JSON schema of the answer's content; None for a question that sends the person to an address.
         url: That address. It is the server's: show it, and let the person decide.
@@ -44,7 +45,8 @@ class MCPElicitation(InputRequiredEvent):
 
     id: str
     server: str
-    tool: str
+    tool: str | None
+    tools: list[str]
     message: str
     requested_schema: dict[str, Any] | None = None
     url: str | None = None
