@@ -327,6 +327,10 @@ class Limits:
         """Whether it is a budget of this very run that is used up."""
         return any(limit.budget is error.budget for limit in self._own)
 
+    def is_of_run(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this run, whoever acts."""
+        return any(limit.budget is error.budget and limit.agent is None for limit in self._own)
+
     def is_around(self, error: BudgetExceededError) -> bool:
         """Whether it is a budget of a run around."""
         return any(one.owns(error) for one in self._around)

@@ -364,7 +364,8 @@ async def _over_budget(
     used_up: Any = await ctx.store.get(BUDGET_ANSWER, default=None)
     if used_up is not True:
         # The budget of one agent is no affair of the others.
-        await ctx.store.set(BUDGET_ANSWER, [*(used_up or ()), agent.name] if error.budget is agent.budget else True)
+        its_own = error.budget is agent.budget and not limits.is_of_run(error)
+        await ctx.store.set(BUDGET_ANSWER, [*(used_up or ()), agent.name] if its_own else True)
     return refusal_output(call, words)
 
 

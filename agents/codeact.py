@@ -7,7 +7,6 @@ take many tool calls, and its variables hold what the model need not read.
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from textwrap import dedent
 from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
@@ -15,6 +14,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from batonflow.agents.asking import PAUSED, streamed, unpaused
 from batonflow.agents.calling import Performed, call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.loop import AgentLoop
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import as_shown, observation
@@ -38,12 +38,12 @@ EXECUTE = "execute"
 """The name of the tool that runs code."""
 
 _BLOCK = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
-# Models that stop at the closing mark do not write it; then the opening one ends or begins a line, as what is only
-# mentioned does not.
+# Models that stop at the closing mark do not write it; then the opening one begins or ends a line, or a name stands
+# right behind it, which is not so where it is only mentioned.
 _LAST_BLOCK = re.compile(
-    r"<execute>(.*?)</execute>|(?:^[ \t]*<execute>|<execute>[ \t]*\n)(.*)\Z", re.DOTALL | re.MULTILINE
+    r"<execute>(.*?)</execute>|(?:^[ \t]*<execute>|<execute>(?=[ \t]*\r?\n|[\w#@]))(.*)\Z", re.DOTALL | re.MULTILINE
 )
-_FENCED = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
+_FENCED = re.compile(r"\A```\w*\r?\n(.*?)(?:\r?\n)?```\Z", re.DOTALL)
 
 
 class CodeActAgent(ScratchpadAgent):
@@ -236,10 +236,10 @@ class CodeActAgent(ScratchpadAgent):
     def _bf_code_in(self, text: str) -> str:
         if self.code_execute_fn is not None:
             return "\n\n".join(block.strip() for block in _BLOCK.findall(text))
-        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(text.replace("\r\n", "\n"))]
-        blocks = [dedent(_FENCED.sub(r"\1", block.strip()) if "```" in block else block).strip() for block in found]
+        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(text)]
+        code = "\n\n".join(block for block in map(_unwrapped, found) if block)
         # An empty one is run like any other: that it printed nothing tells the model what is missing.
-        return "\n\n".join(blocks) or ("pass" if blocks else "")
+        return code or ("pass" if any("\n" in block for block in found) else "")
 
     def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """The only tool that the model calls natively."""
@@ -275,7 +275,10 @@ class CodeActAgent(ScratchpadAgent):
 
     async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
         asked: str = await ctx.store.get("user_msg_str", default="")
-        tools = [tool for tool in await self.get_tools(asked) if tool.metadata.get_name() != EXECUTE]
+        workflow = None if ctx.run is None else ctx.run.workflow
+        # What the team says it may call, which is not always all that it has.
+        known = await (workflow if isinstance(workflow, AgentLoop) else self)._bf_tools_for(self, asked)
+        tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
         # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
         # one with other tools would be another session: so it is there from the beginning.
         if READ_RESULT not in code_functions(tools):
@@ -297,6 +300,17 @@ class CodeActAgent(ScratchpadAgent):
             tools=tools,
             call_tool=call_tool,
         )
+
+
+def _unwrapped(block: str) -> str:
+    """The code of a block without a fence around it, and without what all of its lines are indented by."""
+    fenced = _FENCED.match(block.strip())
+    lines = (fenced[1] if fenced else block).strip("\r\n").split("\n")
+    first = lines[0]
+    indent = first[: len(first) - len(first.lstrip())]
+    if indent and all(line.startswith(indent) or not line.strip() for line in lines):
+        lines = [line.removeprefix(indent) for line in lines]
+    return "\n".join(lines).strip()
 
 
 def _execute_tool(function: Callable[..., Any]) -> FunctionTool:

@@ -136,6 +136,9 @@ class AgentLoop(AgentForks):
         """Who goes on; the same agent unless it handed over."""
         return agent.name
 
+    async def _bf_name_next(self, ctx: Context[Any]) -> None:
+        """The run ends with the answer of a tool, beside which the agent may have handed over."""
+
     async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:  # noqa: ARG002
         """The conversation as ``agent`` knows it."""
         return await ctx.store.get("memory")
@@ -342,21 +345,22 @@ class AgentLoop(AgentForks):
         kept: dict[str, Any] = await ctx.store.get(LEDGER, default=None) or {}
         return Limits(ledger_of(ctx, kept), budgets, agent.name, agent.budget)
 
-    async def _bf_shown(
+    def _bf_shown(
         self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
-    ) -> list[ChatMessage]:
+    ) -> Coroutine[Any, Any, list[ChatMessage]]:
         """The conversation as the memory shows it; a summary that it makes is on the agent's account."""
         if getattr(memory, "asks_models", True) is False:
-            return await (memory.aget() if asked is None else memory.aget(input=asked))
-        self._bf_lend_model(memory)
-        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
-            return await (memory.aget() if asked is None else memory.aget(input=asked))
+            return memory.aget() if asked is None else memory.aget(input=asked)
+        return self._bf_shown_on_account(ctx, agent, memory, asked)
 
-    def _bf_lend_model(self, memory: Any) -> None:
-        """One that was restored has lost the model it makes summaries with."""
+    async def _bf_shown_on_account(
+        self, ctx: Context[Any], agent: Member, memory: Any, asked: str | None
+    ) -> list[ChatMessage]:
         llm = self._bf_member(None).llm_or_none()
         if llm is not None and isinstance(memory, BaseMemory):
-            memory.attach_llm(llm)
+            memory.attach_llm(llm)  # one that was restored has lost the model it makes summaries with
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
+            return await (memory.aget() if asked is None else memory.aget(input=asked))
 
     def _bf_run_budget(self) -> Budget | None:
         """What every run may spend, whoever acts."""
@@ -456,7 +460,8 @@ class AgentLoop(AgentForks):
         output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
         output = await self._bf_final(ctx, agent, output, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
-        return await self._bf_ended(ctx, await self._bf_structured(ctx, agent, output, memory))
+        await self._bf_structure(ctx, agent, output, memory)
+        return await self._bf_ended(ctx, output)
 
     async def _bf_final(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> AgentOutput:
         """Finish with an answer, unless a guard is against it."""
@@ -468,26 +473,25 @@ class AgentLoop(AgentForks):
         finished = await awaitable(agent.finalize(ctx, output, memory), agent, "finalize")
         return as_output(finished, agent, "finalize")
 
-    async def _bf_structured(
-        self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory
-    ) -> AgentOutput:
-        """The output with the answer's structured form, where one is wanted and no guard is against it."""
+    async def _bf_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
+        """Put the answer's structured form into the output, and show it, where one is wanted.
+
+        A form that a guard blocks is left out; the answer itself was looked at before, and stays.
+        """
         team = self._bf_team()
         says = agent if team.output_cls is None and team.structured_output_fn is None else team
         cls, function = says.output_cls, says.structured_output_fn
         if "blocked" in output or (cls is None and function is None):
-            return output
+            return
         known = await self._bf_shown(ctx, agent, memory)
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent)):
             data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content)
-        if data is None:
-            return output
-        reason = await blocked(agent.output_guards, ctx, structured_message(data)) if agent.output_guards else None
-        if reason is not None:
-            return blocked_output(agent, reason, "output", output.tool_calls)
+        guards = agent.output_guards if data is not None else ()
+        if guards and await blocked(guards, ctx, structured_message(output.response, data)) is not None:
+            output["blocked"], data = "structured", None
         output.structured_response = data
-        ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
-        return output
+        if data is not None:
+            ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
     async def _bf_stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
         """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
@@ -504,7 +508,7 @@ class AgentLoop(AgentForks):
             with_reason(output, response.stop_reason)
         output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
         await memory.aput(output.response)
-        output = await self._bf_structured(ctx, agent, output, memory)
+        await self._bf_structure(ctx, agent, output, memory)
         ended = await self._bf_ended(ctx, output)
         ctx.write_event_to_stream(output)
         return ended
@@ -586,8 +590,8 @@ class AgentLoop(AgentForks):
         if direct is not None:
             if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far), memory)
-                output = await self._bf_structured(ctx, agent, output, memory)
-                await self._bf_hand_over(ctx, agent)  # whom the next run begins with, where that was said beside it
+                await self._bf_structure(ctx, agent, output, memory)
+                await self._bf_name_next(ctx)
                 return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
             agent = self._bf_member(await self._bf_hand_over(ctx, agent))

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
+from batonflow.tools.code.worker import jsonable
 
 __all__ = [
     "as_output",
@@ -51,12 +50,12 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
 
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
-    """The output of a tool as the answer, with the pictures and documents that are in it."""
+    """The output of a tool as the answer: its text, or the pictures and documents that stand for one."""
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
-    blocks = direct.tool_output.blocks
-    if all(isinstance(block, TextBlock) for block in blocks):
-        message = ChatMessage.of_text(direct.tool_output.content or "", MessageRole.ASSISTANT)
-    else:
+    text, blocks = direct.tool_output.content, direct.tool_output.blocks
+    if text or not blocks:
+        message = ChatMessage.of_text(text or "", MessageRole.ASSISTANT)
+    else:  # a picture alone
         message = ChatMessage(list(blocks), role=MessageRole.ASSISTANT)
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
@@ -116,8 +115,7 @@ def blocked_output(
     return output
 
 
-def structured_message(data: Any) -> ChatMessage:
-    """The structured form of an answer as guards are shown it."""
-    return ChatMessage(
-        json.dumps(to_jsonable_python(data, fallback=str), ensure_ascii=False), role=MessageRole.ASSISTANT
-    )
+def structured_message(answer: ChatMessage, data: Any) -> ChatMessage:
+    """An answer with its structured form, as guards are shown it: what they want to see in the text is there, too."""
+    form = TextBlock(text=json.dumps(jsonable(data), ensure_ascii=False))
+    return ChatMessage([*answer.blocks, form], role=MessageRole.ASSISTANT)

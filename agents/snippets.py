@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import digest_of
@@ -31,7 +31,7 @@ from batonflow.agents.prompts import (
     CODE_OVER,
     CODE_VARIABLES_GONE,
 )
-from batonflow.llms.blocks import in_words
+from batonflow.llms.blocks import BaseContentBlock, in_words
 from batonflow.tools import AsyncBaseTool, FunctionTool, ToolOutput
 from batonflow.tools.call import may_need_approval
 from batonflow.tools.code import (
@@ -444,8 +444,8 @@ class _Snippet:
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content
-        if value == "" and output.blocks:
-            value = in_words(output.blocks)  # pictures, which code cannot look at
+        if _is_shown(output.raw_output) or (value == "" and output.blocks):
+            value = in_words(output.blocks)  # of pictures, which code cannot look at
         shown = ToolOutput(
             tool_name=output.tool_name,
             blocks=list(output.blocks),
@@ -472,6 +472,12 @@ class _Snippet:
                 return_direct=False,
             )
         )
+
+
+def _is_shown(value: Any) -> bool:
+    """Whether a value is made for models to look at."""
+    values = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(isinstance(one, BaseContentBlock) for one in values)
 
 
 def _error(tool: AsyncBaseTool, output: ToolOutput) -> list[str] | None:

@@ -48,6 +48,9 @@ __all__ = ["AgentWorkflow"]
 
 ReActAgent = at_first_use("batonflow.agents.react", "ReActAgent")
 
+_ENDED = "conversation_ended"
+"""Where the state store keeps where the conversation with the user was at the end of the last run."""
+
 _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"
 
@@ -112,8 +115,9 @@ class TeamMember(BaseWorkflowAgent):
         """A team calls its tools itself."""
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:  # noqa: ARG002
-        """Keep the answer."""
-        await memory.aput(output.response)
+        """Keep the answer, if there is one."""
+        if output.response.blocks and output.response.content != "":
+            await memory.aput(output.response)
         return output
 
 
@@ -340,6 +344,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         await ctx.store.set("next_agent", None)
         return chosen
 
+    async def _bf_name_next(self, ctx: Context[Any]) -> None:
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        # There is an answer, so no task is handed over; who knows only what is handed over cannot go on without one.
+        if chosen and self.handoff_carries == "full":
+            await ctx.store.set("current_agent_name", chosen)
+
     async def _bf_task(self, ctx: Context[Any], agent: Member) -> ChatMessage:
         """What ``agent`` hands over: in words, with the pictures and documents of the user."""
         asked: str = await ctx.store.get("user_msg_str", default="")
@@ -374,7 +384,10 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
         before, given = await ctx.store.get("memory", default=None), ev.get("memory")
         await super()._init_context(ctx, ev)
-        if self.handoff_carries != "full" and ((given is not None and given is not before) or ev.get("chat_history")):
+        if self.handoff_carries == "full" or (given is None and not ev.get("chat_history")):
+            return
+        ended: Any = await ctx.store.get(_ENDED, default=None)
+        if given is None or given is not before or ev.get("chat_history") or ended != await _newest(given):
             # Another conversation than the one that the members remember.
             await ctx.store.set("memories", {})
 
@@ -385,17 +398,37 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
         if agent.name in memories:
             return memories[agent.name]
-        made = shared.new_conversation(agent.llm_or_none()) or ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
+        usual = ChatMemoryBuffer.from_defaults(llm=self.agents[self.root_agent].llm_or_none())
+        made = shared.new_conversation()
+        if made is None or made == usual:  # nobody has asked for another, and each model has its own window
+            made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
         if not memories:
             # Who begins goes on with what was said before.
             await made.aset(await shared.aget_all())
         await ctx.store.set("memories", {**memories, agent.name: made})
         return made
 
+    def _bf_shown(
+        self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
+    ) -> Coroutine[Any, Any, list[ChatMessage]]:
+        shown = super()._bf_shown(ctx, agent, memory, asked)
+        return shown if self.handoff_carries == "full" else self._bf_shown_apart(ctx, agent, shown, asked)
+
+    async def _bf_shown_apart(
+        self, ctx: Context[Any], agent: Member, shown: Coroutine[Any, Any, list[ChatMessage]], asked: str | None
+    ) -> list[ChatMessage]:
+        """A conversation of the agent's own, with what the memory of the team knows."""
+        conversation, memory = await shown, await ctx.store.get("memory")
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
+            return await memory.with_knowledge(conversation, asked)
+
     async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
-        if self.handoff_carries != "full" and "blocked" not in output:
-            # The conversation with the user is kept apart from what each agent knows.
-            await (await ctx.store.get("memory")).aput(output.response)
+        if self.handoff_carries != "full":
+            memory: BaseMemory = await ctx.store.get("memory")
+            if output.get("blocked") not in ("input", "output"):
+                # The conversation with the user is kept apart from what each agent knows.
+                await memory.aput(output.response)
+            await ctx.store.set(_ENDED, await _newest(memory))
         return await super()._bf_ended(ctx, output)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
@@ -411,6 +444,12 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
         for name, prompt in prompts_dict.items():
             setattr(self, name, prompt)
+
+
+async def _newest(memory: BaseMemory) -> list[Any]:
+    """Where a conversation is: how long it is, and what was said last."""
+    said = await memory.aget_all()
+    return [len(said), text_of(said[-1]) if said else ""]
 
 
 def _members(agents: Any) -> list[BaseWorkflowAgent]:

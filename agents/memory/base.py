@@ -91,16 +91,26 @@ class BaseMemory(BaseModel, ABC):
     def attach_llm(self, llm: LLM) -> None:
         """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""
 
-    def new_conversation(self, llm: LLM | None = None) -> "BaseMemory | None":  # noqa: ARG002 - for those that can
+    def new_conversation(self) -> "BaseMemory | None":
         """An empty memory of the same kind for a conversation beside this one, as each agent of a team may have one.
-
-        Args:
-            llm: The model that is shown it.
 
         Returns:
             The memory; None when the class does not say how to make one.
         """
         return None
+
+    async def with_knowledge(
+        self,
+        conversation: list[ChatMessage],
+        input: str | None = None,  # noqa: A002, ARG002 - as for ``aget``
+    ) -> list[ChatMessage]:
+        """Another conversation with what this memory knows beside its messages; as it is where it knows nothing more.
+
+        Args:
+            conversation: The messages.
+            input: What the user asks.
+        """
+        return conversation
 
     def to_string(self) -> str:
         """The memory as JSON text."""

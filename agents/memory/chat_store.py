@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, FieldSerializationInfo
 from typing_extensions import override
 
 from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.llms import ChatMessage
 
-__all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore"]
+__all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore", "dump_of"]
 
 _T = TypeVar("_T")
 
@@ -81,7 +81,7 @@ class BaseChatStore(BaseModel, ABC):
             self.add_message(key, message)
 
     def dump(self, key: str) -> dict[str, Any]:  # noqa: ARG002 - for stores that hold their messages themselves
-        """What a memory of the conversation ``key`` writes into its own dump: data of JSON, and models."""
+        """What a memory of the conversation ``key`` writes into its own dump."""
         return self.model_dump(mode="json")
 
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -194,10 +194,8 @@ class SimpleChatStore(ArchivingChatStore):
 
     @override
     def dump(self, key: str) -> dict[str, Any]:
-        # What others keep in the same store is none of this memory's business. The messages as they are: of thousands
-        # no data are made on the way to the text.
-        kept = {"store": self.store, "archived": self.archived}
-        return {name: {key: list(map(_plain, of[key]))} if key in of else {} for name, of in kept.items()}
+        # What others keep in the same store is none of this memory's business.
+        return self.model_dump(mode="json", include={"store": {key}, "archived": {key}})
 
     @override
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
@@ -271,8 +269,24 @@ class SimpleChatStore(ArchivingChatStore):
         return cls.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else cls()
 
 
-def _plain(message: ChatMessage) -> ChatMessage:
-    """The message; of one of a class of its own what every message has, as that is what is read again."""
-    if type(message) is ChatMessage:
-        return message
-    return ChatMessage.model_construct(**{name: getattr(message, name) for name in ChatMessage.model_fields})
+def dump_of(store: BaseChatStore, key: str, info: FieldSerializationInfo) -> dict[str, Any]:
+    """What ``store.dump`` gives; with the messages themselves where they are written at once into the text of a memory.
+
+    Of a conversation of thousands no data are made on the way then.
+
+    Args:
+        store: The store.
+        key: The conversation.
+        info: How the memory is written.
+    """
+    if (
+        type(store) is SimpleChatStore
+        and info.mode_is_json()
+        and not (info.exclude_unset or info.exclude_defaults or info.exclude_none or info.round_trip)
+    ):
+        parts = {"store": store.store, "archived": store.archived}
+        written = {name: {key: part[key]} if key in part else {} for name, part in parts.items()}
+        # Of messages of a class of their own only what every message has is written.
+        if all(type(message) is ChatMessage for part in written.values() for one in part.values() for message in one):
+            return written
+    return store.dump(key)

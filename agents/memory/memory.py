@@ -7,19 +7,33 @@ from os import PathLike
 from typing import Any, cast
 from uuid import uuid4
 
-from pydantic import Field, PrivateAttr, SkipValidation, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    FieldSerializationInfo,
+    PrivateAttr,
+    SkipValidation,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import override
 
 from batonflow.agents.memory.base import AsyncMemory
 from batonflow.agents.memory.blocks import BaseMemoryBlock, BlockContent, InsertMethod
-from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, MessageStatus, SimpleChatStore
+from batonflow.agents.memory.chat_store import (
+    ArchivingChatStore,
+    BaseChatStore,
+    MessageStatus,
+    SimpleChatStore,
+    dump_of,
+)
 from batonflow.agents.memory.components import archiving, dumped, loaded, of_the_same_kind
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
 from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.agents.memory.turns import as_shown, cuts, is_question, next_start, without_orphans
-from batonflow.llms import LLM, ChatMessage
+from batonflow.llms import ChatMessage
 
 __all__ = ["Memory"]
 
@@ -112,8 +126,8 @@ class Memory(AsyncMemory):
         return [dumped(block, block.model_dump(mode="json")) for block in blocks]
 
     @field_serializer("chat_store")
-    def _dump_store(self, chat_store: ArchivingChatStore) -> dict[str, Any]:
-        return dumped(chat_store, chat_store.dump(self.session_id))
+    def _dump_store(self, chat_store: ArchivingChatStore, info: FieldSerializationInfo) -> dict[str, Any]:
+        return dumped(chat_store, dump_of(chat_store, self.session_id, info))
 
     @override
     @classmethod
@@ -171,9 +185,20 @@ class Memory(AsyncMemory):
         return memory
 
     @override
-    def new_conversation(self, llm: LLM | None = None) -> "Memory":
-        # What the blocks know is everybody's.
-        return of_the_same_kind(self, "chat_store", "session_id")
+    def new_conversation(self) -> "Memory | None":
+        # The blocks are this one's: they learn from it, and know it once.
+        if type(self) is not Memory:
+            return None
+        return of_the_same_kind(self, "chat_store", "session_id", memory_blocks=[])
+
+    @override
+    async def with_knowledge(
+        self, conversation: list[ChatMessage], input: str | ChatMessage | None = None, **kwargs: Any
+    ) -> list[ChatMessage]:
+        contents = await self._contents(conversation, input, kwargs)
+        contents = await self._cut_to_size(contents, sum(self._tokens(message) for message in conversation))
+        named = [(block.name, contents[block.name]) for block in self.memory_blocks if block.name in contents]
+        return as_shown(inserted(conversation, named, self.memory_blocks_template, self.insert_method))
 
     # --- the conversation ---------------------------------------------------------------------------------------------
 
@@ -241,11 +266,7 @@ class Memory(AsyncMemory):
         Raises:
             ValueError: A block gave something else than text, blocks or messages.
         """
-        conversation = await self._conversation()
-        contents = await self._contents(conversation, input, kwargs)
-        contents = await self._cut_to_size(contents, sum(self._tokens(message) for message in conversation))
-        named = [(block.name, contents[block.name]) for block in self.memory_blocks if block.name in contents]
-        return as_shown(inserted(conversation, named, self.memory_blocks_template, self.insert_method))
+        return await self.with_knowledge(await self._conversation(), input, **kwargs)
 
     async def _conversation(self) -> list[ChatMessage]:
         active = await self.aget_all(MessageStatus.ACTIVE)

@@ -1,14 +1,14 @@
 """What memories over a chat store have in common."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, FieldSerializationInfo, field_serializer, field_validator, model_validator
 from typing_extensions import override
 
 from batonflow.agents.memory.base import BaseMemory
-from batonflow.agents.memory.chat_store import BaseChatStore, SimpleChatStore
-from batonflow.agents.memory.components import dumped, of_the_same_kind, opened
+from batonflow.agents.memory.chat_store import BaseChatStore, SimpleChatStore, dump_of
+from batonflow.agents.memory.components import dumped, opened
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turns import as_shown
 from batonflow.llms import LLM, ChatMessage
@@ -27,9 +27,6 @@ class BaseChatStoreMemory(BaseMemory):
         chat_store_key: Which of the store's conversations this is.
         tokenizer_fn: Splits a text into tokens; without it their number is estimated. It is not written into snapshots.
     """
-
-    # The fields that say something of this very conversation, beside its messages.
-    _of_conversation: ClassVar[tuple[str, ...]] = ()
 
     chat_store: BaseChatStore = Field(default_factory=SimpleChatStore)
     chat_store_key: str = DEFAULT_CHAT_STORE_KEY
@@ -54,12 +51,8 @@ class BaseChatStoreMemory(BaseMemory):
         return opened(value)
 
     @field_serializer("chat_store")
-    def _dump_store(self, chat_store: BaseChatStore) -> dict[str, Any]:
-        return dumped(chat_store, chat_store.dump(self.chat_store_key))
-
-    @override
-    def new_conversation(self, llm: LLM | None = None) -> "BaseChatStoreMemory":
-        return of_the_same_kind(self, "chat_store", *self._of_conversation)
+    def _dump_store(self, chat_store: BaseChatStore, info: FieldSerializationInfo) -> dict[str, Any]:
+        return dumped(chat_store, dump_of(chat_store, self.chat_store_key, info))
 
     def _size(self, message: ChatMessage) -> int:
         return count_tokens(message, self.tokenizer_fn)

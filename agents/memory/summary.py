@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, PrivateAttr, field_serializer
 from typing_extensions import override
 
 from batonflow.agents.memory.chat_store import BaseChatStore
-from batonflow.agents.memory.components import opened
+from batonflow.agents.memory.components import of_the_same_kind, opened
 from batonflow.agents.memory.store_memory import DEFAULT_CHAT_STORE_KEY, BaseChatStoreMemory, limit_for
 from batonflow.agents.memory.tokens import Tokenizer, count_tokens
 from batonflow.agents.memory.turn_taking import TurnTaking
@@ -79,8 +79,6 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
     hidden: int = 0
     summarizes: bool = False
 
-    _of_conversation: ClassVar[tuple[str, ...]] = ("summary", "summarized", "hidden")
-
     _turns: TurnTaking = PrivateAttr(default_factory=TurnTaking)
     _named: LLM | None = PrivateAttr(default=None)
     _token_count: int = PrivateAttr(default=0)
@@ -138,6 +136,12 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
         if chat_history is not None:
             memory.set(list(chat_history))
         return memory
+
+    @override
+    def new_conversation(self) -> "ChatSummaryMemoryBuffer | None":
+        if type(self) is not ChatSummaryMemoryBuffer:
+            return None
+        return of_the_same_kind(self, "chat_store", "summary", "summarized", "hidden")
 
     @override
     def attach_llm(self, llm: LLM) -> None:

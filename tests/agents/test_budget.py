@@ -494,6 +494,14 @@ class TestAgentsBehindTools:
         output = await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.")
         assert (str(output), RAN) == ("Done.", ["a", "c"])
 
+    async def test_one_budget_given_to_agent_and_team_is_everybodys(self) -> None:
+        shared = Budget(max_tool_calls=2, on_exceeded="answer")
+        handoff = tool_call("handoff", to_agent="second", reason="r")
+        first = agent([*find("a"), handoff, *find("b")], name="first", budget=shared)
+        second = agent("So far.", name="second", budget=Budget(max_tool_calls=5))
+        await AgentWorkflow(agents=[first, second], root_agent="first", budget=shared).run("Go.")
+        assert not llm_of(second).requests[0].tools
+
     async def test_a_budget_of_their_own_is_their_own_affair(self) -> None:
         helper = agent(find("a"), find("b"), name="helper", budget=Budget(max_tool_calls=1))
         made = agent(

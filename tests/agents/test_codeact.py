@@ -226,9 +226,21 @@ class TestInTheSandbox:
             ("<execute>\r\n```python\r\nprint(1)\r\n```\r\n</execute>", "1"),
             ("Let me look.\n<execute>print(1)", "1"),
             ("Let me look. <execute>\nprint(1)", "1"),
+            ("Let me look. <execute>print(1)", "1"),
+            ('<execute>\nprint("""a\n   \nb""" == "a\\n   \\nb")\n</execute>', "True"),
+            ("<execute>\n    x = '```'\n    print(x)\n</execute>", "```"),
             ("Let me look.\n<execute>\n</execute>", "The code ran to its end and printed nothing"),
         ],
-        ids=["indented", "line ends of Windows", "not closed", "not closed, in a line", "empty"],
+        ids=[
+            "indented",
+            "line ends of Windows",
+            "not closed",
+            "not closed, at the end of a line",
+            "not closed, in a line",
+            "lines of spaces in a text",
+            "indented, with a fence in a text",
+            "empty",
+        ],
     )
     async def test_code_as_models_write_it(self, said: str, shown: str) -> None:
         [seen] = await observed(said)
@@ -238,11 +250,17 @@ class TestInTheSandbox:
         assert str(await agent("4. (I did not need an <execute> block.)").run("2 + 2?")).endswith("block.)")
 
     async def test_of_pictures_the_code_gets_that_they_are_there(self) -> None:
-        def draw() -> ToolOutput:
-            """Draw."""
-            return ToolOutput("draw", blocks=[ImageBlock(image=b"GIF89a")], raw_output="")
+        picture = ImageBlock(image=b"GIF89a")
 
-        assert await observed(code("print(await draw())"), tools=[draw]) == ["[picture, image/gif]"]
+        def draw(how: str) -> Any:
+            """Draw."""
+            return {"one": picture, "some": [TextBlock(text="Here:"), picture]}.get(
+                how, ToolOutput("draw", blocks=[picture], raw_output="")
+            )
+
+        text = "for how in ('one', 'some', 'other'):\n    print(await draw(how))"
+        seen = await observed(code(text), tools=[draw])
+        assert seen == ["[picture, image/gif]\nHere:\n[picture, image/gif]\n[picture, image/gif]"]
 
     async def test_code_with_half_of_a_character_is_not_run_and_the_model_reads_where_it_is(self) -> None:
         [seen] = await observed(code("print(1)\nprint('\ud83d')"))

@@ -5,10 +5,12 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.agents.memory import (
     BaseMemory,
+    BaseMemoryBlock,
     ChatMemoryBuffer,
     ChatSummaryMemoryBuffer,
     Memory,
@@ -49,6 +51,18 @@ def pair(*turns: Any, carries: Any, **options: Any) -> tuple[AgentWorkflow, Func
     first, second = agent("first", *turns), agent("second", "Done.")
     team = AgentWorkflow(agents=[first, second], root_agent="first", handoff_carries=carries, **options)
     return team, first, second
+
+
+class Learning(BaseMemoryBlock[str]):
+    """Learns every text that it is given."""
+
+    learnt: list[str] = Field(default_factory=list[str])
+
+    async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
+        return ""
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        self.learnt += [(message.content or "")[:6] for message in messages]
 
 
 class TestTheTask:
@@ -104,6 +118,14 @@ class TestTheTask:
         assert (str(output), output.current_agent_name) == ("total 5", "first")
         assert (await team.run("And now?", ctx=ctx)).current_agent_name == "second"
 
+    @pytest.mark.parametrize("carries", ["own", "summary"])
+    async def test_but_not_where_only_a_task_would_be_handed_over(self, carries: Any) -> None:
+        first = agent("first", [tool_call("total", of=5), handoff("second")], "I am here.", tools=[total])
+        team = AgentWorkflow(agents=[first, agent("second")], root_agent="first", handoff_carries=carries)
+        ctx = Context[Any](team)
+        assert str(await team.run("Add up.", ctx=ctx)) == "total 5"
+        assert str(await team.run("And now?", ctx=ctx)) == "I am here."
+
 
 class TestMemories:
     @MODES
@@ -123,6 +145,58 @@ class TestMemories:
         await team.run("New?", memory=memory)
         assert len(shown(first)) < 6
         assert ("What was before." in words(shown(first))) == (kind is ChatSummaryMemoryBuffer)
+
+    @MODES
+    async def test_blocks_learn_once_what_the_user_and_the_team_have_said(self, carries: Any) -> None:
+        block, saved = Learning(name="facts"), ""
+        memory = Memory.from_defaults(memory_blocks=[block], token_limit=40, token_flush_size=5)
+        memory.put_messages([ChatMessage(f"fact {number} {'x' * 60}") for number in range(4)])
+        for number in range(4, 8):
+            team, _, _ = pair("Noted.", carries=carries)
+            ctx = Context[Any].from_dict(team, json.loads(saved)) if saved else Context[Any](team)
+            options = {} if saved else {"memory": memory}
+            await team.run(f"fact {number} {'x' * 60}", ctx=ctx, **options)
+            saved = json.dumps(ctx.to_dict())
+            memory = await ctx.store.get("memory")
+        [block] = memory.memory_blocks
+        assert isinstance(block, Learning)
+        learnt = [text for text in block.learnt if text.startswith("fact")]
+        assert learnt == sorted(set(learnt))
+        assert len(learnt) >= 4
+
+    async def test_without_a_memory_each_agent_is_shown_what_its_own_model_takes(self) -> None:
+        small, large = (ScriptedLLM(["Done."], context_window=window) for window in (100, 1000))
+        agents = [
+            FunctionAgent(name="first", description="First.", llm=ScriptedLLM([handoff("second")], context_window=100)),
+            FunctionAgent(name="second", description="Second.", llm=large),
+        ]
+        ctx = Context[Any](team := AgentWorkflow(agents=agents, root_agent="first", handoff_carries="own"))
+        await team.run("Go.", ctx=ctx)
+        limits = {name: one.token_limit for name, one in (await ctx.store.get("memories")).items()}
+        assert limits == {"first": 75, "second": 750}
+        assert small.metadata.context_window == 100
+
+    async def test_a_memory_that_was_emptied_is_another_conversation(self) -> None:
+        llm = ScriptedLLM(["Hello.", "Nobody."])
+        first = FunctionAgent(name="first", description="First.", llm=llm)
+        team = AgentWorkflow(agents=[first, agent("second")], root_agent="first", handoff_carries="own")
+        ctx, memory = Context[Any](team), ChatMemoryBuffer.from_defaults()
+        await team.run("My PIN is 1234.", ctx=ctx, memory=memory)
+        memory.reset()
+        await team.run("Who am I?", ctx=ctx, memory=memory)
+        assert words(shown(first, 1)) == "Who am I?"
+
+    async def test_a_class_of_ones_own_that_says_nothing_of_conversations_is_left_alone(self) -> None:
+        class Mine(ChatMemoryBuffer):
+            def __init__(self, user: str, **options: Any) -> None:
+                super().__init__(**options, chat_store_key=user)
+
+        team, first, _ = pair("Done.", carries="own")
+        memory = Mine("ann")
+        memory.put(ChatMessage("I am Ann."))
+        await team.run("Who am I?", memory=memory)
+        assert words(shown(first)) == "I am Ann.\nWho am I?"
+        assert [message.content for message in memory.get_all()] == ["I am Ann.", "Who am I?", "Done."]
 
     @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
     def test_a_conversation_beside_another_one_begins_empty_and_apart(self, kind: type[BaseMemory]) -> None:

@@ -272,8 +272,20 @@ class TestGuards:
         handler = made.run("What is it?")
         shown = [event async for event in handler.stream_events() if isinstance(event, AgentStreamStructuredOutput)]
         output = await handler
-        assert (str(output), output.get("blocked")) == ("I may not speak about that.", "output")
+        assert (str(output), output.get("blocked")) == ("All fine.", "structured")
         assert (output.structured_response, shown) == (None, [])
+
+    async def test_a_guard_of_a_structured_form_sees_the_text_too_and_values_of_every_kind(self) -> None:
+        seen: list[str] = []
+
+        def look(ctx: Context, message: ChatMessage) -> Block | None:
+            seen.append(message.content or "")
+            return None if "[1]" in (message.content or "") else Block("Cite!")
+
+        made = agent("It is so [1].", output_guards=[look], structured_output_fn=lambda messages: {"raw": b"\xff"})
+        output = await made.run("Is it?")
+        assert (output.structured_response, output.get("blocked")) == ({"raw": b"\xff"}, None)
+        assert seen == ["It is so [1].", 'It is so [1].\n{"raw": "/w=="}']
 
     async def test_what_was_called_stays_with_a_blocked_answer(self) -> None:
         made = agent(tool_call("send", to="Bob"), "The secret is 7.", output_guards=[no_secrets])

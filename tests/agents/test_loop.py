@@ -167,6 +167,16 @@ class TestTeamsInTeams:
         output = await self.nested(llm, whose=whose).run("Why?")
         assert output.structured_response == {"text": "so"}
 
+    async def test_that_of_the_inner_team_is_not_taken_for_one_that_the_outer_wants_and_does_not_get(self) -> None:
+        def fail(messages: Any) -> Any:
+            raise RuntimeError("no")
+
+        team = self.nested(ScriptedLLM(["It is so.", '{"text": "so"}']), whose="inner")
+        team.structured_output_fn = fail
+        with pytest.warns(UserWarning, match="structured output"):
+            output = await team.run("Why?")
+        assert output.structured_response is None
+
     @staticmethod
     def nested(llm: ScriptedLLM, *, whose: str = "", **options: Any) -> AgentWorkflow:
         member = FunctionAgent(name="member", description="Works.", llm=llm, **options)

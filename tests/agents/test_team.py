@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from batonflow.agents import AgentOutput, AgentWorkflow, FunctionAgent, ReActAgent, ToolCallResult
+from batonflow.agents import AgentOutput, AgentWorkflow, CodeActAgent, FunctionAgent, ReActAgent, ToolCallResult
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import ChatMessage, MockLLM, ScriptedLLM, tool_call
 from batonflow.llms.prompts import PromptTemplate
@@ -114,6 +114,10 @@ class TestHandoff:
         assert "note not found" in result.tool_output.content
         await handler
         assert [tool.name for tool in requests(first)[0].tools] == ["handoff"]
+        llm = ScriptedLLM(["<execute>\nawait note('a')\n</execute>", "Done."])
+        coder = CodeActAgent(name="coder", description="Codes.", llm=llm, tools=[note])
+        (result,) = await results_of(Guarded(agents=[coder]).run("Go."))
+        assert "Name `note` used when not defined" in result.tool_output.content
 
     async def test_there_and_back_again(self) -> None:
         first = agent("first", handoff("second"), "Done.")

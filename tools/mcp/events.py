@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 __all__ = [
@@ -46,7 +48,7 @@ class MCPElicitation(InputRequiredEvent):
     id: str
     server: str
     tool: str | None
-    tools: list[str]
+    tools: list[str] = Field(default_factory=list[str])
     message: str
     requested_schema: dict[str, Any] | None = None
     url: str | None = None

@@ -82,16 +82,16 @@ class JsonSerializer:
         {'a': [1, 2]}
     """
 
-    # Whether a subclass takes every value, also plain ones, into its own hands.
+    # Whether a subclass takes values, also plain ones, into its own hands.
     _writes_all: ClassVar[bool] = False
     _reads_all: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "serialize_value" in cls.__dict__:
-            cls.encode, cls._writes_all = cls.serialize_value, True
-        if "deserialize_value" in cls.__dict__:
-            cls._decode, cls._reads_all = cast("Any", cls.deserialize_value), True
+        if cls.serialize_value is not JsonSerializer.serialize_value:
+            cls._written, cls._writes_all = cls.serialize_value, True
+        if cls.deserialize_value is not JsonSerializer.deserialize_value:
+            cls._read, cls._reads_all = cls.deserialize_value, True
 
     def __init__(self, *, allowed_types: Iterable[type | str] | None = None) -> None:
         self._allowed: set[str] | None = None
@@ -122,7 +122,8 @@ class JsonSerializer:
         """A value as data of JSON; subclasses that know more kinds of values override it.
 
         Args:
-            value: The value; those inside it come here, too.
+            value: The value; those inside dicts and lists come here, too. Of models, fields that say their type are
+                written as pydantic writes them.
 
         Raises:
             ValueError: Something in the value is neither plain data nor a model.
@@ -138,7 +139,7 @@ class JsonSerializer:
         """The value of what ``serialize_value`` made of it.
 
         Args:
-            data: The data; those inside come here, too.
+            data: The data; those inside dicts and lists come here, too.
 
         Raises:
             ValueError: The data name a class that may not be used.
@@ -153,7 +154,7 @@ class JsonSerializer:
         """
         try:
             plain = not self._writes_all and is_plain(value)
-            return as_json(value if plain else self.encode(value)).decode()
+            return as_json(value if plain else self._written(value)).decode()
         except RecursionError:
             raise ValueError("It contains itself, or is nested too deeply for JSON") from None
 
@@ -165,7 +166,7 @@ class JsonSerializer:
         """
         read = read_json(value)
         # Wrapped values are marked by these keys; without them nothing needs to be looked at.
-        return self._decode(read) if self._reads_all or '"__is_' in value else read
+        return self._read(read) if self._reads_all or '"__is_' in value else read
 
     def encode(self, value: Any) -> Any:
         """A value as data of JSON in which everything that is not plain is marked with its class.
@@ -181,12 +182,12 @@ class JsonSerializer:
             return self._encode_model(value, form)
         if isinstance(value, dict):
             items: Any = value.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            found = {key if isinstance(key, str) else _key(key): self.encode(inner) for key, inner in items}
+            found = {key if isinstance(key, str) else _key(key): self._written(inner) for key, inner in items}
             if len(found) < len(items):
                 raise ValueError("two keys of a dict are the same as text, as 1 and '1' are, and JSON has no others")
             return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
         if isinstance(value, list | tuple):
-            return [self.encode(inner) for inner in cast("list[Any]", value)]
+            return [self._written(inner) for inner in cast("list[Any]", value)]
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {
                 _IS_COMPONENT: True,
@@ -219,7 +220,7 @@ class JsonSerializer:
 
         def encode(value: Any) -> Any:
             marked[MARKED] = True  # nobody knows in which field
-            return self.encode(value)
+            return self._written(value)
 
         dump = model.model_dump
         if not form.dumps_itself:
@@ -236,17 +237,17 @@ class JsonSerializer:
         for name in form.untyped or ():
             dumped[name] = value = getattr(model, name)
             if not is_plain(value):
-                dumped[name] = self.encode(value)
+                dumped[name] = self._written(value)
                 within.append(name)
         if form.has_data and (data := model.to_dict()):
             dumped["_data"] = dict(data)
             if not all(map(is_plain, data.values())):
-                dumped["_data"] = {name: self.encode(value) for name, value in data.items()}
+                dumped["_data"] = {name: self._written(value) for name, value in data.items()}
                 within.append("_data")
         if form.has_result and "result" in dumped:
             dumped["result"] = value = model.result
             if not is_plain(value):
-                dumped["result"] = self.encode(value)
+                dumped["result"] = self._written(value)
                 within.append("result")
         if within:
             marked.setdefault(MARKED, within)
@@ -264,26 +265,30 @@ class JsonSerializer:
             return [self._as_data(inner, encode) for inner in cast("list[Any]", value)]
         return to_jsonable_python(value, inf_nan_mode="constants", fallback=encode)
 
-    def _decode(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._decode(inner) for inner in cast("list[Any]", value)]
-        if not isinstance(value, dict):
-            return value
-        data = cast("dict[str, Any]", value)
-        if is_marked(data):
-            name, inner = str(data["qualified_name"]), data["value"]
-            if data.get(IS_PYDANTIC) is True:
-                return self._decode_model(self._resolve(name, BaseModel), inner, data.get(MARKED))
-            if data.get(_IS_COMPONENT) is True:
+    def _decode(self, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self._read(inner) for inner in cast("list[Any]", data)]
+        if not isinstance(data, dict):
+            return data
+        found = cast("dict[str, Any]", data)
+        if is_marked(found):
+            name, inner = str(found["qualified_name"]), found["value"]
+            if found.get(IS_PYDANTIC) is True:
+                return self._decode_model(self._resolve(name, BaseModel), inner, found.get(MARKED))
+            if found.get(_IS_COMPONENT) is True:
                 return self._resolve(name, object).from_dict(inner)
-            if data.get(IS_DATA) is True and isinstance(inner, dict):
-                data = cast("dict[str, Any]", inner)
-        return {key: self._decode(inner) for key, inner in data.items()}
+            if found.get(IS_DATA) is True and isinstance(inner, dict):
+                found = cast("dict[str, Any]", inner)
+        return {key: self._read(inner) for key, inner in found.items()}
+
+    # The way of what is inside a value, which a subclass may have taken into its own hands.
+    _written = encode
+    _read = _decode
 
     def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
         """A model from its fields, of which those ``within`` hold marks."""
         if within is True or not isinstance(written, dict):
-            return cls.model_validate(self._decode(written), by_name=True, by_alias=True)
+            return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
         if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
             form = _form_of(cls)
@@ -292,9 +297,9 @@ class JsonSerializer:
             value = fields.get(name)
             if name == "_data" and isinstance(value, dict):  # its names are no marks
                 items = cast("dict[str, Any]", value).items()
-                fields[name] = {key: self._decode(inner) for key, inner in items}
+                fields[name] = {key: self._read(inner) for key, inner in items}
             elif name in fields:
-                fields[name] = self._decode(value)
+                fields[name] = self._read(value)
         return cls.model_validate(fields, by_name=True, by_alias=True)
 
     def _resolve(self, name: str, base: type) -> Any:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from batonflow.agents.memory import ChatMemoryBuffer, SimpleChatStore, SQLiteChatStore
 from batonflow.agents.memory.turns import as_shown, is_observation
-from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM
+from batonflow.llms import ChatMessage, ImageBlock, MessageRole, ScriptedLLM
 from batonflow.workflow_core import JsonSerializer
 from tests.agents.memory.conversations import called, conversations, of_size, result, shows_whole_calls
 
@@ -141,6 +141,12 @@ class TestPersistence:
             serializer.deserialize(serializer.serialize(memory)),
         ):
             assert again.get() == [ChatMessage("hello")]
+
+    @pytest.mark.parametrize("option", ["exclude_unset", "exclude_defaults", "exclude_none", "round_trip"])
+    def test_options_of_who_writes_it_leave_it_readable(self, option: str) -> None:
+        memory = ChatMemoryBuffer.from_defaults(chat_history=[ChatMessage([ImageBlock(image=b"GIF89a")])])
+        for written in (memory.model_dump(**{option: True}), json.loads(memory.model_dump_json(**{option: True}))):
+            assert ChatMemoryBuffer.from_dict(json.loads(json.dumps(written))) == memory
 
     def test_messages_in_a_file_are_not_in_the_dump(self, tmp_path: Path) -> None:
         memory = ChatMemoryBuffer.from_defaults(

@@ -413,6 +413,17 @@ async def test_a_subclass_may_know_more_kinds_of_values(value: Any):
         JsonSerializer().serialize({1})
 
 
+def test_it_may_have_that_from_another_class_and_end_in_the_serializer_s_own_way():
+    class Sets:
+        def serialize_value(self, value: Any) -> Any:
+            return {"__set": sorted(value)} if isinstance(value, set) else self.encode(value)  # type: ignore[attr-defined]
+
+    class Mixed(Sets, JsonSerializer):
+        deserialize_value = WithSets.deserialize_value
+
+    assert Mixed().serialize({"a": [{2, 1}, "plain"]}) == '{"a":[{"__set":[1,2]},"plain"]}'
+
+
 async def test_a_context_is_written_by_a_subclass_that_knows_more():
     class Keep(Workflow):
         @step
