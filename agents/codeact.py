@@ -38,10 +38,12 @@ EXECUTE = "execute"
 """The name of the tool that runs code."""
 
 _BLOCK = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
-# Models that stop at the closing mark do not write it; then the opening one begins or ends a line, or a name stands
-# right behind it, which is not so where it is only mentioned.
+# Models that stop at the closing mark do not write it; then the opening one begins or ends a line, or code stands right
+# behind it, which is not so where it is only mentioned.
 _LAST_BLOCK = re.compile(
-    r"<execute>(.*?)</execute>|(?:^[ \t]*<execute>|<execute>(?=[ \t]*\r?\n|[\w#@]))(.*)\Z", re.DOTALL | re.MULTILINE
+    r"<execute>(.*?)</execute>"
+    r"|(?:^[ \t]*<execute>|<execute>(?=[ \t]*(?:\r?\n|\Z)|[\w#@]|[ \t]+[\w.]+(?:\(|[ \t]*=)))(.*)\Z",
+    re.DOTALL | re.MULTILINE,
 )
 _FENCED = re.compile(r"\A```\w*\r?\n(.*?)(?:\r?\n)?```\Z", re.DOTALL)
 
@@ -239,7 +241,8 @@ class CodeActAgent(ScratchpadAgent):
         found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(text)]
         code = "\n\n".join(block for block in map(_unwrapped, found) if block)
         # An empty one is run like any other: that it printed nothing tells the model what is missing.
-        return code or ("pass" if any("\n" in block for block in found) else "")
+        ends = text.rstrip().endswith(("<execute>", "</execute>"))
+        return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
 
     def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """The only tool that the model calls natively."""
@@ -275,9 +278,10 @@ class CodeActAgent(ScratchpadAgent):
 
     async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
         asked: str = await ctx.store.get("user_msg_str", default="")
-        workflow = None if ctx.run is None else ctx.run.workflow
-        # What the team says it may call, which is not always all that it has.
-        known = await (workflow if isinstance(workflow, AgentLoop) else self)._bf_tools_for(self, asked)
+        around = None if ctx.run is None else ctx.run.workflow
+        # What its team says it may call, which is not always all that it has.
+        team = around if isinstance(around, AgentLoop) and around._bf_member(self.name) is self else None
+        known = await (self.get_tools(asked) if team is None else team._bf_tools_for(self, asked))
         tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
         # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
         # one with other tools would be another session: so it is there from the beginning.
@@ -306,7 +310,7 @@ def _unwrapped(block: str) -> str:
     """The code of a block without a fence around it, and without what all of its lines are indented by."""
     fenced = _FENCED.match(block.strip())
     lines = (fenced[1] if fenced else block).strip("\r\n").split("\n")
-    first = lines[0]
+    first = next((line for line in lines if line.strip()), "")
     indent = first[: len(first) - len(first.lstrip())]
     if indent and all(line.startswith(indent) or not line.strip() for line in lines):
         lines = [line.removeprefix(indent) for line in lines]

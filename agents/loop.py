@@ -53,9 +53,9 @@ from batonflow.agents.outcomes import (
     awaitable,
     blocked_output,
     direct_output,
+    form_is_blocked,
     nothing_said,
     result_of,
-    structured_message,
     with_reason,
 )
 from batonflow.agents.prompts import (
@@ -486,11 +486,8 @@ class AgentLoop(AgentForks):
         known = await self._bf_shown(ctx, agent, memory)
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent)):
             data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content)
-        guards = agent.output_guards if data is not None else ()
-        if guards and await blocked(guards, ctx, structured_message(output.response, data)) is not None:
-            output["blocked"], data = "structured", None
         output.structured_response = data
-        if data is not None:
+        if data is not None and not await form_is_blocked(ctx, agent, output):
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
     async def _bf_stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:

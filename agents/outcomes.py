@@ -7,20 +7,22 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
+from batonflow.agents.hooks import blocked
 from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.tools.code.worker import jsonable
+from batonflow.workflow_core import Context
 
 __all__ = [
     "as_output",
     "awaitable",
     "blocked_output",
     "direct_output",
+    "form_is_blocked",
     "nothing_said",
     "result_of",
-    "structured_message",
     "with_reason",
 ]
 
@@ -115,7 +117,22 @@ def blocked_output(
     return output
 
 
-def structured_message(answer: ChatMessage, data: Any) -> ChatMessage:
-    """An answer with its structured form, as guards are shown it: what they want to see in the text is there, too."""
-    form = TextBlock(text=json.dumps(jsonable(data), ensure_ascii=False))
-    return ChatMessage([*answer.blocks, form], role=MessageRole.ASSISTANT)
+async def form_is_blocked(ctx: Context[Any], agent: Member, output: AgentOutput) -> bool:
+    """Whether a guard is against the structured form of an answer; then it is taken out of the output.
+
+    Guards see it behind the text, which they have let pass: what they want to see in that is there, too.
+
+    Args:
+        ctx: The run's context, inside a step.
+        agent: Whose answer it is.
+        output: The answer.
+    """
+    form = TextBlock(text=json.dumps(jsonable(output.structured_response), ensure_ascii=False))
+    whole = ChatMessage([*output.response.blocks, form], role=MessageRole.ASSISTANT)
+    reason = await blocked(agent.output_guards, ctx, whole)
+    if reason is None:
+        return False
+    logger.warning("Agent %s: the structured form of its answer is blocked: %s", agent.name, reason)
+    output.structured_response = None
+    output["blocked"] = "structured"
+    return True

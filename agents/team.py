@@ -48,9 +48,6 @@ __all__ = ["AgentWorkflow"]
 
 ReActAgent = at_first_use("batonflow.agents.react", "ReActAgent")
 
-_ENDED = "conversation_ended"
-"""Where the state store keeps where the conversation with the user was at the end of the last run."""
-
 _TEAM_NAME = "Team"
 _TEAM_DESCRIPTION = "A team of agents that perform a task together"
 
@@ -98,7 +95,10 @@ class TeamMember(BaseWorkflowAgent):
             structured_response=output.structured_response,
             current_agent_name=self.name,
         )
-        answer.to_dict().update(output.to_dict())  # why it is not whole, or not what the team has said
+        more = dict(output.to_dict())  # why it is not whole, or not what the team has said
+        if more.get("blocked") == "structured":
+            del more["blocked"]  # what is left out is the inner team's form
+        answer.to_dict().update(more)
         return answer
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
@@ -116,7 +116,7 @@ class TeamMember(BaseWorkflowAgent):
 
     async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:  # noqa: ARG002
         """Keep the answer, if there is one."""
-        if output.response.blocks and output.response.content != "":
+        if _says_something(output.response):
             await memory.aput(output.response)
         return output
 
@@ -382,24 +382,20 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return response.message.content or ""
 
     async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
-        before, given = await ctx.store.get("memory", default=None), ev.get("memory")
         await super()._init_context(ctx, ev)
-        if self.handoff_carries == "full" or (given is None and not ev.get("chat_history")):
-            return
-        ended: Any = await ctx.store.get(_ENDED, default=None)
-        if given is None or given is not before or ev.get("chat_history") or ended != await _newest(given):
-            # Another conversation than the one that the members remember.
+        if self.handoff_carries != "full" and (ev.get("memory") or ev.get("chat_history")):
+            # Another conversation than the one that the members remember, or one that others have changed.
             await ctx.store.set("memories", {})
 
     async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
-        shared: BaseMemory = await ctx.store.get("memory")
+        shared: Any = await ctx.store.get("memory")
         if self.handoff_carries == "full":
             return shared
         memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
         if agent.name in memories:
             return memories[agent.name]
         usual = ChatMemoryBuffer.from_defaults(llm=self.agents[self.root_agent].llm_or_none())
-        made = shared.new_conversation()
+        made = shared.new_conversation() if isinstance(shared, BaseMemory) else None
         if made is None or made == usual:  # nobody has asked for another, and each model has its own window
             made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
         if not memories:
@@ -419,16 +415,16 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     ) -> list[ChatMessage]:
         """A conversation of the agent's own, with what the memory of the team knows."""
         conversation, memory = await shown, await ctx.store.get("memory")
+        if not isinstance(memory, BaseMemory):
+            return conversation
         async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
             return await memory.with_knowledge(conversation, asked)
 
     async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
-        if self.handoff_carries != "full":
-            memory: BaseMemory = await ctx.store.get("memory")
-            if output.get("blocked") not in ("input", "output"):
-                # The conversation with the user is kept apart from what each agent knows.
-                await memory.aput(output.response)
-            await ctx.store.set(_ENDED, await _newest(memory))
+        is_answer = output.get("blocked") not in ("input", "output") and _says_something(output.response)
+        if self.handoff_carries != "full" and is_answer:
+            # The conversation with the user is kept apart from what each agent knows.
+            await (await ctx.store.get("memory")).aput(output.response)
         return await super()._bf_ended(ctx, output)
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
@@ -446,10 +442,8 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             setattr(self, name, prompt)
 
 
-async def _newest(memory: BaseMemory) -> list[Any]:
-    """Where a conversation is: how long it is, and what was said last."""
-    said = await memory.aget_all()
-    return [len(said), text_of(said[-1]) if said else ""]
+def _says_something(message: ChatMessage) -> bool:
+    return bool(message.blocks) and message.content != ""
 
 
 def _members(agents: Any) -> list[BaseWorkflowAgent]:

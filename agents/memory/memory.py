@@ -27,7 +27,7 @@ from batonflow.agents.memory.chat_store import (
     SimpleChatStore,
     dump_of,
 )
-from batonflow.agents.memory.components import archiving, dumped, loaded, of_the_same_kind
+from batonflow.agents.memory.components import archiving, dumped, loaded
 from batonflow.agents.memory.insertion import MEMORY_BLOCKS_TEMPLATE, PLACE, inserted
 from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE, SQLiteChatStore
 from batonflow.agents.memory.tokens import Content, MediaTokens, Tokenizer, count_tokens
@@ -184,19 +184,24 @@ class Memory(AsyncMemory):
             memory.chat_store.set_messages(memory.session_id, list(chat_history))
         return memory
 
-    @override
-    def new_conversation(self) -> "Memory | None":
-        # The blocks are this one's: they learn from it, and know it once.
-        if type(self) is not Memory:
-            return None
-        return of_the_same_kind(self, "chat_store", "session_id", memory_blocks=[])
+    # There is no ``new_conversation``: what fell out of its window no block would have learnt.
 
     @override
-    async def with_knowledge(
-        self, conversation: list[ChatMessage], input: str | ChatMessage | None = None, **kwargs: Any
+    async def with_knowledge(self, conversation: list[ChatMessage], input: str | None = None) -> list[ChatMessage]:
+        # How long it may be is for its own memory to say.
+        room = int(self.token_limit * self.chat_history_token_ratio)
+        return await self._with_blocks(conversation, input, {}, room)
+
+    async def _with_blocks(
+        self,
+        conversation: list[ChatMessage],
+        asked: str | ChatMessage | None,
+        options: dict[str, Any],
+        most: int | None,
     ) -> list[ChatMessage]:
-        contents = await self._contents(conversation, input, kwargs)
-        contents = await self._cut_to_size(contents, sum(self._tokens(message) for message in conversation))
+        contents = await self._contents(conversation, asked, options)
+        shown = sum(self._tokens(message) for message in conversation)
+        contents = await self._cut_to_size(contents, shown if most is None else min(shown, most))
         named = [(block.name, contents[block.name]) for block in self.memory_blocks if block.name in contents]
         return as_shown(inserted(conversation, named, self.memory_blocks_template, self.insert_method))
 
@@ -266,7 +271,7 @@ class Memory(AsyncMemory):
         Raises:
             ValueError: A block gave something else than text, blocks or messages.
         """
-        return await self.with_knowledge(await self._conversation(), input, **kwargs)
+        return await self._with_blocks(await self._conversation(), input, kwargs, None)
 
     async def _conversation(self) -> list[ChatMessage]:
         active = await self.aget_all(MessageStatus.ACTIVE)

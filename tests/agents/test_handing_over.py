@@ -198,7 +198,7 @@ class TestMemories:
         assert words(shown(first)) == "I am Ann.\nWho am I?"
         assert [message.content for message in memory.get_all()] == ["I am Ann.", "Who am I?", "Done."]
 
-    @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
+    @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer])
     def test_a_conversation_beside_another_one_begins_empty_and_apart(self, kind: type[BaseMemory]) -> None:
         memory: Any = kind.from_defaults(chat_history=[ChatMessage("hello")])
         memory.token_limit = 77
@@ -207,15 +207,41 @@ class TestMemories:
         beside.put(ChatMessage("there"))
         assert [message.content for message in memory.get_all()] == ["hello"]
 
-    async def test_the_same_memory_given_again_is_the_same_conversation(self) -> None:
-        first, second = agent("first", handoff("second")), agent("second", "One.", "Two.")
-        team = AgentWorkflow(agents=[first, second], root_agent="first", handoff_carries="own")
-        ctx, memory = Context[Any](team), ChatMemoryBuffer.from_defaults()
-        await team.run("What?", ctx=ctx, memory=memory)
-        await team.run("And then?", ctx=ctx, memory=memory)
-        task, *others = shown(second, 1)
-        assert "has handed this task over to you" in (task.content or "")
-        assert [message.content for message in others] == ["One.", "And then?"]
+    async def test_what_falls_out_of_what_blocks_learn_from_is_still_shown(self) -> None:
+        @tool
+        def look() -> str:
+            """Look."""
+            return "seen " * 400
+
+        turns = [turn for _ in range(4) for turn in (tool_call("look"), "Seen.")]
+        first = agent("first", *turns, tools=[look])
+        team = AgentWorkflow(agents=[first, agent("second")], root_agent="first", handoff_carries="own")
+        ctx, block = Context[Any](team), Learning(name="facts")
+        memory: Any = Memory.from_defaults(memory_blocks=[block], token_limit=1500)
+        for said in ("My name is Ann.", "Look!", "Look!", "Who am I?"):
+            await team.run(said, ctx=ctx, **({"memory": memory} if memory else {}))
+            memory = None
+        assert "My name is Ann." in words(shown(first, -1))
+
+    async def test_a_memory_that_only_looks_like_one_will_do(self) -> None:
+        class Duck:
+            def __init__(self) -> None:
+                self.said: list[ChatMessage] = []
+
+            async def aput(self, message: ChatMessage) -> None:
+                self.said.append(message)
+
+            async def aget(self, **options: Any) -> list[ChatMessage]:
+                return list(self.said)
+
+            aget_all = aget
+
+            async def aput_messages(self, messages: list[ChatMessage]) -> None:
+                self.said += messages
+
+        team, first, _ = pair("Done.", carries="own")
+        assert str(await team.run("Hello.", memory=Duck())) == "Done."  # type: ignore[arg-type]
+        assert words(shown(first)) == "Hello."
 
     async def test_a_summary_memory_that_comes_back_in_the_middle_is_lent_a_model(self) -> None:
         @tool(requires_approval=True)

@@ -167,6 +167,13 @@ class TestTeamsInTeams:
         output = await self.nested(llm, whose=whose).run("Why?")
         assert output.structured_response == {"text": "so"}
 
+    async def test_a_guard_against_the_form_of_the_inner_team_is_not_one_against_the_outer_one(self) -> None:
+        llm = ScriptedLLM(["It is so.", '{"text": "the secret is 7"}'])
+        team = self.nested(llm, whose="inner", output_guards=[no_secrets])
+        team.structured_output_fn = lambda messages: {"outer": True}
+        output = await team.run("Why?")
+        assert (str(output), output.structured_response, output.get("blocked")) == ("It is so.", {"outer": True}, None)
+
     async def test_that_of_the_inner_team_is_not_taken_for_one_that_the_outer_wants_and_does_not_get(self) -> None:
         def fail(messages: Any) -> Any:
             raise RuntimeError("no")

@@ -119,6 +119,27 @@ class TestHandoff:
         (result,) = await results_of(Guarded(agents=[coder]).run("Go."))
         assert "Name `note` used when not defined" in result.tool_output.content
 
+    async def test_a_coder_behind_a_member_has_its_own_tools(self) -> None:
+        llm = ScriptedLLM(["<execute>\nawait note('a')\n</execute>", "Done."])
+        inner = CodeActAgent(name="inner", llm=llm, tools=[note])
+
+        class Behind(FunctionAgent):
+            async def get_tools(self, input_str: str | None = None) -> Any:
+                return await inner.get_tools(input_str)
+
+            async def take_step(self, *arguments: Any) -> Any:
+                return await inner.take_step(*arguments)
+
+            async def handle_tool_call_results(self, *arguments: Any) -> None:
+                await inner.handle_tool_call_results(*arguments)
+
+            async def finalize(self, *arguments: Any) -> Any:
+                return await inner.finalize(*arguments)
+
+        outer = Behind(name="outer", description="Codes.", llm=llm)
+        results = await results_of(AgentWorkflow(agents=[outer], initial_state={"notes": []}).run("Go."))
+        assert [one.tool_output.content for one in results if one.tool_name == "note"] == ["noted a"]
+
     async def test_there_and_back_again(self) -> None:
         first = agent("first", handoff("second"), "Done.")
         second = agent("second", handoff("first"))

@@ -191,7 +191,7 @@ class _ProcessSession(BaseSession):
             "seed": self._setup.seed,
             "output_bytes": self._limits.output_bytes,
             "resources": _resources(self._limits),
-            "dies_with_host": launch.dies_with_host,
+            "host": os.getpid() if launch.dies_with_host else None,
         }
         try:
             async with asyncio.timeout(_TO_START):

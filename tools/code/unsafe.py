@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 
 from batonflow.tools.code.process import PYTHON_HINTS, WORKER, Launch, ProcessExecutor
 
@@ -33,4 +34,6 @@ class UnsafeLocalExecutor(ProcessExecutor):
         # Sets have the same order when snippets are run again.
         env = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-P", "-B", "-u", str(WORKER)]
-        return Launch(command, env, dies_with_host=sys.platform == "linux")
+        # Linux looks at the thread that starts it, and only the main one is there for as long as the process.
+        in_main = threading.current_thread() is threading.main_thread()
+        return Launch(command, env, dies_with_host=sys.platform == "linux" and in_main)

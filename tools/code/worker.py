@@ -198,8 +198,8 @@ class _Worker:
         setup = self.channel.wait()
         self.printed = _Printed(self.channel, setup["output_bytes"])
         sys.stdout = sys.stderr = self.printed
-        if setup["dies_with_host"]:
-            _die_with_parent()
+        if setup["host"] is not None:
+            _die_with(setup["host"])
         _limit_resources(setup)
         sys.path += setup["path"]
         random.seed(setup["seed"])
@@ -375,11 +375,13 @@ def _exception(name: str, message: str) -> Exception:
     return RuntimeError(message)
 
 
-def _die_with_parent() -> None:
+def _die_with(host: int) -> None:
     """Linux ends this process when its parent ends; one that is stopped would never see the end of its input."""
     import ctypes  # noqa: PLC0415 - what most workers never use
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != host:  # it has ended already
+        os._exit(0)
 
 
 def _limit_resources(setup: dict[str, Any]) -> None:
