@@ -125,6 +125,11 @@ class Connection:
         self.ended = True
         self._stop.set()
 
+    def _end_behind_calls(self, leaving: Call | None) -> None:
+        """Stop when nothing is under way any more, but for a call that is about to leave."""
+        if all(call is leaving for call in self._calls):
+            self._stop.set()
+
     def _refuses(self) -> None:
         if (call := _calling.get()) is not None:
             call.refused = True
@@ -229,6 +234,8 @@ class Connection:
                             raise
         finally:
             del self._calls[call]
+            if self.ended:
+                self._end_behind_calls(None)
             call.end()
             _calling.reset(token)
 
@@ -265,7 +272,8 @@ class Connection:
             await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
         call = _calling.get()
         if code in _REFUSALS and (self._refused if call is None else call.refused):
-            self._ends()
+            self.ended = True  # for calls to come; those under way are told by themselves whether they were taken
+            self._end_behind_calls(call)
             return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
         if code == _CONNECTION_CLOSED and _TOO_LARGE in err.message:
             return MCPServerError(f"MCP server {self.label!r}, {doing}, sent too much at once: {err.message}", code)
