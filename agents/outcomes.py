@@ -12,8 +12,8 @@ from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
-from batonflow.tools.code.worker import jsonable
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
     "as_output",
@@ -25,6 +25,9 @@ __all__ = [
     "result_of",
     "with_reason",
 ]
+
+# Most agents answer in words.
+jsonable = at_first_use("batonflow.tools.code.worker", "jsonable")
 
 logger = logging.getLogger(__name__)
 
