@@ -7,7 +7,7 @@ from batonflow.llms import ChatMessage, TextBlock
 from batonflow.llms.prompts.base import fill
 from batonflow.workflow_core import Context
 
-__all__ = ["with_shown_state", "with_state"]
+__all__ = ["with_shown_state"]
 
 _KEPT = "shown_state"
 """Where the state store keeps the agent that took over, the state of that moment, and the text it is shown around."""
@@ -26,7 +26,7 @@ async def with_shown_state(
         shown: The messages, one at least.
         state: The state now.
         agent: The name of the agent.
-        prompt: As for :func:`with_state`.
+        prompt: How it is shown; has ``{state}`` and ``{msg}``.
     """
     store = ctx.store
     kept: list[str] | None = await store.get(_KEPT, default=None)
@@ -42,7 +42,7 @@ async def with_shown_state(
         place = _place(shown, kept[2] if len(kept) > 2 else asked)
         if place is None:
             return shown
-    return [*shown[:place], with_state(shown[place], kept[1], prompt), *shown[place + 1 :]]
+    return [*shown[:place], _with_state(shown[place], kept[1], prompt), *shown[place + 1 :]]
 
 
 def _place(shown: list[ChatMessage], text: str) -> int | None:
@@ -51,7 +51,7 @@ def _place(shown: list[ChatMessage], text: str) -> int | None:
     return next((place for place in reversed(questions) if text_of(shown[place]) == text), (questions or [None])[-1])
 
 
-def with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
+def _with_state(message: ChatMessage, state: str, prompt: str) -> ChatMessage:
     """A message with the state around its last text.
 
     Args:

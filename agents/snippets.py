@@ -47,8 +47,8 @@ from batonflow.tools.code import (
     Turn,
     Waiting,
 )
-from batonflow.tools.code.history import error_outcome, raised
-from batonflow.tools.code.worker import jsonable
+from batonflow.tools.code.history import error_outcome
+from batonflow.tools.code.worker import exception_of, jsonable
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 if TYPE_CHECKING:
@@ -435,7 +435,7 @@ class _Snippet:
         record: dict[str, Any] = await self._ctx.once(self._names[call.id], self._called, call)
         if record["error"] is None:
             return record["value"]
-        return raised(*record["error"])
+        return exception_of(*record["error"])
 
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]

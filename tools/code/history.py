@@ -1,6 +1,5 @@
 """What was run in a session and what was answered: enough to run it again."""
 
-import builtins
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from typing import Any
 
 from batonflow.tools.code.worker import jsonable
 
-__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome", "raised"]
+__all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome"]
 
 # A history longer than this (characters of code, arguments and answers) is not kept in snapshots.
 LONGEST = 16 * 1024 * 1024
@@ -43,14 +42,6 @@ def _takes_a_text(kind: type[Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def raised(name: str, message: str) -> Exception:
-    """The exception of an outcome."""
-    kind: Any = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception) and _takes_a_text(kind):
-        return kind(message)
-    return RuntimeError(message)
 
 
 @dataclass

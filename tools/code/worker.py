@@ -28,7 +28,7 @@ from enum import Enum
 from types import CodeType, FrameType
 from typing import Any, cast
 
-__all__ = ["LARGEST_VALUE", "TOO_LARGE", "jsonable"]
+__all__ = ["LARGEST_VALUE", "TOO_LARGE", "exception_of", "jsonable"]
 
 LARGEST_VALUE = 4 * 1024 * 1024
 TOO_LARGE = "of {size} bytes; at most {most} can pass between code and tools: pass less, or in parts"
@@ -269,7 +269,7 @@ class _Worker:
                 if future is None or future.done():
                     continue
                 if "error" in outcome:
-                    future.set_exception(_exception(*outcome["error"]))
+                    future.set_exception(exception_of(*outcome["error"]))
                 else:
                     future.set_result(outcome["value"])
 
@@ -367,7 +367,8 @@ def _error_text(error: BaseException) -> str:
     return text
 
 
-def _exception(name: str, message: str) -> Exception:
+def exception_of(name: str, message: str) -> Exception:
+    """The exception that an outcome tells of, as it is raised in the code."""
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         with contextlib.suppress(TypeError):
