@@ -66,8 +66,6 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
 
 
 def _as_message(name: str, given: Any) -> ChatMessage:
-    if isinstance(given, ChatMessage):
-        return given
     if not isinstance(given, dict):
         raise ValueError(f"{name} is no ChatMessage but {given!r}")
     try:
@@ -116,7 +114,7 @@ class AgentWorkflowStartEvent(StartEvent):
             if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping | BaseModel):
                 raise ValueError(f"chat_history is a list of ChatMessage, not {history!r}")
             data["chat_history"] = [
-                _as_message(f"chat_history[{number}]", item)
+                item if isinstance(item, ChatMessage) else _as_message(f"chat_history[{number}]", item)
                 for number, item in enumerate(cast("Iterable[Any]", history))
             ]
         super().__init__(**data)

@@ -87,6 +87,10 @@ def agent(plan: Plan, tools: Sequence[Any] = (add,), name: str = "Agent", descri
     return FunctionAgent(name=name, description=description, llm=fake_model(plan), tools=list(tools))
 
 
+def said_before(messages: int) -> list[ChatMessage]:
+    return [ChatMessage(role=("user", "assistant")[number % 2], content="hello " * 20) for number in range(messages)]
+
+
 async def timed(flow: Any, units: int, **options: Any) -> dict[str, float]:
     await agent(calling(2)).run(user_msg="go")
     with Watch() as watch:
@@ -103,8 +107,13 @@ async def tool_turn(units: int) -> dict[str, float]:
 @program("tool turn after 1,000 messages")
 async def long_conversation(units: int) -> dict[str, float]:
     """The same when much has been said before."""
-    said = [ChatMessage(role=("user", "assistant")[number % 2], content="hello " * 20) for number in range(1000)]
-    return await timed(agent(calling(units)), units, chat_history=said)
+    return await timed(agent(calling(units)), units, chat_history=said_before(1000))
+
+
+@program("tool turn behind messages")
+async def turns_behind(messages: int) -> dict[str, float]:
+    """A turn among twenty, with so many messages before them."""
+    return await timed(agent(calling(20)), 20, chat_history=said_before(messages))
 
 
 @program("tool called in parallel")

@@ -81,11 +81,12 @@ AGENTS = [
 ]
 
 GROWTH = [
-    ("fan-out item", (100, 1000, 10_000), 1.5, (1, 2)),
-    ("list fan-out item", (100, 1000, 10_000), 1.5, (1, 2)),
-    ("snapshot after hops", (100, 1000, 5000), 1.5, (0, 2)),
+    ("fan-out item", "programs", (100, 1000, 10_000), 1.5, (1, 2)),
+    ("list fan-out item", "programs", (100, 1000, 10_000), 1.5, (1, 2)),
+    ("snapshot after hops", "programs", (100, 1000, 5000), 1.5, (0, 2)),
+    ("tool turn behind messages", "agents", (10, 100, 1000), 1.5, (0, 2)),
 ]
-"""Program, sizes, how much more a unit may cost at the larger of two sizes, and which two of them are compared."""
+"""Program, its module, sizes, how much more a unit may cost at the larger of two sizes, and which two are compared."""
 
 
 def sample(python: str, engine: str, name: str, units: int, samples: int, home: str = "programs") -> dict[str, float]:
@@ -173,12 +174,12 @@ def table(rows: list[Row], problems: list[str]) -> list[str]:
 def growth(problems: list[str], repeats: int) -> list[str]:
     """What a unit costs at three sizes, as Markdown."""
     lines = ["| program | small | middle | large | large / compared |", "|---|---:|---:|---:|---:|"]
-    for name, sizes, bound, (low, high) in GROWTH:
+    for name, home, sizes, bound, (low, high) in GROWTH:
         best: list[dict[str, float]] = []
         for size in sizes:
             found = None
             for _ in range(repeats):
-                found = better(found, sample(sys.executable, "batonflow", name, size, 3))
+                found = better(found, sample(sys.executable, "batonflow", name, size, 3, home))
             assert found is not None
             best.append(found)
         ratio = best[high]["seconds"] / best[low]["seconds"]

@@ -67,7 +67,10 @@ def count_tokens(content: Content, tokenizer_fn: Tokenizer | None = None, media:
     if isinstance(content, ChatMessage):
         count = 0
         for block in content.blocks:
-            count += _block_tokens(block, tokenizer_fn, media)
+            if type(block) is TextBlock:  # nearly always
+                count += _text_tokens(block.text, tokenizer_fn)
+            else:
+                count += _block_tokens(block, tokenizer_fn, media)
         if not content.additional_kwargs:
             return count
         (shown,) = as_shown([content])

@@ -82,7 +82,8 @@ class Calls:
         self.strangers: dict[int, str] = {}
         for position, message in enumerate(messages):
             # A text and nothing else, as most messages are.
-            if not message.additional_kwargs and [type(block) for block in message.blocks] == _TEXT_ALONE:
+            blocks = message.blocks
+            if not message.additional_kwargs and len(blocks) == 1 and type(blocks[0]) is TextBlock:
                 continue
             result = result_id(message)
             if result in self.newest:
@@ -91,9 +92,6 @@ class Calls:
                 self.strangers[position] = result
             for call in call_ids(message):
                 self.newest[call] = position
-
-
-_TEXT_ALONE = [TextBlock]
 
 
 def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[int]:
@@ -113,9 +111,9 @@ def cuts(messages: Sequence[ChatMessage], calls: Calls | None = None) -> list[in
     for position in range(len(messages) - 1, 0, -1):
         if position in of_results:
             earliest_call = min(earliest_call, of_results[position])
-        role = messages[position].role
-        if role not in PRELUDE:
-            user_speaks = role == MessageRole.USER and not is_observation(messages[position])
+        message = messages[position]
+        if message.role not in PRELUDE:
+            user_speaks = is_question(message)
         if user_speaks and earliest_call >= position:
             found.append(position)
     found.reverse()

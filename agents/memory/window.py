@@ -1,5 +1,6 @@
 """The window over a conversation that only grows, moved on without looking at all of it again."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -64,12 +65,11 @@ class Window:
         settled = len(messages)
         while settled > known and messages[settled - 1].role in PRELUDE:
             settled -= 1
-        start = self._start
-        for end in range(known + 1, len(messages) + 1):
-            # Looked at here already, as it is so nearly always.
-            if sizes[end] - sizes[start] > room:
-                start = next_start(sizes, at, start, end, room, flush)
-            if end == settled:
+        start, end = self._start, known
+        # From one end to the next at which too much would be shown: nearly always there is none.
+        while (end := bisect_right(sizes, sizes[start] + room, end + 1)) <= len(messages):
+            start = next_start(sizes, at, start, end, room, flush)
+            if end <= settled:
                 self._start = start
         del sizes[settled + 1 :]
         for call, position in calls.newest.items():
