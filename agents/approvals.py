@@ -28,6 +28,7 @@ __all__ = [
     "ApprovalUsedError",
     "answer",
     "approved_arguments",
+    "as_sent",
     "digest_of",
     "open_approvals",
 ]
@@ -81,6 +82,14 @@ class ApprovalResponse(HumanResponseEvent):
     approved: bool
     arguments: dict[str, Any] | None = None
     reason: str = ""
+
+
+def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as a model would have sent them: data of JSON, which every store and every snapshot can hold."""
+    try:
+        return to_jsonable_python(arguments, fallback=repr)
+    except ValueError:  # bytes that are no text
+        return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
 
 
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
@@ -218,7 +227,7 @@ def _request(
     reason: Reason,
 ) -> ApprovalRequired:
     name = tool.metadata.get_name()
-    plain = to_jsonable_python(arguments, fallback=repr)
+    plain = as_sent(arguments)
     return ApprovalRequired(
         id=request_id,
         tool_name=name,
@@ -335,7 +344,11 @@ def answer(
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
     ctx.send_event(
         ApprovalResponse(
-            id=request.id, digest=request.digest, approved=approved, arguments=arguments, reason=because or ""
+            id=request.id,
+            digest=request.digest,
+            approved=approved,
+            arguments=None if arguments is None else as_sent(arguments),
+            reason=because or "",
         )
     )
 

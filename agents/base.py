@@ -14,7 +14,16 @@ from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
 from batonflow.agents.hooks import AfterTool, BeforeTool, Guard
 from batonflow.agents.loop import AgentLoop
-from batonflow.agents.members import HANDOFF_TOOL, EarlyStopping, Member, Team, check_name, check_prompt, no_option
+from batonflow.agents.members import (
+    HANDOFF_TOOL,
+    EarlyStopping,
+    Member,
+    Team,
+    check_form,
+    check_name,
+    check_prompt,
+    no_option,
+)
 from batonflow.agents.memory import BaseMemory
 from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
@@ -186,6 +195,12 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     def _bf_retrieves(cls, value: Any) -> Any:
         if value is not None and not callable(getattr(value, "aretrieve", None)):
             raise ValueError(f"tool_retriever has a coroutine aretrieve(text) that returns tools; {value!r} has none")
+        return value
+
+    @field_validator("output_cls")
+    @classmethod
+    def _bf_is_object(cls, value: type[BaseModel] | None) -> type[BaseModel] | None:
+        check_form(value)
         return value
 
     @field_validator("state_prompt", mode="before")

@@ -327,6 +327,10 @@ class Limits:
         """Whether it is a budget of this very run that is used up."""
         return any(limit.budget is error.budget for limit in self._own)
 
+    def wants_answer(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this run, and the model is to answer from what was gathered."""
+        return error.budget.on_exceeded == "answer" and self.owns(error)
+
     def is_of_run(self, error: BudgetExceededError) -> bool:
         """Whether it is a budget of this run, whoever acts."""
         return any(limit.budget is error.budget and limit.agent is None for limit in self._own)

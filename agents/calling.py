@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar, Token
 from functools import partial
@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.approvals import approved_arguments, as_sent
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits
-from batonflow.agents.effects import is_recorded, recorded, writable
+from batonflow.agents.effects import is_recorded, recorded, writable, writable_value
 from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
-from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool
+from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool, is_cancelled
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
 from batonflow.llms import Usage, UsageTotals
@@ -33,6 +33,7 @@ __all__ = [
     "LEDGER",
     "REFUSED",
     "TOOLS_RUN",
+    "CallTool",
     "Caller",
     "alone",
     "call_options",
@@ -137,6 +138,10 @@ def spent_earlier(usage: Mapping[str, Usage]) -> None:
             account.add(taken, "", name)
 
 
+CallTool = Callable[[Context[Any], AsyncBaseTool, dict[str, Any]], Awaitable[ToolOutput]]
+"""Calls a tool; what it raises becomes an output."""
+
+
 class Caller(Protocol):
     """What is asked of an agent that calls tools; each of these is explained at ``BaseWorkflowAgent``."""
 
@@ -168,7 +173,7 @@ class Performed(NamedTuple):
 
     Attributes:
         output: For the model.
-        arguments: With what the tool was called, which hooks and people may have changed.
+        arguments: With what the tool was called, which hooks and people may have changed; as a model sends it.
     """
 
     output: ToolOutput
@@ -195,12 +200,13 @@ async def perform(
     Raises:
         BudgetExceededError: A budget that is to raise it does not allow the call.
     """
-    arguments = call.tool_kwargs
+    # What is called with may be objects, which records and snapshots cannot hold; what is told of it is data.
+    arguments = told = call.tool_kwargs
     if agent.before_tool:
         said = await before_tool(agent.before_tool, ctx, call)
         if isinstance(said, Deny):
             return _refused(call, TOOL_DENIED.format(tool_name=call.tool_name, reason=said.reason))
-        arguments = said
+        arguments, told = said, as_sent(said)
     policy: Any = getattr(tool, "policy", None)
     most: int | None = getattr(policy, "max_calls", None)
     approved = False
@@ -208,7 +214,7 @@ async def perform(
         if most is not None and not await _may_run(ctx, call.tool_name, place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
-            arguments = await _agreed(ctx, agent, tool, arguments, place, limits)
+            arguments, told = await _agreed(ctx, agent, tool, arguments, told, place, limits)
         except _Refused as refused:
             return _refused(call, str(refused))
         except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
@@ -224,18 +230,19 @@ async def perform(
         else:
             output = writable(ctx, await _run(ctx, agent, tool, arguments, limits, options))
     except BudgetExceededError as err:
-        return Performed(await _over_budget(ctx, agent, call, err, limits), arguments)
+        return Performed(await _over_budget(ctx, agent, call, err, limits), told)
     if agent.after_tool:
-        result = ToolCallResult.of(call, arguments, output, return_direct=tool.metadata.return_direct)
+        result = ToolCallResult.of(call, told, output, return_direct=tool.metadata.return_direct)
         output = await after_tool(agent.after_tool, ctx, result)
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
     if longest is None or len(output.content) <= longest:
-        return Performed(output, arguments)
-    # Code gets the whole of what it calls, and this tool gives pages that fit.
-    if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
-        return Performed(output, arguments)
+        return Performed(output, told)
+    # Code gets the whole of what it calls, users that of what is their answer, and this tool gives pages that fit.
+    is_answer = tool.metadata.return_direct and not output.is_error
+    if is_answer or _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
+        return Performed(output, told)
     async with alone(ctx):
-        return Performed(await shortened(ctx, output, longest, handle=place if agent.reads_on else None), arguments)
+        return Performed(await shortened(ctx, output, longest, handle=place if agent.reads_on else None), told)
 
 
 async def _run_and_count(
@@ -272,7 +279,9 @@ async def _run(
     run = ctx.run
     token = _under_way.set((run, options))
     try:
-        running = agent.call_one_tool(ctx, tool, arguments)
+        # A team may have a way of its own, also for the tools that its members' code calls.
+        caller = None if run is None else getattr(run.workflow, "_bf_caller", None)
+        running = (agent.call_one_tool if caller is None else caller(agent))(ctx, tool, arguments)
         output = await (running if limits is None else in_time(running, limits))
         if settle is not None:
             counts = not isinstance(output.exception, ToolArgumentsError)
@@ -280,8 +289,7 @@ async def _run(
         error.begun = True
         raise
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling() or (run is not None and run.ending.over):
+        if is_cancelled(ctx):
             raise
         # Nobody cancels the step: something that the tool waited for was cancelled, and that is the tool's failure.
         error = RuntimeError(f"Tool {tool.metadata.get_name()!r} gave no result: what it waited for was cancelled")
@@ -308,22 +316,23 @@ async def _agreed(
     agent: Caller,
     tool: AsyncBaseTool,
     arguments: dict[str, Any],
+    told: dict[str, Any],
     place: str,
     limits: Limits | None,
-) -> dict[str, Any]:
-    """The arguments to call with: as they are where no person is asked, else as a person has approved them.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments to call with, and to tell of: as they are where no person is asked, else what a person approved.
 
     Raises:
         _Refused: A person is against the call.
     """
     checked = checked_arguments(tool, arguments)
     if not await needs_approval(tool, checked):
-        return arguments
+        return arguments, told
     with nullcontext() if limits is None else limits.waiting():
         said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
     if isinstance(said, str):
         raise _Refused(said)
-    return said
+    return said, told if said is checked else as_sent(said)
 
 
 async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:
@@ -356,7 +365,7 @@ async def _over_budget(
     most = getattr(error.budget, error.limit)
     said = BUDGET_CUT_OFF if error.begun else BUDGET_USED_UP
     words = said.format(tool_name=call.tool_name, limit=error.limit, most=most)
-    if error.budget.on_exceeded == "raise" or limits is None or not limits.owns(error):
+    if limits is None or not limits.wants_answer(error):
         if not error.begun:
             refused: dict[str, str] = await ctx.store.get(REFUSED, default=None) or {}
             await ctx.store.set(REFUSED, {**refused, call.tool_id: words})
@@ -372,7 +381,8 @@ async def _over_budget(
 def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> dict[str, Any]:
     def report(value: Any) -> None:
         if not isinstance(value, Event):
-            value = ToolProgress(tool_name=call.tool_name, tool_id=call.tool_id, value=value)
+            told = writable_value(ctx, value)
+            value = ToolProgress(tool_name=call.tool_name, tool_id=call.tool_id, value=told)
         ctx.write_event_to_stream(value)
 
     return {
@@ -383,12 +393,14 @@ def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> d
     }
 
 
-async def in_time(running: Awaitable[T], limits: Limits) -> T:
+async def in_time(running: Awaitable[T], limits: Limits | None) -> T:
     """What ``running`` gives, if it does so before the time of the budgets is up.
 
     Raises:
         BudgetExceededError: It does not.
     """
+    if limits is None:
+        return await running
     try:
         limits.check_time()
     except BaseException:

@@ -3,16 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from pydantic_core import to_jsonable_python
-
-from batonflow.agents.approvals import approved_arguments, digest_of
+from batonflow.agents.approvals import approved_arguments, as_sent, digest_of
 from batonflow.agents.events import ToolCall
 from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
-__all__ = ["is_recorded", "recorded", "writable"]
+__all__ = ["is_recorded", "recorded", "writable", "writable_value"]
 
 
 class _Named(Protocol):
@@ -57,7 +55,7 @@ async def recorded(
     async def run_writable() -> ToolOutput:
         return writable(ctx, await run_tool())
 
-    about = {"tool": call.tool_name, "digest": digest_of(call.tool_name, _plain(arguments))}
+    about = {"tool": call.tool_name, "digest": digest_of(call.tool_name, as_sent(arguments))}
     repeat = policy.idempotent or policy.on_unknown == "retry"
     try:
         return await ctx.effect(key, run_writable, about=about, repeat=repeat)
@@ -76,6 +74,12 @@ def _told(call: ToolCall, words: str) -> ToolOutput:
     return ToolOutput(tool_name=call.tool_name, content=words, raw_input=call.tool_kwargs, is_error=True)
 
 
+def writable_value(ctx: Context[Any], value: Any) -> Any:
+    """A value itself, where a store keeps the run as data that it can write."""
+    recorder = None if ctx.run is None else ctx.run.recorder
+    return value if recorder is None or recorder.can_write(value) else as_sent({"value": value})["value"]
+
+
 def writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
     """The output itself, where a store keeps the run without values that it cannot: the model has read the text."""
     recorder = None if ctx.run is None else ctx.run.recorder
@@ -84,12 +88,5 @@ def writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
     if not recorder.can_write(output.raw_output):
         output.raw_output = repr(output.raw_output)
     if not recorder.can_write(output.raw_input):
-        output.raw_input = _plain(output.raw_input)
+        output.raw_input = as_sent(output.raw_input)
     return output
-
-
-def _plain(arguments: dict[str, Any]) -> Any:
-    try:
-        return to_jsonable_python(arguments, fallback=repr)
-    except ValueError:  # bytes that are no text
-        return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")

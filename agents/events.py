@@ -59,14 +59,15 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
     if data is None:
         return None
     try:
-        return model.model_validate(data)
+        # The data has the fields' own names, models may have been asked for others.
+        return model.model_validate(data, by_alias=True, by_name=True)
     except ValidationError as error:
         warnings.warn(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning, stacklevel=3)
         return None
 
 
 def _as_message(name: str, given: Any) -> ChatMessage:
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or not ChatMessage.model_fields.keys() & cast("dict[Any, Any]", given).keys():
         raise ValueError(f"{name} is no ChatMessage but {given!r}")
     try:
         return ChatMessage.model_validate(given)

@@ -1,5 +1,6 @@
 """What users hang into an agent's run: looks at tool calls before and after, and at what comes in and goes out."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any, cast
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.llms import ChatMessage
 from batonflow.tools import ToolOutput
-from batonflow.tools.call import error_output
+from batonflow.tools.call import error_output, own
 from batonflow.workflow_core import Context
 
 logger = logging.getLogger(__name__)
@@ -55,10 +56,21 @@ AfterTool = Callable[[Context[Any], ToolCallResult], ToolOutput | Awaitable[Tool
 Guard = Callable[[Context[Any], ChatMessage], Block | Awaitable[Block | None] | None]
 
 
-async def _said(hook: Callable[..., Any], allowed: tuple[type[Any], ...], *arguments: Any) -> Any:
-    said = hook(*arguments)
-    if inspect.isawaitable(said):
-        said = await said
+def is_cancelled(ctx: Context[Any]) -> bool:
+    """Whether a cancellation that arrives here is of the step that acts, and not of something that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0 or (ctx.run is not None and ctx.run.ending.over)
+
+
+async def _said(hook: Callable[..., Any], allowed: tuple[type[Any], ...], ctx: Context[Any], *arguments: Any) -> Any:
+    try:
+        said = hook(ctx, *arguments)
+        if inspect.isawaitable(said):
+            said = await said
+    except asyncio.CancelledError as cancelled:
+        if is_cancelled(ctx):
+            raise
+        raise RuntimeError("what it waited for was cancelled") from cancelled
     if said is not None and not isinstance(said, allowed):
         names = ", ".join(one.__name__ for one in allowed)
         raise TypeError(f"{_name(hook)} returned {type(said).__name__}: a hook here returns None, {names}")
@@ -85,6 +97,8 @@ async def before_tool(hooks: Sequence[BeforeTool], ctx: Context[Any], call: Tool
         ctx: The run's context.
         call: What the model asks for.
     """
+    # A copy, as what the model has asked for is told to it again, whatever a hook does with it.
+    call = call.model_copy(update={"tool_kwargs": own(call.tool_kwargs)})
     for hook in hooks:
         try:
             said = await _said(hook, (Deny, Replace), ctx, call)

@@ -54,6 +54,7 @@ from batonflow.agents.outcomes import (
     blocked_output,
     direct_output,
     form_is_blocked,
+    last_answer,
     nothing_said,
     result_of,
     with_reason,
@@ -244,13 +245,14 @@ class AgentLoop(AgentForks):
         user_msg, history = ev.get("user_msg"), ev.get("chat_history")
         if isinstance(user_msg, str):
             # A text of a class of its own, as a member of an enum, becomes a plain one.
-            user_msg = ChatMessage(user_msg) if type(user_msg) is not str else ChatMessage.of_text(user_msg)
+            user_msg = ChatMessage.of_text(user_msg) if type(user_msg) is str else ChatMessage(user_msg)
         if user_msg is None and not history:
             raise ValueError("Must provide either user_msg or chat_history")
         asked = [user_msg] if user_msg is not None else [one for one in history if is_question(one)]
         current = self._bf_member(await ctx.store.get("current_agent_name", default=None))
         await ctx.store.set("current_agent_name", current.name)
         if current.input_guards and asked:
+            await self._bf_limits(ctx, current)  # from here on time counts
             reason = await blocked(current.input_guards, ctx, asked[-1])
             if reason is not None:
                 return await self._bf_ended(ctx, blocked_output(current, reason, "input"))
@@ -386,7 +388,7 @@ class AgentLoop(AgentForks):
             output = await in_time(agent.take_step(ctx, shown, tools, memory), limits)
             limits.charge_unseen(agent.llm_or_none(), shown, output.response)
         except BudgetExceededError as err:
-            if err.budget.on_exceeded == "raise" or not limits.owns(err):
+            if not limits.wants_answer(err):
                 raise
             return nothing
         finally:
@@ -483,20 +485,20 @@ class AgentLoop(AgentForks):
         cls, function = says.output_cls, says.structured_output_fn
         if "blocked" in output or (cls is None and function is None):
             return
-        known = await self._bf_shown(ctx, agent, memory)
-        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent)):
-            data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content)
+        known, limits = await self._bf_shown(ctx, agent, memory), await self._bf_limits(ctx, agent)
+        async with spending(ctx, agent.name, limits):
+            data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content, limits)
         output.structured_response = data
         if data is not None and not await form_is_blocked(ctx, agent, output):
             ctx.write_event_to_stream(AgentStreamStructuredOutput(output=data))
 
     async def _bf_stop_early(self, ctx: Context[Any], agent: Member, memory: BaseMemory, words: str) -> StopEvent:
-        """An answer from what was gathered, asked for with ``words``, outside of every budget of this run."""
+        """An answer from what was gathered, asked for with ``words``."""
         await agent.finalize(ctx, nothing_said(agent), memory)
         so_far = AgentInput.made(input=await self._bf_shown(ctx, agent, memory), current_agent_name=agent.name)
         shown = [*(await self.setup_agent(ctx, so_far)).input, ChatMessage(words, role=MessageRole.SYSTEM)]
-        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
-            response = await agent.answer_now(ctx, shown)
+        over, limits = words == BUDGET_EXCEEDED, await self._bf_limits(ctx, agent)
+        response = await last_answer(ctx, agent, shown, limits, over_budget=over)
         reason = await blocked(agent.output_guards, ctx, response.message)
         if reason is not None:
             output = blocked_output(agent, reason, "output")

@@ -25,6 +25,7 @@ __all__ = [
     "EarlyStopping",
     "Member",
     "Team",
+    "check_form",
     "check_options",
     "check_output",
     "no_option",
@@ -136,8 +137,33 @@ def check_output(initial_state: Any = None, output_cls: Any = None, structured_o
         raise ValueError(f"initial_state is a dict, not {initial_state!r}")
     if output_cls is not None and not (isinstance(output_cls, type) and issubclass(output_cls, BaseModel)):
         raise ValueError(f"output_cls is a class of pydantic models, not {output_cls!r}")
+    check_form(output_cls)
     if structured_output_fn is not None and not callable(structured_output_fn):
         raise ValueError(f"structured_output_fn is a function that is given the messages, not {structured_output_fn!r}")
+
+
+def check_form(output_cls: type[BaseModel] | None) -> None:
+    """Refuse a model that is no object in JSON, as vendors and ``output.structured_response`` need it.
+
+    Raises:
+        ValueError: It is a list, a text or a number.
+    """
+    if output_cls is not None and "root" in output_cls.model_fields and not _is_object(output_cls):
+        raise ValueError(
+            f"output_cls {output_cls.__name__} is no object in JSON but {output_cls.model_fields['root'].annotation}: "
+            "write a model that has it as a field"
+        )
+
+
+def _is_object(model: type[BaseModel]) -> bool:
+    if not model.__pydantic_root_model__:
+        return True
+    schema = model.model_json_schema()
+    while "$ref" in schema:
+        schema = {**schema, **schema["$defs"][schema["$ref"].rpartition("/")[2]]}
+        del schema["$ref"]
+    kinds = [schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return any(one.get("type") == "object" or "$ref" in one for one in kinds)
 
 
 def check_name(name: Any) -> str:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from batonflow.agents.budget import BudgetExceededError, Limits
+from batonflow.agents.calling import in_time, spending
 from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.hooks import blocked
 from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
-from batonflow.llms import ChatMessage, MessageRole, TextBlock
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
@@ -21,6 +23,7 @@ __all__ = [
     "blocked_output",
     "direct_output",
     "form_is_blocked",
+    "last_answer",
     "nothing_said",
     "result_of",
     "with_reason",
@@ -55,12 +58,12 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
 
 
 def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
-    """The output of a tool as the answer: its text, or the pictures and documents that stand for one."""
+    """The output of a tool as the answer: its text, and the pictures and documents with it."""
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
     text, blocks = direct.tool_output.content, direct.tool_output.blocks
-    if text or not blocks:
+    if all(isinstance(block, TextBlock) for block in blocks):
         message = ChatMessage.of_text(text or "", MessageRole.ASSISTANT)
-    else:  # a picture alone
+    else:
         message = ChatMessage(list(blocks), role=MessageRole.ASSISTANT)
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
@@ -118,6 +121,32 @@ def blocked_output(
     output = AgentOutput(response=said, current_agent_name=agent.name, tool_calls=list(calls))
     output["blocked"] = what
     return output
+
+
+async def last_answer(
+    ctx: Context[Any], agent: Member, shown: list[ChatMessage], limits: Limits | None, *, over_budget: bool
+) -> ChatResponse:
+    """An agent's answer from what was gathered, within the budgets, unless it is the one they call for.
+
+    Args:
+        ctx: The run's context, inside a step.
+        agent: Who answers.
+        shown: The conversation, with the words that ask for it.
+        limits: The budgets that hold.
+        over_budget: Whether it is asked for as one of them is used up.
+
+    Raises:
+        BudgetExceededError: It may take more than is left, of a budget that is to raise it.
+    """
+    if limits is not None and not over_budget:
+        try:
+            async with spending(ctx, agent.name, limits):
+                return await in_time(agent.answer_now(ctx, shown), limits)
+        except BudgetExceededError as err:
+            if not limits.wants_answer(err):
+                raise
+    async with spending(ctx, agent.name, limits, only_around=True):
+        return await agent.answer_now(ctx, shown)
 
 
 async def form_is_blocked(ctx: Context[Any], agent: Member, output: AgentOutput) -> bool:

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from batonflow.agents.budget import Limits
+from batonflow.agents.calling import in_time
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.structured import Form, UnfitError
 from batonflow.llms.structured_llm import generate_structured_response
@@ -20,6 +22,7 @@ async def structured_response(
     output_cls: type[BaseModel] | None,
     output_fn: Callable[[list[ChatMessage]], Any] | None,
     answer: str | None = None,
+    limits: Limits | None = None,
 ) -> dict[str, Any] | None:
     """The answer of a conversation as data of JSON; None, with a warning, when it cannot be had.
 
@@ -29,17 +32,18 @@ async def structured_response(
         output_cls: A model of it.
         output_fn: Makes it of the conversation instead.
         answer: The text of the answer: if that is the data already, nobody is asked.
+        limits: The budgets that hold, for their time.
     """
     try:
         if output_fn is not None:
             found = output_fn(list(messages))
-            return _as_data(await found if inspect.isawaitable(found) else found)
+            return _as_data(await in_time(found, limits) if inspect.isawaitable(found) else found)
         if output_cls is not None:
             if answer is not None and (data := _in_form(answer, output_cls)) is not None:
                 return data
             if llm is None:
                 raise ValueError("the agent has no model that could give it")
-            return await generate_structured_response(messages, llm, output_cls)
+            return await in_time(generate_structured_response(messages, llm, output_cls), limits)
     except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
         warnings.warn(f"There was a problem with the generation of the structured output: {error}", stacklevel=2)
     return None

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
-from batonflow.agents.calling import spending
+from batonflow.agents.calling import Caller, CallTool, call_options, in_time, spending
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
@@ -39,7 +39,7 @@ from batonflow.agents.prompts import (
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.registry import llm_from
-from batonflow.tools import AsyncBaseTool, BaseTool
+from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput, run_tool
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.lazy import at_first_use
@@ -303,6 +303,16 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         handoff = self._bf_handoff(agent)
         return tools if handoff is None else [*tools, handoff]
 
+    def _call_tool(
+        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
+    ) -> Coroutine[Any, Any, ToolOutput]:
+        return run_tool(tool, tool_input, ctx=ctx, **call_options())
+
+    def _bf_caller(self, agent: Caller) -> CallTool:
+        # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
+        is_own = getattr(self._call_tool, "__func__", None) is _call_tool
+        return agent.call_one_tool if is_own else self._call_tool
+
     def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         return self.get_tools(agent.name, text)
 
@@ -374,9 +384,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             return ""
         try:
             async with spending(ctx, agent.name, limits):
-                response = await llm.achat(messages)
+                response = await in_time(llm.achat(messages), limits)
         except BudgetExceededError as err:
-            if err.budget.on_exceeded == "raise" or limits is None or not limits.owns(err):
+            if limits is None or not limits.wants_answer(err):
                 raise
             return ""
         return response.message.content or ""
@@ -440,6 +450,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
         for name, prompt in prompts_dict.items():
             setattr(self, name, prompt)
+
+
+_call_tool: Any = getattr(AgentWorkflow, "_call_tool")  # noqa: B009 - as it is here
 
 
 def _says_something(message: ChatMessage) -> bool:

@@ -131,6 +131,8 @@ class ToolSelection(BaseModel):
         return dumped
 
 
+# OpenAI takes no more.
+_LONGEST_NAME = 64
 _CHOICES = frozenset({"auto", "required", "none"})
 
 
@@ -148,18 +150,23 @@ def chosen_tool(choice: Any, tools: Sequence[ToolSpec]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def wire_name(name: str) -> str:
-    """A tool's name as vendors take it: letters, digits, ``_`` and ``-``; also one that a model has thought up."""
-    if name.isascii() and name.isidentifier():
+    """A tool's name, or what a model takes for one, as vendors take it: at most 64 letters, digits, ``_`` and ``-``."""
+    if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME:
         return name
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
+    return _cut(re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_", _LONGEST_NAME, 8)
 
 
 def wire_id(call_id: str | None, longest: int | None) -> str:
     """A call's id in ``longest`` characters at most: the same for the call and its result, and no other's."""
-    if not call_id or longest is None or len(call_id) <= longest:
-        return call_id or ""
-    digest = hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:24]
-    return f"{call_id[: longest - 25]}_{digest}"
+    return (call_id or "") if longest is None else _cut(call_id or "", longest, 24)
+
+
+def _cut(name: str, longest: int, digits: int) -> str:
+    """A name that is too long without its end, and instead with what tells it from others that begin alike."""
+    if len(name) <= longest:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:digits]
+    return f"{name[: longest - digits - 1]}_{digest}"
 
 
 def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:

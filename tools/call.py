@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -32,6 +32,7 @@ __all__ = [
     "error_output",
     "may_need_approval",
     "needs_approval",
+    "own",
     "run_tool",
     "unknown_tool_output",
 ]
@@ -42,6 +43,9 @@ _dispatcher = get_dispatcher(__name__)
 ToolCallEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallEndEvent")
 ToolCallStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallStartEvent")
 _SUMMARY = 200
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -112,19 +116,30 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
     return required
 
 
+def own(value: T) -> T:
+    """A copy of the lists and dicts of a value of JSON, whatever is in them that is neither."""
+    kind = type(value)
+    if kind is dict:
+        return cast("T", {name: own(one) for name, one in cast("dict[Any, Any]", value).items()})
+    if kind is list:
+        return cast("T", [own(one) for one in cast("list[Any]", value)])
+    return value
+
+
 def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the tool takes them.
+    """The arguments as the tool takes them, which is free to change them.
 
     Raises:
         ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
     """
+    arguments = {name: value if type(value) in _SCALARS else own(value) for name, value in arguments.items()}
     if isinstance(tool, FunctionTool):
         return tool.validate_arguments(arguments)
     schema: Any = tool.metadata.fn_schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         # Checked only: how a tool of another make wants its values is its own business.
         validated_arguments(tool.metadata.get_name(), schema, arguments)
-    return dict(arguments)
+    return arguments
 
 
 async def run_tool(

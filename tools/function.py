@@ -121,6 +121,7 @@ class FunctionTool(AsyncBaseTool):
 
     Raises:
         ValueError: Neither ``fn`` nor ``async_fn``, or no ``metadata``.
+        ToolDefinitionError: The function does not take what is in ``partial_params``.
     """
 
     def __init__(
@@ -167,6 +168,13 @@ class FunctionTool(AsyncBaseTool):
             if isinstance(one.default, FieldInfo) and not one.default.is_required()
         }
         self._own_schema = False
+        taken = signature.parameters
+        strangers = [] if self._takes_any else [repr(one) for one in self.partial_params if one not in taken]
+        if strangers:
+            raise ToolDefinitionError(
+                f"tool {metadata.name!r}: partial_params has {', '.join(strangers)}, which the function does not take "
+                f"(it takes: {', '.join(taken) or 'nothing'})"
+            )
 
     @classmethod
     def from_defaults(
@@ -373,8 +381,8 @@ class FunctionTool(AsyncBaseTool):
         Example:
             >>> await index.acall_reporting({"folder": "notes"}, print)
         """
-        if type(self).acall is not FunctionTool.acall:
-            # A subclass with a way of its own to be called.
+        if getattr(self.acall, "__func__", None) is not _acall:
+            # A subclass with a way of its own to be called, or a program has put something around it.
             return self.acall(**arguments)
         return self._perform((), dict(arguments), report)
 
@@ -392,6 +400,10 @@ class FunctionTool(AsyncBaseTool):
             value = await settled(value, report)
         output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
         return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
+
+
+# As it is here: programs put guards of their own in its place, on one tool or on the class.
+_acall = FunctionTool.acall
 
 
 def _plain(value: Any) -> Any:

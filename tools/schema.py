@@ -40,6 +40,8 @@ _DOCUMENTS_PARAMETERS = re.compile(
     r"[:@](param|arg|key|kwarg)|\b(Arg(ument)?s|Param(eter)?s):|^\s*(\w+ )?(Arg(ument)?s|Param(eter)?s)\s*$",
     re.MULTILINE,
 )
+# Sections of Google's form that the parser does not know.
+_OTHER_PARAMETERS = re.compile(r"^([ \t]*)(?:Keyword Arg(?:ument)?s|Other (?:Args|Parameters)):[ \t]*$", re.MULTILINE)
 _JAVADOC_PARAMETER = re.compile(r"@param\s+(\w+):?[ \t]+(.+)")
 _BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
 
@@ -52,12 +54,14 @@ class Parameter(NamedTuple):
         annotation: Its type, Any when there is none or it cannot be evaluated.
         default: Its default, ``inspect.Parameter.empty`` for none.
         is_context: Whether it is filled with the workflow's Context.
+        unknown: The annotation, when it names a type that is not there where the function was written.
     """
 
     name: str
     annotation: Any
     default: Any
     is_context: bool
+    unknown: str | None = None
 
 
 class _Annotations:
@@ -136,11 +140,21 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
         if one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD} or one.name == "self":
             continue
         annotation = Any if one.annotation is one.empty else readable(_evaluated(one.annotation, target))
-        is_context = _is_context(annotation)
+        is_context, unknown = _is_context(annotation), None
         if isinstance(annotation, str) and not is_context:
+            unknown = annotation if _is_expression(annotation) else None
             annotation = Any
-        found.append(Parameter(one.name, annotation, one.default, is_context))
+        found.append(Parameter(one.name, annotation, one.default, is_context, unknown))
     return found
+
+
+def _is_expression(text: str) -> bool:
+    """Whether an annotation could be a type; some write what a parameter is for."""
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return False
+    return True
 
 
 def context_parameter(parameters: Sequence[Parameter]) -> str | None:
@@ -155,7 +169,8 @@ def parameter_docs(docstring: str) -> dict[str, str]:
         parser = load("docstring_parser")
         try:
             # Everything is declared in one docstring; the parser tries the styles and takes the one that finds most.
-            params: list[Any] = parser.parse(docstring).params
+            # Where a section begins the text, the indentation counts from the second line on.
+            params: list[Any] = parser.parse("\n" + _OTHER_PARAMETERS.sub(r"\1Args:", docstring)).params
         except parser.ParseError:
             params = []
         for one in params:
@@ -199,7 +214,7 @@ def _field(parameter: Parameter, description: str | None) -> tuple[Any, Any]:
 def _is_jsonable(value: Any) -> bool:
     try:
         to_jsonable_python(value)
-    except PydanticSerializationError:
+    except (PydanticSerializationError, UnicodeDecodeError):  # of bytes that are no text
         return False
     return True
 
@@ -221,7 +236,7 @@ def create_schema_from_function(
         param_descriptions: Descriptions for parameters that have none of their own.
 
     Raises:
-        ToolDefinitionError: A parameter's type has no JSON form.
+        ToolDefinitionError: A parameter's type has no JSON form, or cannot be found.
 
     Example:
         >>> create_schema_from_function("add", add).model_json_schema()["required"]
@@ -230,6 +245,13 @@ def create_schema_from_function(
     docs = param_descriptions or {}
     hidden = {IDEMPOTENCY_KEY, *(ignore_fields or ())}
     shown = [one for one in parameters_of(func) if not one.is_context and one.name not in hidden]
+    for one in shown:
+        if one.unknown is not None:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameter {one.name!r} has the type {one.unknown}, which cannot be found where the "
+                "function was written. Import or define it at the top of the module (not for type checkers only), give "
+                "it in partial_params, or write the arguments' model (fn_schema)"
+            )
     fields: dict[str, Any] = {_field_name(one.name): _field(one, docs.get(one.name)) for one in shown}
     for extra in additional_fields or ():
         if len(extra) not in {2, 3}:

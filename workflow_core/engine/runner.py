@@ -47,7 +47,7 @@ from batonflow.workflow_core.engine.state import RunState, WorkItem, current_ite
 from batonflow.workflow_core.engine.stored_run import StoredRun
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
-from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError
+from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family, awaits_people
 from batonflow.workflow_core.journal.segments import Causes
@@ -337,8 +337,14 @@ class Run(StoredRun):
 
     def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
         """What an exception means: a failed attempt, or the end of the run that is over anyway."""
-        if self.ending.over or isinstance(error, GeneratorExit) or self.loop.is_closed() or self.is_past(item):
-            return None  # of a run that is over or left memory, or a task that is thrown away with its loop
+        if self.ending.over or self.loop.is_closed() or self.is_past(item):
+            return None  # of a run that is over or left memory
+        if isinstance(error, GeneratorExit):
+            if asyncio.current_task(self.loop) is not task:
+                return None  # of a task that is thrown away with its loop
+            own = WorkflowRuntimeError(f"Step {item.spec.name} raised GeneratorExit by itself")
+            own.__cause__ = error
+            error = own
         if isinstance(error, asyncio.CancelledError):
             cancelled = error
             if self.waiting.timed_out(item):
