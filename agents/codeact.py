@@ -26,7 +26,15 @@ from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
-from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, ToolPolicy, ToolSelection
+from batonflow.tools import (
+    AsyncBaseTool,
+    BaseTool,
+    FunctionTool,
+    ToolOutput,
+    ToolPolicy,
+    ToolSelection,
+    adapt_to_async_tool,
+)
 from batonflow.tools.code import Executor, Limits, declarations, default_executor
 from batonflow.tools.code.functions import code_functions
 from batonflow.workflow_core import Context
@@ -156,7 +164,7 @@ class CodeActAgent(ScratchpadAgent):
         if response.stop_reason == PAUSED:
             response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
         calls: list[ToolSelection | ToolCallResult] = []
-        code = self._bf_code_in(response.message.content or "")
+        code = self._extract_code_from_response(response.message.content or "")
         if code:
             call_id = f"call_{current_source().token(12)}"
             calls.append(ToolSelection(tool_id=call_id, tool_name=EXECUTE, tool_kwargs={"code": code}))
@@ -214,7 +222,8 @@ class CodeActAgent(ScratchpadAgent):
         """The messages of this turn; a snippet that nothing came of is a call without a result."""
         left = await super().unfinished(ctx)
         last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
-        if last is not None and last.role == MessageRole.ASSISTANT and (code := self._bf_code_in(last.content or "")):
+        said = (last.content or "") if last is not None and last.role == MessageRole.ASSISTANT else ""
+        if code := self._extract_code_from_response(said):
             left.append(ToolSelection(tool_id="", tool_name=EXECUTE, tool_kwargs={"code": code}))
         return left
 
@@ -222,11 +231,9 @@ class CodeActAgent(ScratchpadAgent):
 
     def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
         """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
-        told = [tool for tool in tools if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
-        if self.code_execute_fn is not None:
-            values = {"tool_descriptions": _signatures(told)}
-        else:
-            values = {"tool_descriptions": declarations(told) or "(none)", "hints": self._bf_executor.hints}
+        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
+        if self.code_execute_fn is None:
+            values["hints"] = self._bf_executor.hints
         text = self.code_act_system_prompt.format(**values)
         if self.system_prompt:
             text = f"{text}\n{self.system_prompt}"
@@ -235,13 +242,22 @@ class CodeActAgent(ScratchpadAgent):
         own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
         return [prompt, *(messages[1:] if own else messages)]
 
-    def _bf_code_in(self, text: str) -> str:
+    # Programs of LlamaIndex replace these two under these names.
+
+    def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
+        """What the model is told of the functions that its code can call."""
+        told = [adapt_to_async_tool(tool) for tool in tools]
+        told = [tool for tool in told if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
+        return _signatures(told) if self.code_execute_fn is not None else declarations(told) or "(none)"
+
+    def _extract_code_from_response(self, response_text: str) -> str | None:
+        """The code in what the model said; nothing when there is none."""
         if self.code_execute_fn is not None:
-            return "\n\n".join(block.strip() for block in _BLOCK.findall(text))
-        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(text)]
+            return "\n\n".join(block.strip() for block in _BLOCK.findall(response_text))
+        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(response_text)]
         code = "\n\n".join(block for block in map(_unwrapped, found) if block)
         # An empty one is run like any other: that it printed nothing tells the model what is missing.
-        ends = text.rstrip().endswith(("<execute>", "</execute>"))
+        ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
         return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
 
     def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:

@@ -458,8 +458,8 @@ class AgentLoop(AgentForks):
         return requests
 
     async def _bf_answer(self, ctx: Context[Any], agent: Member, ev: AgentOutput, memory: BaseMemory) -> StopEvent:
-        # A copy: who reads the stream holds the other one.
-        output = ev.model_copy(update={"tool_calls": list(ev.tool_calls)})
+        # A copy: who reads the stream holds the other one, and an agent may cut its answer out of what was said.
+        output = ev.model_copy(update={"tool_calls": list(ev.tool_calls), "response": ev.response.model_copy()})
         output = await self._bf_final(ctx, agent, output, memory)
         output.tool_calls.extend(await ctx.store.get("current_tool_calls", default=[]))
         await self._bf_structure(ctx, agent, output, memory)

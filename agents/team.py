@@ -300,7 +300,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         """
         agent = self.agents[agent_name]
         tools = await agent.get_tools(input_str)
-        handoff = self._bf_handoff(agent)
+        handoff = self._get_handoff_tool(agent)
         return tools if handoff is None else [*tools, handoff]
 
     def _call_tool(
@@ -316,8 +316,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         return self.get_tools(agent.name, text)
 
-    def _bf_handoff(self, agent: Member) -> AsyncBaseTool | None:
+    def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
         """The agent's handoff tool, made anew only when what it says has changed."""
+        agent = current_agent  # as programs of LlamaIndex that replace this call it
         prompt, allowed = self.handoff_prompt.get_template(), agent.can_handoff_to
         described = [other.description for other in self.agents.values()]
         key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]

@@ -127,7 +127,8 @@ class FunctionCallingLLM(LLM):
         prepared = self._prepare(
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
-        return await self.achat(**prepared)
+        response = await self.achat(**prepared)
+        return self._validate_chat_with_tools_response(response, tools, allow_parallel_tool_calls, **kwargs)
 
     async def astream_chat_with_tools(
         self,
@@ -195,7 +196,8 @@ class FunctionCallingLLM(LLM):
         prepared = self._prepare(
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
-        return self.chat(**prepared)
+        response = self.chat(**prepared)
+        return self._validate_chat_with_tools_response(response, tools, allow_parallel_tool_calls, **kwargs)
 
     def stream_chat_with_tools(
         self,
@@ -212,6 +214,16 @@ class FunctionCallingLLM(LLM):
             tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs
         )
         return self.stream_chat(**prepared)
+
+    def _validate_chat_with_tools_response(
+        self,
+        response: ChatResponse,
+        tools: Sequence[Any],  # noqa: ARG002 - for subclasses
+        allow_parallel_tool_calls: bool = False,  # noqa: ARG002 - for subclasses
+        **kwargs: Any,  # noqa: ARG002 - for subclasses
+    ) -> ChatResponse:
+        """What is made of a whole answer to a request with tools; subclasses may leave calls out."""
+        return response
 
     def get_tool_calls_from_response(
         self,

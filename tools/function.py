@@ -22,6 +22,7 @@ from batonflow.tools.schema import (
     IDEMPOTENCY_KEY,
     Parameter,
     argument_names,
+    cleaned,
     context_parameter,
     create_schema_from_function,
     parameter_docs,
@@ -426,7 +427,7 @@ def _metadata(
     partial_params: Mapping[str, Any],
 ) -> ToolMetadata:
     name = name or _name_of(function)
-    docstring = inspect.cleandoc(_docstring(function))
+    docstring = cleaned(_docstring(function))
     parameters = parameters_of(function)
     hidden = {one.name for one in parameters if one.is_context} | {"self", IDEMPOTENCY_KEY, *partial_params}
     if description is None:

@@ -25,6 +25,7 @@ __all__ = [
     "IDEMPOTENCY_KEY",
     "Parameter",
     "argument_names",
+    "cleaned",
     "context_parameter",
     "create_schema_from_function",
     "parameter_docs",
@@ -42,6 +43,7 @@ _DOCUMENTS_PARAMETERS = re.compile(
 )
 # Sections of Google's form that the parser does not know.
 _OTHER_PARAMETERS = re.compile(r"^([ \t]*)(?:Keyword Arg(?:ument)?s|Other (?:Args|Parameters)):[ \t]*$", re.MULTILINE)
+_BEGINS_WITH_SECTION = re.compile(r"\w[\w ]*:[ \t]*\n")
 _JAVADOC_PARAMETER = re.compile(r"@param\s+(\w+):?[ \t]+(.+)")
 _BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
 
@@ -151,15 +153,25 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
 def _is_expression(text: str) -> bool:
     """Whether an annotation could be a type; some write what a parameter is for."""
     try:
-        ast.parse(text.strip(), mode="eval")
+        node = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         return False
-    return True
+    return _is_expression(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else True
 
 
 def context_parameter(parameters: Sequence[Parameter]) -> str | None:
     """The name of the parameter that takes the Context, None if there is none."""
     return next((one.name for one in parameters if one.is_context), None)
+
+
+def _below(docstring: str) -> str:
+    """A docstring whose indentation counts from its first line on, where that is the title of a section."""
+    return f"\n{docstring}" if _BEGINS_WITH_SECTION.match(docstring) else docstring
+
+
+def cleaned(docstring: str) -> str:
+    """A docstring without the indentation of the code that it stands in."""
+    return inspect.cleandoc(_below(docstring))
 
 
 def parameter_docs(docstring: str) -> dict[str, str]:
@@ -169,8 +181,7 @@ def parameter_docs(docstring: str) -> dict[str, str]:
         parser = load("docstring_parser")
         try:
             # Everything is declared in one docstring; the parser tries the styles and takes the one that finds most.
-            # Where a section begins the text, the indentation counts from the second line on.
-            params: list[Any] = parser.parse("\n" + _OTHER_PARAMETERS.sub(r"\1Args:", docstring)).params
+            params: list[Any] = parser.parse(_below(_OTHER_PARAMETERS.sub(r"\1Params:", docstring))).params
         except parser.ParseError:
             params = []
         for one in params:
@@ -245,8 +256,10 @@ def create_schema_from_function(
     docs = param_descriptions or {}
     hidden = {IDEMPOTENCY_KEY, *(ignore_fields or ())}
     shown = [one for one in parameters_of(func) if not one.is_context and one.name not in hidden]
-    for one in shown:
-        if one.unknown is not None:
+    for one in list(shown):
+        if one.unknown is not None and one.default is not inspect.Parameter.empty:
+            shown.remove(one)  # the function can do without it
+        elif one.unknown is not None:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameter {one.name!r} has the type {one.unknown}, which cannot be found where the "
                 "function was written. Import or define it at the top of the module (not for type checkers only), give "

@@ -125,9 +125,9 @@ class Options:
 
     __slots__ = (
         "_on_parent_stop", "_serializer", "active", "children", "disable_validation", "idle_release", "last_state",
-        "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime", "skip_graph_checks",
-        "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types", "upcasters", "validated",
-        "verbose", "version",
+        "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime", "said_verbose",
+        "skip_graph_checks", "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types",
+        "upcasters", "validated", "verbose", "version",
     )  # fmt: skip
 
     store: "RunStore | None"
@@ -156,7 +156,7 @@ class Options:
         self.steps = steps
         self.timeout = checked("timeout", timeout)
         self.disable_validation = disable_validation
-        self.verbose = verbose
+        self.verbose = self.said_verbose = verbose
         self.resource_manager = checked("resource_manager", resource_manager) or ResourceManager()
         self.num_concurrent_runs = checked("num_concurrent_runs", num_concurrent_runs)
         self.runtime = checked("runtime", runtime) or get_current_runtime()

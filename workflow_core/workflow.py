@@ -204,7 +204,8 @@ class Workflow(StoredRuns):
     # --- options ------------------------------------------------------------------------------------------------------
 
     _timeout = option("timeout")
-    _verbose = option("verbose")
+    # What it is set to later changes nothing, as in LlamaIndex: many a subclass keeps an option of its own there.
+    _verbose = option("said_verbose")
     _disable_validation = option("disable_validation")
     _num_concurrent_runs = option("num_concurrent_runs")
 

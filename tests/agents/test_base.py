@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from batonflow.agents import (
     AgentInput,
     AgentOutput,
     AgentSetup,
+    AgentWorkflow,
     AgentWorkflowStartEvent,
     BaseWorkflowAgent,
     Budget,
@@ -260,3 +261,41 @@ class Forgets(Echo):
 async def test_methods_of_one_s_own_that_return_something_else_are_named(made: Echo, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         await made.run("Go.")
+
+
+@pytest.mark.parametrize("kind", [list[int], int, list[int] | str])
+def test_a_structured_answer_is_an_object(kind: Any) -> None:
+    form: Any = type("Numbers", (RootModel[kind],), {})
+    for make in (FunctionAgent, lambda **options: AgentWorkflow(agents=[FunctionAgent(llm=None)], **options)):
+        with pytest.raises(ValueError, match="output_cls Numbers is no object in JSON"):
+            make(output_cls=form)
+    assert FunctionAgent(output_cls=RootModel[dict[str, int]]).output_cls is not None
+
+
+async def test_a_structured_answer_with_names_of_its_own_is_made_into_the_model_again() -> None:
+    class Person(BaseModel):
+        full_name: str = Field(alias="fullName")
+
+    agent = FunctionAgent(llm=ScriptedLLM(['{"fullName": "Ann"}']), output_cls=Person)
+    output = await agent.run("Who?")
+    assert output.structured_response == {"full_name": "Ann"}
+    person = output.get_pydantic_model(Person)
+    assert person is not None
+    assert person.full_name == "Ann"
+
+
+async def test_a_message_of_data_says_something() -> None:
+    with pytest.raises(ValueError, match="user_msg is no ChatMessage but"):
+        await FunctionAgent(llm=ScriptedLLM(["No."])).run({"a": 1})  # type: ignore[arg-type]
+
+
+async def test_an_agent_may_cut_its_answer_out_of_what_was_said() -> None:
+    class Short(FunctionAgent):
+        async def finalize(self, ctx: Any, output: AgentOutput, memory: Any) -> AgentOutput:
+            output = await super().finalize(ctx, output, memory)
+            output.response.content = (output.response.content or "").rpartition("Answer: ")[2]
+            return output
+
+    handler = Short(llm=ScriptedLLM(["Thought: easy\nAnswer: 3"])).run("1 + 2?")
+    said = [str(event) async for event in handler.stream_events() if isinstance(event, AgentOutput)]
+    assert (str(await handler), said) == ("3", ["Thought: easy\nAnswer: 3"])

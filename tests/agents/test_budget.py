@@ -563,3 +563,63 @@ class TestAgentsBehindTools:
         with pytest.raises(BudgetExceededError, match="max_tool_calls=1"):
             await outer.run("Go.")
         assert RAN == ["a"]
+
+
+async def slowly(_: Any) -> str:
+    await asyncio.sleep(100)
+    return "Too late."
+
+
+class TestSecondsOfAllThatTheRunDoes:
+    def test_a_structured_answer_that_takes_longer_is_left_out_with_a_warning(self) -> None:
+        class Tide(BaseModel):
+            hours: int
+
+        async def main() -> None:
+            made = agent("Six hours.", slowly, tools=[], output_cls=Tide, budget=Budget(seconds=60))
+            with pytest.warns(UserWarning, match="seconds=60"):
+                output = await made.run("Go.")
+            assert (str(output), output.structured_response) == ("Six hours.", None)
+
+        run_virtual(main())
+
+    @pytest.mark.parametrize("on_exceeded", ["raise", "answer"])
+    def test_the_answer_of_an_early_stop(self, on_exceeded: Any) -> None:
+        async def main() -> None:
+            turns = [find("a"), slowly, "What I have."]
+            made = agent(*turns, budget=Budget(seconds=60, on_exceeded=on_exceeded))
+            running = made.run("Go.", max_iterations=1, early_stopping_method="generate")
+            if on_exceeded == "answer":
+                assert str(await running) == "What I have."
+            else:
+                with pytest.raises(BudgetExceededError, match="seconds=60"):
+                    await running
+
+        run_virtual(main())
+
+    def test_the_summary_of_a_handoff(self) -> None:
+        async def main() -> None:
+            first = agent(tool_call("handoff", to_agent="second", reason="it knows"), slowly, name="first")
+            team = AgentWorkflow(
+                agents=[first, agent("Done.", name="second")], root_agent="first", handoff_carries="summary"
+            )
+            with pytest.raises(BudgetExceededError, match="seconds=60"):
+                await team.run("Go.", budget=Budget(seconds=60))
+
+        run_virtual(main())
+
+    def test_guards_of_what_comes_in(self) -> None:
+        async def guard(ctx: Context[Any], message: ChatMessage) -> None:
+            await asyncio.sleep(100)
+
+        async def main() -> None:
+            with pytest.raises(BudgetExceededError, match="seconds=60, 100 spent"):
+                await agent("Done.", input_guards=[guard]).run("Go.", budget=Budget(seconds=60))
+
+        run_virtual(main())
+
+
+async def test_the_answer_of_an_early_stop_is_within_the_budget() -> None:
+    made = agent(find("a"), "What I have.", budget=Budget(max_tokens=1100))
+    with pytest.raises(BudgetExceededError, match="max_tokens=1100"):
+        await made.run("Go. " * 300, max_iterations=1, early_stopping_method="generate")

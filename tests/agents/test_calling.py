@@ -3,14 +3,26 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator
-from typing import Any
+from datetime import date
+from decimal import Decimal
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
 from batonflow import retry_policy
-from batonflow.agents import AgentWorkflow, Budget, CodeActAgent, FunctionAgent, ToolCallResult, ToolProgress
-from batonflow.llms import ScriptedLLM, tool_call
-from batonflow.tools import tool
+from batonflow.agents import (
+    AgentWorkflow,
+    Budget,
+    CodeActAgent,
+    FunctionAgent,
+    Replace,
+    ToolCall,
+    ToolCallResult,
+    ToolProgress,
+)
+from batonflow.llms import ImageBlock, ScriptedLLM, TextBlock, ToolCallBlock, tool_call
+from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context, Event
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.retry_policy import stop_after_attempt, wait_none
@@ -294,3 +306,130 @@ class TestProgress:
         ids = {one.tool_name: one.tool_id for one in shown if isinstance(one, ToolProgress)}
         calls = {call.tool_name: call.tool_id for call in (await handler).tool_calls}
         assert ids == calls
+
+
+class TestWhatIsToldOfACall:
+    """What the model has sent stays what it has sent: in records, in snapshots and in the conversation."""
+
+    @staticmethod
+    def booking(booked: list[Any]) -> Any:
+        class Place(BaseModel):  # of the function: no snapshot could find it again
+            name: str
+
+        @tool(requires_approval=True)
+        def book(day: date, price: Decimal, place: Place) -> str:
+            """Book."""
+            booked.append((day, price, place.name))
+            return f"booked {place.name}"
+
+        return book
+
+    SENT: ClassVar[dict[str, Any]] = {"day": "2026-01-02", "price": "1.50", "place": {"name": "Ulm"}}
+
+    @pytest.mark.parametrize("store", [None, "memory:"])
+    async def test_of_an_approved_one_it_is_what_the_model_sent(self, store: str | None) -> None:
+        booked: list[Any] = []
+        options = {} if store is None else {"store": store}
+        turns = [tool_call("book", **self.SENT), tool_call("book", **self.SENT), "Booked."]
+        handler = agent(*turns, tools=[self.booking(booked)], **options).run("Go.")
+        async for request in handler.approvals():
+            json.dumps(handler.ctx.to_dict())  # the second time with what came of the first
+            request.approve()
+        output = await handler
+        assert booked == [(date(2026, 1, 2), Decimal("1.50"), "Ulm")] * 2
+        assert [call.tool_kwargs for call in output.tool_calls] == [self.SENT, self.SENT]
+
+    async def test_of_an_edited_one_it_is_what_the_person_said_as_data(self) -> None:
+        booked: list[Any] = []
+        handler = agent(tool_call("book", **self.SENT), "Booked.", tools=[self.booking(booked)], store="memory:").run(
+            "Go."
+        )
+        async for request in handler.approvals():
+            request.approve(arguments={**self.SENT, "day": date(2026, 1, 3), "price": Decimal("2.5")})
+        output = await handler
+        assert booked == [(date(2026, 1, 3), Decimal("2.5"), "Ulm")]
+        assert output.tool_calls[0].tool_kwargs == {**self.SENT, "day": "2026-01-03", "price": "2.5"}
+
+    async def test_of_one_that_a_hook_replaces_it_is_what_the_hook_said_as_data(self) -> None:
+        seen: list[Any] = []
+
+        def take(price: Decimal, raw: bytes = b"") -> str:
+            """Take."""
+            seen.append((price, raw))
+            return "taken"
+
+        def hook(ctx: Context[Any], call: ToolCall) -> Replace:
+            return Replace({"price": Decimal("2.5"), "raw": b"\xff"})
+
+        output = await agent(
+            tool_call("take", price="1"), "Done.", tools=[take], before_tool=[hook], store="memory:"
+        ).run("Go.")
+        assert seen == [(Decimal("2.5"), b"\xff")]
+        assert output.tool_calls[0].tool_kwargs == {"price": "2.5", "raw": "_w=="}
+
+    @pytest.mark.parametrize("by", ["tool", "hook"])
+    async def test_changes_in_place_do_not_change_what_the_model_has_asked_for(self, by: str) -> None:
+        seen: list[Any] = []
+
+        def take(items, more: dict[str, Any]) -> str:  # type: ignore[no-untyped-def]
+            """Take."""
+            if by == "tool":
+                items.pop(0)
+                more["deep"].append(3)
+            seen.append((items, more))
+            return "taken"
+
+        def hook(ctx: Context[Any], call: ToolCall) -> None:
+            call.tool_kwargs["items"].append("c")
+
+        sent = {"items": ["a", "b"], "more": {"deep": [1]}}
+        made = agent(tool_call("take", **sent), "Done.", tools=[take], before_tool=[hook] if by == "hook" else [])
+        handler = made.run("Go.")
+        asked = [event.tool_kwargs async for event in handler.stream_events() if type(event) is ToolCall]
+        await handler
+        assert seen == [(["b"], {"deep": [1, 3]}) if by == "tool" else (["a", "b", "c"], {"deep": [1]})]
+        assert asked == [sent]
+        assert isinstance(made.llm, ScriptedLLM)
+        (block,) = (one for one in made.llm.requests[1].messages[1].blocks if isinstance(one, ToolCallBlock))
+        assert block.tool_kwargs == sent
+
+    async def test_progress_that_no_store_can_write_is_reported_as_data(self) -> None:
+        def count() -> Generator[Any, None, str]:
+            """Count."""
+            yield Decimal("1.5")
+            yield {"day": date(2026, 1, 2)}
+            yield "counted"
+
+        handler = agent(tool_call("count"), "Done.", tools=[count], store="memory:").run("Go.")
+        told = [event.value async for event in handler.stream_events() if isinstance(event, ToolProgress)]
+        assert str(await handler) == "Done."
+        assert told[:2] == ["1.5", {"day": "2026-01-02"}]
+
+
+async def test_the_answer_of_a_direct_tool_is_whole() -> None:
+    @tool(return_direct=True)
+    def report() -> str:
+        """Report."""
+        return "r" * 5000
+
+    output = await agent(tool_call("report"), tools=[report], max_result_chars=100).run("Go.")
+    assert str(output) == "r" * 5000
+
+
+async def test_the_answer_of_a_direct_tool_has_its_pictures() -> None:
+    def chart() -> list[Any]:
+        """Draw."""
+        return [TextBlock(text="See:"), ImageBlock(url="http://pictures/tide.png")]
+
+    output = await agent(tool_call("chart"), tools=[FunctionTool.from_defaults(chart, return_direct=True)]).run("Go.")
+    assert output.response.content == "See:"
+    assert [type(block) for block in output.response.blocks] == [TextBlock, ImageBlock]
+
+
+async def test_what_is_cancelled_inside_a_hook_is_the_hooks_failure() -> None:
+    async def hook(ctx: Context[Any], call: ToolCall) -> None:
+        raise asyncio.CancelledError
+
+    output = await agent(find("a"), "Done.", before_tool=[hook]).run("Go.")
+    assert RAN == []
+    assert "what it waited for was cancelled" in contents(output)[0]

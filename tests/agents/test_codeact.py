@@ -731,3 +731,18 @@ async def test_wherever_a_kept_run_is_taken_up_its_turn_comes_into_the_memory() 
     last = (await made.run_store.history("a"))[-1]["commit"]
     for commit in range(1, last):
         assert await remembered(made.fork("a", at=commit)) == whole, f"from commit {commit} on"
+
+
+async def test_a_subclass_may_read_code_and_describe_tools_in_its_own_way() -> None:
+    class Fenced(CodeActAgent):
+        def _extract_code_from_response(self, response_text: str) -> str | None:
+            return response_text.partition("```")[2].rpartition("```")[0] or None
+
+        def _get_tool_descriptions(self, tools: Any) -> str:
+            return f"{len(tools)} functions, add among them"
+
+    made = Fenced(llm=ScriptedLLM(["```print(await add(a=2, b=40))```", "Done."]), tools=[add])
+    output = await made.run("Go.")
+    assert (str(output), output.tool_calls[0].tool_output.content) == ("Done.", "42")
+    assert isinstance(made.llm, ScriptedLLM)
+    assert "2 functions, add among them" in (made.llm.requests[0].messages[0].content or "")

@@ -15,8 +15,9 @@ from batonflow.workflow_core.errors import WorkflowTimeoutError, WorkflowValidat
 
 # Those that LlamaIndex has too, some of which its users override.
 SHARED = {
-    "_call_tool", "_get_llm_response", "_get_prompt_modules", "_get_prompts", "_get_response",
-    "_get_streaming_response", "_init_context", "_update_prompts",
+    "_call_tool", "_extract_code_from_response", "_get_handoff_tool", "_get_llm_response", "_get_prompt_modules",
+    "_get_prompts", "_get_response", "_get_streaming_response", "_get_tool_descriptions", "_init_context",
+    "_update_prompts",
 }  # fmt: skip
 OF_WORKFLOWS = {name for name in dir(Workflow) if not name.startswith("__")} - {"run", "validate"}
 

@@ -11,7 +11,7 @@ from batonflow.agents import AgentOutput, AgentWorkflow, CodeActAgent, FunctionA
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import ChatMessage, MockLLM, ScriptedLLM, tool_call
 from batonflow.llms.prompts import PromptTemplate
-from batonflow.tools import tool
+from batonflow.tools import ToolOutput, tool
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
 
@@ -418,3 +418,72 @@ def test_an_option_that_a_team_does_not_have_is_named_with_what_may_be_meant() -
         AgentWorkflow(agents=[agent("one", "Hi.")], handoff_carry="own")
     with pytest.raises(TypeError, match=r"AgentWorkflow has no option max_iterations: it is one of run"):
         AgentWorkflow(agents=[agent("one", "Hi.")], max_iterations=3)
+
+
+class TestGuardsAroundItsTools:
+    """Programs of LlamaIndex replace ``_call_tool`` of a team, or ask it in a step of their own."""
+
+    @staticmethod
+    def of(kind: type[AgentWorkflow]) -> AgentWorkflow:
+        first = agent("first", tool_call("note", text="tides"), handoff("second"))
+        return kind(agents=[first, agent("second", tool_call("note", text="moon"), "Done.")], root_agent="first")
+
+    async def test_one_of_a_subclass_is_asked_for_every_call(self) -> None:
+        asked: list[str] = []
+
+        class Guarded(AgentWorkflow):
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
+                asked.append(tool.metadata.name)
+                if tool_input == {"text": "moon"}:
+                    return ToolOutput(content="refused", tool_name="note", raw_input={}, raw_output=None, is_error=True)
+                return await super()._call_tool(ctx, tool, tool_input)
+
+        output = await self.of(Guarded).run("Go.")
+        assert asked == ["note", "handoff", "note"]
+        assert [call.tool_output.content for call in output.tool_calls][::2] == ["noted tides", "refused"]
+
+    async def test_one_put_in_its_place_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        usual: Any = AgentWorkflow._call_tool  # pyright: ignore[reportPrivateUsage]
+
+        async def guarded(self: Any, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> Any:
+            asked.append(tool.metadata.name)
+            return await usual(self, ctx, tool, tool_input)
+
+        monkeypatch.setattr(AgentWorkflow, "_call_tool", guarded)
+        assert str(await self.of(AgentWorkflow).run("Go.")) == "Done."
+        assert asked == ["note", "handoff", "note"]
+
+    async def test_it_is_asked_for_what_code_calls(self) -> None:
+        asked: list[str] = []
+
+        class Guarded(AgentWorkflow):
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
+                asked.append(tool.metadata.name)
+                return await super()._call_tool(ctx, tool, tool_input)
+
+        llm = ScriptedLLM(["<execute>\nprint(await note(text='tides'))\n</execute>", "Done."])
+        coder = CodeActAgent(name="coder", description="Codes.", llm=llm, tools=[note])
+        output = await Guarded(agents=[coder], root_agent="coder").run("Go.")
+        assert asked == ["execute", "note"]
+        assert "noted tides" in output.tool_calls[0].tool_output.content
+
+    async def test_without_one_the_members_own_is_asked(self) -> None:
+        class Own(FunctionAgent):
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
+                return ToolOutput(content="own", tool_name=tool.metadata.name, raw_input={}, raw_output="own")
+
+        llm = ScriptedLLM([tool_call("note", text="a"), "Done."])
+        member = Own(name="own", description="Own.", llm=llm, tools=[note])
+        output = await AgentWorkflow(agents=[member], root_agent="own").run("Go.")
+        assert output.tool_calls[0].tool_output.content == "own"
+
+
+async def test_a_team_may_have_a_handoff_tool_of_its_own() -> None:
+    class Alone(AgentWorkflow):
+        def _get_handoff_tool(self, current_agent: Any) -> Any:
+            return None if current_agent.name == "first" else super()._get_handoff_tool(current_agent)
+
+    first, second = agent("first", handoff("second"), "Done."), agent("second", "No.")
+    output = await Alone(agents=[first, second], root_agent="first").run("Go.")
+    assert (str(output), output.current_agent_name) == ("Done.", "first")

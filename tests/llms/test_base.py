@@ -484,6 +484,26 @@ class TestWithTools:
         assert seen[2].tool_choice == "add"
         assert [one.message.content for one in model.stream_chat_with_tools([spec], "x")][-1] == "ok"
 
+    async def test_a_subclass_may_leave_calls_out_of_an_answer(self) -> None:
+        class First(FunctionCallingLLM):
+            @property
+            def metadata(self) -> LLMMetadata:
+                return LLMMetadata(is_function_calling_model=True)
+
+            async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+                yield TextDelta(text="a b")
+                yield Finish()
+
+            def _validate_chat_with_tools_response(
+                self, response: ChatResponse, tools: Any, allow_parallel_tool_calls: bool = False, **kwargs: Any
+            ) -> ChatResponse:
+                return response if allow_parallel_tool_calls else say((response.message.content or "").split()[0])
+
+        model = First()
+        assert (await model.achat_with_tools([], "go")).message.content == "a"
+        assert (await model.achat_with_tools([], "go", allow_parallel_tool_calls=True)).message.content == "a b"
+        assert model.chat_with_tools([], "go").message.content == "a"
+
     def test_no_call_is_an_error_only_when_asked_for(self) -> None:
         class Talking(FunctionCallingLLM):
             @property

@@ -20,6 +20,7 @@ from batonflow.tools import (
     ToolOutput,
     adapt_to_async_tool,
     create_schema_from_function,
+    run_tool,
     tool,
 )
 from batonflow.workflow_core.context import Context
@@ -102,8 +103,20 @@ class TestWhatTheModelSees:
             ),
             "Search.\n\n:arg query: what to look for\n    in the index\n:keyword limit: at most so many\n:returns: it",
             "Search.\n\n@param query what to look for in the index\n@param limit at most so many",
+            "Args:\n    query: what to look for in the index\n    limit (int): at most so many",
+            "Search.\n\nArgs:\n    query: what to look for in the index\n\nKeyword Args:\n    limit: at most so many",
         ],
-        ids=["google", "google-typed", "sphinx", "numpy", "numpy-sections", "sphinx-synonyms", "javadoc"],
+        ids=[
+            "google",
+            "google-typed",
+            "sphinx",
+            "numpy",
+            "numpy-sections",
+            "sphinx-synonyms",
+            "javadoc",
+            "google-at-once",
+            "google-keywords",
+        ],
     )
     def test_docstrings_describe_parameters(self, docstring: str) -> None:
         def search(query: str, limit: int = 3) -> str:
@@ -314,8 +327,9 @@ class TestContext:
             made = FunctionTool.from_defaults(function)
             assert made.ctx_param_name == "c", function.__name__
             assert list(properties(made)) == ["x"]
-        # A name that is nowhere at run time and is not called Context either is just a parameter of unknown type.
-        assert FunctionTool.from_defaults(only_for_type_checkers).ctx_param_name is None
+        # A name that is nowhere at run time and is not called Context either is a parameter of a type nobody knows.
+        with pytest.raises(ToolDefinitionError, match="parameter 'c' has the type LateContext"):
+            FunctionTool.from_defaults(only_for_type_checkers)
 
     def test_an_unresolvable_context_is_known_by_its_name(self) -> None:
         namespace: dict[str, Any] = {}
@@ -528,3 +542,54 @@ async def test_a_synchronous_tool_is_adapted_to_run_in_a_thread() -> None:
     assert (await adapted.acall(input="hey")).content == "HEY"  # type: ignore[call-arg]
     assert adapted("hey").content == "HEY"
     assert adapt_to_async_tool(adapted) is adapted
+
+
+class TestGuardsPutAroundACall:
+    """Programs put something of their own in the place of ``acall``: it is what is called."""
+
+    @staticmethod
+    async def refused(*args: Any, **kwargs: Any) -> ToolOutput:
+        return ToolOutput(content="refused", tool_name="add", raw_input=kwargs, raw_output=None, is_error=True)
+
+    async def test_on_one_tool(self) -> None:
+        guarded, free = FunctionTool.from_defaults(add), FunctionTool.from_defaults(add)
+        guarded.acall = self.refused  # type: ignore[method-assign]
+        assert (await run_tool(guarded, {"a": 1})).content == "refused"
+        assert (await run_tool(free, {"a": 1})).content == "2"
+
+    async def test_on_the_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Any] = []
+        usual = FunctionTool.acall
+
+        async def watched(self: FunctionTool, *args: Any, **kwargs: Any) -> ToolOutput:
+            seen.append(kwargs)
+            return await usual(self, *args, **kwargs)
+
+        monkeypatch.setattr(FunctionTool, "acall", watched)
+        assert (await run_tool(FunctionTool.from_defaults(add), {"a": 1})).content == "2"
+        assert seen == [{"a": 1}]
+
+
+def test_partial_params_that_the_function_does_not_take_are_an_error() -> None:
+    with pytest.raises(ToolDefinitionError, match=r"'add': partial_params has 'c', .* \(it takes: a, b\)"):
+        FunctionTool.from_defaults(add, partial_params={"a": 1, "c": 2})
+
+
+async def test_a_default_that_is_no_text_is_not_shown_to_the_model() -> None:
+    def sign(text: str, key: bytes = b"\xff\x00") -> str:
+        return f"{text} {key.hex()}"
+
+    made = FunctionTool.from_defaults(sign)
+    assert "default" not in properties(made)["key"]
+    assert (await run_tool(made, {"text": "a"})).content == "a ff00"
+
+
+async def test_a_tool_may_change_what_it_is_given() -> None:
+    def take(items, deep: dict[str, Any]) -> str:  # type: ignore[no-untyped-def]
+        items.pop()
+        deep["in"]["it"].append(1)
+        return "taken"
+
+    sent: dict[str, Any] = {"items": [1, 2], "deep": {"in": {"it": []}}}
+    await run_tool(FunctionTool.from_defaults(take), sent)
+    assert sent == {"items": [1, 2], "deep": {"in": {"it": []}}}

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Optional, TypedDict, Union
 
+import pytest
 from pydantic import BaseModel, Field
 
-from batonflow.tools import FunctionTool, run_tool
+from batonflow.tools import FunctionTool, ToolDefinitionError, run_tool
+from batonflow.tools.schema import parameters_of
 from batonflow.workflow_core.context import Context
 
 if TYPE_CHECKING:
@@ -103,8 +105,7 @@ class TestContext:
             return x
 
         for function in (names, noted):
-            assert FunctionTool.from_defaults(function).ctx_param_name is None
-            assert shown(function) == ["c", "x"]
+            assert [one.is_context for one in parameters_of(function)] == [False, False]
 
     async def test_one_with_a_default_is_optional(self) -> None:
         def note(text: str, ctx: Optional[Context] = None) -> str:  # noqa: UP045
@@ -114,6 +115,51 @@ class TestContext:
         assert made.call(text="x").content == "x in None"
         assert (await run_tool(made, {"text": "x"})).content == "x in None"
         assert (await run_tool(made, {"text": "x"}, ctx="the context")).content == "x in the context"
+
+
+class TestTypesThatAreNotThere:
+    def test_are_an_error_that_names_parameter_and_type(self) -> None:
+        def typed(x: int, item: Unknown) -> int:
+            return x
+
+        def misspelt(item: Stopp) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+        with pytest.raises(ToolDefinitionError, match=r"'typed': parameter 'item' has the type Unknown, which cannot"):
+            FunctionTool.from_defaults(typed)
+        with pytest.raises(ToolDefinitionError, match=r"'misspelt': parameter 'item' has the type Stopp,"):
+            FunctionTool.from_defaults(misspelt)
+
+    def test_with_a_default_are_not_shown_to_the_model(self) -> None:
+        def typed(x: int, item: Unknown | None = None) -> int:
+            return x
+
+        assert shown(typed) == ["x"]
+
+    def test_also_those_of_the_function_around(self) -> None:
+        class Local(BaseModel):
+            city: str
+
+        def unused(stop: Local) -> None: ...
+
+        def used(stop: Local) -> str:
+            assert isinstance(stop, Local)
+            return stop.city
+
+        with pytest.raises(ToolDefinitionError, match="parameter 'stop' has the type Local"):
+            FunctionTool.from_defaults(unused)
+        assert shown(used) == ["stop"]
+
+    def test_are_no_matter_where_the_model_does_not_see_them(self) -> None:
+        def search(text: str, client: Unknown) -> str:
+            return f"{text} by {client}"
+
+        made = FunctionTool.from_defaults(search, partial_params={"client": "us"})
+        assert made.call(text="a").content == "a by us"
+
+    def test_nor_where_somebody_wrote_words(self) -> None:
+        def search(text: "what to look for") -> None: ...  # type: ignore[valid-type]  # noqa: F722
+
+        assert shown(search) == ["text"]
 
 
 async def test_arguments_arrive_as_the_objects_they_are_annotated_as() -> None:

@@ -357,3 +357,16 @@ def test_attributes_of_the_user_may_have_everyday_names() -> None:
             return StopEvent(result=self.store)
 
     assert Own().run_sync() == "mine"
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+async def test_a_step_that_raises_what_closes_generators_fails_the_run(awaits: bool) -> None:
+    class Closing(Workflow):
+        @step
+        async def begin(self, ev: StartEvent) -> StopEvent:
+            if awaits:
+                await asyncio.sleep(0)
+            raise GeneratorExit
+
+    with pytest.raises(WorkflowRuntimeError, match="Step begin raised GeneratorExit by itself"):
+        await asyncio.wait_for(Closing(timeout=None).run(), 5)

@@ -193,7 +193,9 @@ async def test_options_are_read_and_set_under_the_names_that_llamaindex_has() ->
     assert Slow.most == 3, "who waits for a turn begins when one that had it has ended"
 
 
-async def test_verbose_and_validation_hold_for_runs_that_begin_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_validation_may_be_left_out_later_and_verbose_is_said_at_construction(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     class Unsound(with_step("b")):
         @step
         async def never(self, ev: Said) -> None: ...
@@ -205,9 +207,10 @@ async def test_verbose_and_validation_hold_for_runs_that_begin_afterwards(capsys
     assert flow._validate() is False
     assert await flow.run() == "mine"
     assert not capsys.readouterr().out
-    flow._verbose = True
+    flow._verbose = True  # many a subclass keeps an option of its own there
     assert await flow.run() == "mine"
-    assert "[b:0] started" in capsys.readouterr().out
+    assert not capsys.readouterr().out
+    assert flow._verbose is True
 
 
 def test_the_steps_are_given_bound_by_their_names() -> None:
