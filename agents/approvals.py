@@ -92,6 +92,9 @@ def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
 
 
+SAME_ARGUMENTS = "A call that was cut off is made again with the same arguments, or not at all."
+
+
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """What binds an answer to a tool and its arguments."""
     text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
@@ -207,6 +210,9 @@ async def approved_arguments(
             return words.format(tool_name=request.tool_name, because=because)
         if response.arguments is None:
             return shown
+        if reason == "unknown_outcome":  # under the same key, which stands for this very call
+            problem, attempt = SAME_ARGUMENTS, attempt + 1
+            continue
         try:
             return checked_arguments(tool, response.arguments)
         except ToolArgumentsError as err:

@@ -81,6 +81,20 @@ async def test_a_person_is_asked_and_lets_it_run_again_under_the_same_key() -> N
     assert len({key for _, key in world.paid}) == 1
 
 
+async def test_it_runs_again_as_it_was_or_not_at_all() -> None:
+    world = World()
+    await world.interrupted()
+
+    def decide(request: ApprovalRequest) -> None:
+        request.approve(arguments=None if request.problem else {"amount": 99})
+
+    said, [first, second] = await world.asked(decide)
+    assert first.problem is None
+    assert "with the same arguments" in (second.problem or "")
+    assert said == "It gave: receipt 2"
+    assert [amount for amount, _ in world.paid] == [12, 12]
+
+
 @pytest.mark.parametrize("policy", [{"idempotent": True}, {"on_unknown": "retry"}], ids=str)
 async def test_a_tool_that_may_run_again_does_so_under_the_same_key(policy: dict[str, Any]) -> None:
     world = World(**policy)
