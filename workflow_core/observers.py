@@ -1,8 +1,11 @@
 """Those who hear what runs do: spans for tracing, and verbose output. Nobody listening costs one truth test a step."""
 
 import logging
+from inspect import BoundArguments, Parameter, Signature
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from batonflow.workflow_core.engine.calling import events_and_context
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 from batonflow.workflow_core.instrumentation import (
@@ -12,6 +15,7 @@ from batonflow.workflow_core.instrumentation import (
     get_dispatcher,
     instrument_tags,
 )
+from batonflow.workflow_core.instrumentation.arguments import named
 from batonflow.workflow_core.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
 from batonflow.workflow_core.instrumentation.events.run import (
@@ -45,6 +49,14 @@ EARLIER_TRACE = "batonflow.earlier_trace"
 
 dispatcher = get_dispatcher(__name__)
 verbose_logger = logging.getLogger("workflows.verbose")
+
+
+# Of Workflow.run, whatever a subclass asks of those who call it.
+_OF_RUN = Signature([
+    Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, default=None),
+    Parameter("start_event", Parameter.POSITIONAL_OR_KEYWORD, default=None),
+    Parameter("kwargs", Parameter.VAR_KEYWORD),
+])  # fmt: skip
 
 
 class Observer(Protocol):
@@ -138,9 +150,10 @@ class _Spans:
 
     def __init__(self) -> None:
         self._run_span = ""
+        self._run_arguments: BoundArguments | None = None
         self._tags: dict[str, Any] = {}
         self._parent: str | None = None
-        self._steps: dict[int, str] = {}
+        self._steps: dict[int, tuple[str, BoundArguments | None]] = {}
 
     def run_started(self, run: "Run", event: Event | None) -> None:
         cls = type(run.workflow).__name__
@@ -155,7 +168,10 @@ class _Spans:
         earlier = run.drive.earlier_trace if run.drive is not None else None
         if earlier is not None:
             tags[EARLIER_TRACE] = earlier
-        self._run_span = dispatcher.open_span(f"{cls}.run", instance=run.workflow, tags=tags, parent_id=self._parent)
+        arguments = self._run_arguments = _OF_RUN.bind(start_event=event) if dispatcher.tells_arguments else None
+        self._run_span = dispatcher.open_span(
+            f"{cls}.run", instance=run.workflow, bound_args=arguments, tags=tags, parent_id=self._parent
+        )
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)
         self._tags = {**run.variables.run(active_instrument_tags.get), RUN_ID: run.state.run_id}
@@ -182,8 +198,11 @@ class _Spans:
             "llamaindex.step.input_summary": summarize(event),
         }
         name = f"{type(run.workflow).__name__}.{item.spec.name}"
-        span = dispatcher.open_span(name, instance=run.workflow, tags=tags, parent_id=self._run_span)
-        self._steps[item.id] = span
+        arguments = _arguments(run, item) if dispatcher.tells_arguments else None
+        span = dispatcher.open_span(
+            name, instance=run.workflow, bound_args=arguments, tags=tags, parent_id=self._run_span
+        )
+        self._steps[item.id] = span, arguments
         active_span_id.set(span)
         dispatcher.event(
             StepStartEvent(
@@ -198,7 +217,7 @@ class _Spans:
         )
 
     def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
-        span = self._steps.pop(item.id, None)
+        span, arguments = self._steps.pop(item.id, (None, None))
         if span is None:
             return
         active_span_id.set(self._run_span)
@@ -216,12 +235,12 @@ class _Spans:
             )
         )
         if item.away:
-            dispatcher.close_span(span, instance=run.workflow)
+            dispatcher.close_span(span, instance=run.workflow, bound_args=arguments)
         elif error is None:
             dispatcher.event(WorkflowStepOutputEvent(span_id=span, output=summarize(result)))
-            dispatcher.close_span(span, result=result, instance=run.workflow)
+            dispatcher.close_span(span, result, run.workflow, arguments)
         else:
-            dispatcher.fail_span(span, error, instance=run.workflow)
+            dispatcher.fail_span(span, error, run.workflow, arguments)
 
     def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
         self._close_steps(run)
@@ -244,9 +263,9 @@ class _Spans:
         if error is None:
             self._tell(WorkflowRunOutputEvent(span_id=self._run_span, output=summarize(event)))
         if error is None or status != "failed":
-            dispatcher.close_span(self._run_span, result=event, instance=run.workflow)
+            dispatcher.close_span(self._run_span, event, run.workflow, self._run_arguments)
         else:
-            dispatcher.fail_span(self._run_span, error, instance=run.workflow)
+            dispatcher.fail_span(self._run_span, error, run.workflow, self._run_arguments)
 
     def run_left(self, run: "Run") -> None:
         self._close_steps(run)
@@ -259,7 +278,7 @@ class _Spans:
                 status="released",
             ),
         )
-        dispatcher.close_span(self._run_span, instance=run.workflow)
+        dispatcher.close_span(self._run_span, instance=run.workflow, bound_args=self._run_arguments)
 
     def _tell(self, event: BaseEvent) -> None:
         """Report what concerns the run itself, with its own tags: a step of another may have started or ended it."""
@@ -268,6 +287,13 @@ class _Spans:
 
     def _close_steps(self, run: "Run") -> None:
         """Steps in the middle end with the run, by no failure of theirs."""
-        for span in self._steps.values():
-            dispatcher.close_span(span, instance=run.workflow)
+        for span, arguments in self._steps.values():
+            dispatcher.close_span(span, instance=run.workflow, bound_args=arguments)
         self._steps.clear()
+
+
+def _arguments(run: "Run", item: "WorkItem") -> BoundArguments:
+    """What a step is given; what is injected is made only later, inside of its span."""
+    spec = item.spec
+    method = spec.func if spec.is_free else MethodType(spec.func, run.workflow)
+    return named(method, events_and_context(run, item))

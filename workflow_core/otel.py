@@ -191,6 +191,8 @@ class _Measures:
 class _Spans(BaseSpanHandler[_Span]):
     """Makes a span of OpenTelemetry for each of the dispatcher."""
 
+    hears_arguments = False  # they are content
+
     _tracer: trace.Tracer = PrivateAttr()
     _measures: _Measures = PrivateAttr()
     _content: bool = PrivateAttr(default=False)

@@ -31,6 +31,7 @@ from batonflow.workflow_core.instrumentation import (
     get_dispatcher,
     instrument_tags,
 )
+from batonflow.workflow_core.instrumentation.arguments import bound, named, signature_of
 from batonflow.workflow_core.instrumentation.events import (
     SpanDropEvent,
     StepEndEvent,
@@ -229,6 +230,50 @@ class TestPieces:
         assert not dispatcher.tells_pieces
         dispatcher.add_event_handler(Listener())
         assert dispatcher.tells_pieces
+
+
+class TestArguments:
+    def test_they_are_told_while_a_span_handler_wants_them(self, dispatcher: Dispatcher) -> None:
+        class Deaf(Recorder):
+            hears_arguments: ClassVar[bool] = False
+
+        assert not dispatcher.tells_arguments
+        dispatcher.add_event_handler(Listener())
+        dispatcher.add_span_handler(NullSpanHandler())
+        dispatcher.add_span_handler(Deaf())
+        assert (dispatcher.enabled, dispatcher.tells_arguments) == (True, False)
+        wants = Recorder()
+        dispatcher.root.add_span_handler(wants)
+        assert dispatcher.tells_arguments
+        dispatcher.root.span_handlers.remove(wants)
+        assert not dispatcher.tells_arguments
+
+    def test_those_of_a_method_leave_self_out(self) -> None:
+        class Index:
+            def load(self, name: str, *, method: str = "fast", **options: Any) -> None: ...
+
+        given = bound(Index().load, "notes", method="slow", limit=3)
+        assert given.arguments == {"name": "notes", "method": "slow", "options": {"limit": 3}}
+        assert (given.args, given.kwargs) == (("notes",), {"method": "slow", "limit": 3})
+        assert signature_of(Index().load) is signature_of(Index().load)
+
+    def test_what_does_not_fit_or_says_nothing_of_itself_has_none(self) -> None:
+        class Unkept:
+            __hash__ = None  # type: ignore[assignment]
+
+            def __call__(self, x: int) -> None: ...
+
+        assert bound(lambda x: x, y=1).arguments == {}
+        assert bound(dict.fromkeys, 1, 2, 3).arguments == {}
+        assert named(type, {"x": 1}).arguments == {}
+        assert bound(Unkept(), 1).arguments == {"x": 1}
+
+    def test_some_may_be_named_in_the_order_of_the_parameters(self) -> None:
+        def go(ctx: str, ev: int, /, other: str) -> None: ...
+
+        given = named(go, {"ev": 1, "ctx": "c", "more": 2})
+        assert list(given.arguments.items()) == [("ctx", "c"), ("ev", 1)]
+        assert given.args == ("c", 1)
 
 
 class TestEvents:

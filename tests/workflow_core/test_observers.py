@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import PrivateAttr
@@ -27,6 +27,7 @@ from batonflow.workflow_core.instrumentation.events.run import (
     WorkflowRunOutputEvent,
     WorkflowStepOutputEvent,
 )
+from batonflow.workflow_core.resource import Resource
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.contract import contract
 from tests.workflow_core.flows import resume, saved, until
@@ -41,6 +42,7 @@ class Spans(BaseSpanHandler[BaseSpan]):
 
     _log: list[tuple[str, str]] = PrivateAttr(default_factory=list)
     _made: list[BaseSpan] = PrivateAttr(default_factory=list)
+    _given: list[tuple[str, str, dict[str, Any]]] = PrivateAttr(default_factory=list)
 
     @property
     def log(self) -> list[tuple[str, str]]:
@@ -49,6 +51,10 @@ class Spans(BaseSpanHandler[BaseSpan]):
     @property
     def made(self) -> list[BaseSpan]:
         return self._made
+
+    def given(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """What opening and closing said that the spans of that name were given."""
+        return [(what, arguments) for what, of, arguments in self._given if of == name]
 
     def named(self, name: str) -> list[BaseSpan]:
         return [span for span in self._made if short(span.id_) == name]
@@ -63,16 +69,19 @@ class Spans(BaseSpanHandler[BaseSpan]):
         **kwargs: Any,
     ) -> BaseSpan:
         self._log.append(("open", short(id_)))
+        self._given.append(("open", short(id_), dict(bound_args.arguments)))
         span = BaseSpan(id_=id_, parent_id=parent_span_id, tags=tags or {})
         self._made.append(span)
         return span
 
     def prepare_to_exit_span(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any):
         self._log.append(("close", short(id_)))
+        self._given.append(("close", short(id_), dict(bound_args.arguments)))
         return self.open_spans.get(id_)
 
     def prepare_to_drop_span(self, id_: str, bound_args: Any, instance: Any = None, err: Any = None, **kwargs: Any):
         self._log.append(("drop", short(id_)))
+        self._given.append(("drop", short(id_), dict(bound_args.arguments)))
         return self.open_spans.get(id_)
 
 
@@ -195,6 +204,130 @@ async def test_each_attempt_is_a_span(spans: Spans):
     with pytest.raises(ValueError, match="boom"):
         await Fails().run()
     assert len(spans.named("Fails.go")) == 2
+
+
+async def test_a_run_is_given_its_start_event_and_a_step_its_parameters(spans: Spans):
+    contexts: list[Context] = []
+
+    class Keeps(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> Item:
+            contexts.append(ctx)
+            return Item(n=ev.n)
+
+        @step
+        def end(self, came: Item) -> StopEvent:
+            return StopEvent(result=came.n)
+
+    start = StartEvent(n=3)
+    await Keeps().run(start_event=start)
+    assert spans.given("Keeps.run") == [("open", {"start_event": start}), ("close", {"start_event": start})]
+    arguments = {"ctx": contexts[0], "ev": start}
+    assert spans.given("Keeps.go") == [("open", arguments), ("close", arguments)]
+    assert spans.given("Keeps.end") == [(what, {"came": Item(n=3)}) for what in ("open", "close")]
+
+
+async def test_a_start_event_made_of_keywords_is_given_too_whatever_run_takes(spans: Spans):
+    class Asks(Workflow):
+        def run(self, question: str) -> Any:  # type: ignore[override]
+            return super().run(n=len(question))
+
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            return StopEvent(result=ev.n)
+
+    assert await Asks().run("Why?") == 4
+    [(_, opened), (_, closed)] = spans.given("Asks.run")
+    assert opened == closed == {"start_event": StartEvent(n=4)}
+
+
+def test_the_span_of_a_run_has_the_parameters_of_run():
+    taken: list[inspect.BoundArguments] = []
+
+    class Takes(Spans):
+        def new_span(self, id_: str, bound_args: inspect.BoundArguments, *args: Any, **kwargs: Any) -> BaseSpan:
+            taken.append(bound_args)
+            return super().new_span(id_, bound_args, *args, **kwargs)
+
+    handler, root = Takes(), get_dispatcher()
+    root.add_span_handler(handler)
+    try:
+        Flow().run_sync(n=1)
+    finally:
+        root.span_handlers.remove(handler)
+    names = list(inspect.signature(Flow().run).parameters)
+    assert list(taken[0].signature.parameters) == names == ["ctx", "start_event", "kwargs"]
+    assert list(taken[1].signature.parameters) == ["ctx", "ev"]
+
+
+async def test_joins_lists_and_free_steps_are_given_what_they_take_without_what_is_injected(spans: Spans):
+    class Other(Event):
+        pass
+
+    class Both(Event):
+        pass
+
+    class Many(Workflow):
+        @step
+        async def spread(self, ev: StartEvent) -> list[Item]:
+            return [Item(n=1), Item(n=2)]
+
+        @step
+        async def gather(self, items: list[Item], ctx: Context) -> Other | Both:
+            ctx.send_event(Other())
+            return Both()
+
+        @step
+        async def end(
+            self, one: Other, two: Both, made: Annotated[list[int], Resource(lambda: [7])], flow: Flow
+        ) -> StopEvent:
+            return StopEvent(result=made)
+
+    class Free(Workflow):
+        pass
+
+    @step(workflow=Free)
+    async def alone(ev: StartEvent) -> StopEvent:
+        return StopEvent()
+
+    await Many(workflows={"flow": Flow()}).run()
+    await Free().run()
+    [(_, gathered), _] = spans.given("Many.gather")
+    assert list(gathered) == ["items", "ctx"]
+    assert gathered["items"] == [Item(n=1), Item(n=2)]
+    [(_, ended), _] = spans.given("Many.end")
+    assert ended == {"one": Other(), "two": Both()}
+    assert [arguments for _, arguments in spans.given("Free.alone")] == [{"ev": StartEvent()}] * 2
+
+
+async def test_failing_and_waiting_say_it_too(spans: Spans):
+    with pytest.raises(ValueError, match="boom"):
+        await Fails().run()
+    assert [(what, list(arguments)) for what, arguments in spans.given("Fails.go")] == [
+        ("open", ["ev"]), ("drop", ["ev"]), ("open", ["ev"]), ("drop", ["ev"]),
+    ]  # fmt: skip
+    assert spans.given("Fails.run") == [(what, {"start_event": StartEvent()}) for what in ("open", "drop")]
+    handler = Waits().run()
+    await until(lambda: ("close", "Waits.go") in spans.log)
+    handler.ctx.send_event(HumanResponseEvent())
+    await handler
+    went = spans.given("Waits.go")
+    assert [(what, list(arguments)) for what, arguments in went] == [
+        (what, ["ctx", "ev"]) for what in ("open", "close") * 2
+    ]
+    assert len({id(arguments["ctx"]) for _, arguments in went}) == 1
+
+
+async def test_a_run_that_goes_on_has_no_start_event(spans: Spans):
+    flow = Waits()
+    handler = flow.run()
+    await asyncio.sleep(0.001)
+    payload = saved(handler)
+    await handler.cancel_run()
+    again = resume(flow, payload)
+    again.ctx.send_event(HumanResponseEvent())
+    await again
+    assert spans.given("Waits.run")[-1] == ("close", {"start_event": None})
 
 
 @contract("14.2")

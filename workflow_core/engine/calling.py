@@ -13,7 +13,7 @@ from batonflow.workflow_core.family import attached_arguments
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["call_step"]
+__all__ = ["call_step", "events_and_context"]
 
 
 def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
@@ -34,12 +34,8 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
     return spec.func(*arguments) if spec.is_async else _in_thread(partial(spec.func, *arguments))
 
 
-def _members(item: WorkItem) -> list[Event]:
-    """What goes into the event parameter of a step that takes a collection."""
-    return list(item.inputs or ())
-
-
-async def _call_by_names(run: "Run", item: WorkItem) -> Any:
+def events_and_context(run: "Run", item: WorkItem) -> dict[str, Any]:
+    """What ``item``'s step is given by the names of its parameters, but for what is injected."""
     spec = item.spec
     arguments: dict[str, Any] = {}
     if len(spec.slots) > 1:
@@ -48,6 +44,16 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
         arguments[spec.config.event_name] = _members(item) if spec.has_collection else item.event
     if spec.context_name is not None:
         arguments[spec.context_name] = run.context_for(item)
+    return arguments
+
+
+def _members(item: WorkItem) -> list[Event]:
+    """What goes into the event parameter of a step that takes a collection."""
+    return list(item.inputs or ())
+
+
+async def _call_by_names(run: "Run", item: WorkItem) -> Any:
+    spec, arguments = item.spec, events_and_context(run, item)
     if spec.children:
         arguments.update(attached_arguments(run.workflow, spec))
     if spec.resources:

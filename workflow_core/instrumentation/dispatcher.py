@@ -127,6 +127,7 @@ class Dispatcher:
         enabled: Whether any handler, here or above, listens at all. Kept up to date when handlers change, so reading it
             costs one attribute access; the engine tests it on every hop.
         tells_pieces: Whether an event handler wants to hear of each piece of an answer.
+        tells_arguments: Whether a span handler wants to hear what the work of a span was given.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Dispatcher:
         self.manager = manager
         self.enabled = False
         self.tells_pieces = False
+        self.tells_arguments = False
         self._propagate = propagate
         self._event_chain: tuple[BaseEventHandler, ...] = ()
         self._span_chain: tuple[BaseSpanHandler[Any], ...] = ()
@@ -235,6 +237,7 @@ class Dispatcher:
         )
         self.enabled = bool(self._event_chain or self._span_chain)
         self.tells_pieces = any(getattr(handler, "hears_pieces", True) for handler in self._event_chain)
+        self.tells_arguments = any(getattr(handler, "hears_arguments", True) for handler in self._span_chain)
 
     def event(self, event: BaseEvent, **kwargs: Any) -> None:
         """Report ``event``; ``kwargs`` are handed to the handlers.

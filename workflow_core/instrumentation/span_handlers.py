@@ -5,7 +5,7 @@
 import inspect
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -27,6 +27,10 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
         completed_spans: For subclasses that keep ended spans.
         dropped_spans: For subclasses that keep failed spans.
 
+    Attributes:
+        hears_arguments: Whether it is interested in ``bound_args``. Where nobody is, what the library itself traces
+            comes without.
+
     Example:
         >>> class Names(BaseSpanHandler[BaseSpan]):
         ...     def new_span(self, id_, bound_args, instance=None, parent_span_id=None, tags=None, **kwargs):
@@ -38,6 +42,8 @@ class BaseSpanHandler(BaseModel, ABC, Generic[T]):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    hears_arguments: ClassVar[bool] = True
 
     open_spans: dict[str, T] = Field(default_factory=dict)
     completed_spans: list[T] = Field(default_factory=list[T])
