@@ -3,8 +3,8 @@
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from batonflow.workflow_core import Context
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
+from batonflow.workflow_core.instrumentation.arguments import bound
 from batonflow.workflow_core.instrumentation.context import active_span_id, undo
 from batonflow.workflow_core.lazy import at_first_use
 
@@ -27,34 +27,37 @@ def is_traced() -> bool:
 
 
 async def traced(
-    ctx: Context[Any], agent: "Member", turn: int, asked: str, running: "Awaitable[AgentOutput]"
+    agent: "Member", given: tuple[Any, ...], turn: int, asked: str, running: "Awaitable[AgentOutput]"
 ) -> "AgentOutput":
     """Wait for an agent's answer, inside a span, with an event before and one after.
 
     Args:
-        ctx: The run's context.
         agent: Who answers.
+        given: What its ``take_step`` is given; first the run's context.
         turn: Which answer of the run it is, from 1 on.
         asked: The user's message as text.
         running: The answer.
     """
+    run_id: str = given[0].run_id
     tags = {
         genai.OPERATION: "invoke_agent",
         genai.AGENT_NAME: agent.name,
         genai.AGENT_DESCRIPTION: agent.description,
-        genai.CONVERSATION_ID: ctx.run_id,
+        genai.CONVERSATION_ID: run_id,
     }
-    span_id = _dispatcher.open_span(f"{type(agent).__name__}.take_step", instance=agent, tags=tags)
+    arguments = bound(agent.take_step, *given) if _dispatcher.tells_arguments else None
+    name = f"{type(agent).__name__}.take_step"
+    span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
-    _dispatcher.event(AgentRunStepStartEvent(task_id=ctx.run_id, step=turn, input=asked, span_id=span_id))
+    _dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
         output = await running
     except BaseException as err:
         _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-        _dispatcher.fail_span(span_id, err, agent)
+        _dispatcher.fail_span(span_id, err, agent, arguments)
         raise
     finally:
         undo(token)
     _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
-    _dispatcher.close_span(span_id, output, agent)
+    _dispatcher.close_span(span_id, output, agent, arguments)
     return output

@@ -26,7 +26,7 @@ from batonflow.workflow_core.instrumentation import active_span_id, get_dispatch
 from batonflow.workflow_core.instrumentation.context import undo
 from batonflow.workflow_core.lazy import at_first_use
 
-__all__ = ["CHAT", "COMPLETION", "Call", "Kind", "dispatcher", "is_told", "silently", "told"]
+__all__ = ["CHAT", "COMPLETION", "Call", "Kind", "dispatcher", "is_told", "silently", "told", "without_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -71,6 +71,11 @@ COMPLETION = Kind(
 # The calls that the running code is a part of. The models themselves are kept: the id of one that is gone may be
 # another's.
 _calls: ContextVar[tuple[tuple[Any, Kind], ...]] = ContextVar("batonflow_told_calls", default=())
+
+
+def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call but for those that may hold keys."""
+    return {name: value for name, value in options.items() if name not in _MAY_HOLD_KEYS}
 
 
 def is_told(llm: Any, kind: Kind) -> bool:
@@ -134,7 +139,7 @@ class Call:
         self._llm = llm
         # Of the beginning, as what comes later may be read in another span.
         self._about = {kind.given: given, "span_id": span_id or active_span_id.get()}
-        shown = {name: value for name, value in options.items() if name not in _MAY_HOLD_KEYS}
+        shown = without_keys(options)
         dispatcher.event(kind.start(**self._about, additional_kwargs=shown, model_dict=llm.to_payload()))
 
     def piece(self, response: Any) -> None:

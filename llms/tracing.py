@@ -2,17 +2,24 @@
 
 import json
 from contextlib import aclosing
+from inspect import Parameter, Signature
 from typing import Any
 
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, MessageRole
 from batonflow.llms.stream import ChatRequest
-from batonflow.llms.telling import CHAT, Call, dispatcher, is_told
+from batonflow.llms.telling import CHAT, Call, dispatcher, is_told, without_keys
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.instrumentation.redaction import redacted
 
 __all__ = ["answer_tags", "request_tags", "traced"]
+
+# Of achat and its like, whatever a model asks besides of those who call its own.
+_OF_CHAT = Signature([
+    Parameter("messages", Parameter.POSITIONAL_OR_KEYWORD),
+    Parameter("kwargs", Parameter.VAR_KEYWORD),
+])  # fmt: skip
 
 
 async def traced(
@@ -30,7 +37,9 @@ async def traced(
     """
     source = current_source()
     began, first_chunk = source.monotonic(), None
-    span_id = dispatcher.open_span(f"{llm.class_name()}.chat", instance=llm, tags=request_tags(llm, model, request))
+    given = _OF_CHAT.bind(request.messages, **without_keys(kwargs)) if dispatcher.tells_arguments else None
+    name, tags = f"{type(llm).__name__}.{asked}", request_tags(llm, model, request)
+    span_id = dispatcher.open_span(name, instance=llm, bound_args=given, tags=tags)
     call = None if is_told(llm, CHAT) else Call(CHAT, llm, list(request.messages), kwargs, span_id)
     # Of an answer that is asked for as a whole there are no pieces to tell of.
     in_pieces = call if asked in {"astream_chat", "stream_chat"} else None
@@ -48,16 +57,16 @@ async def traced(
             call.failed(err)
         if isinstance(err, GeneratorExit):
             # Whoever reads has had enough; nothing went wrong.
-            dispatcher.close_span(span_id, response, llm)
+            dispatcher.close_span(span_id, response, llm, given)
         else:
             dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-            dispatcher.fail_span(span_id, err, llm)
+            dispatcher.fail_span(span_id, err, llm, given)
         raise
     if response is not None:
         dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
     if call is not None:
         call.end(response)
-    dispatcher.close_span(span_id, response, llm)
+    dispatcher.close_span(span_id, response, llm, given)
 
 
 def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:

@@ -16,11 +16,8 @@ from batonflow.tools.errors import ToolArgumentsError, ToolTimeoutError
 from batonflow.tools.function import FunctionTool
 from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
+from batonflow.tools.tracing import dispatcher, traced
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.instrumentation import genai, get_dispatcher
-from batonflow.workflow_core.instrumentation.context import active_span_id, undo
-from batonflow.workflow_core.instrumentation.redaction import redacted
-from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 
 __all__ = [
@@ -37,12 +34,6 @@ __all__ = [
     "unknown_tool_output",
 ]
 
-_dispatcher = get_dispatcher(__name__)
-
-# Nobody needs the events of traces before there is somebody to tell.
-ToolCallEndEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallEndEvent")
-ToolCallStartEvent = at_first_use("batonflow.workflow_core.instrumentation.events.tool", "ToolCallStartEvent")
-_SUMMARY = 200
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 T = TypeVar("T")
@@ -188,39 +179,8 @@ async def run_tool(
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
         return error_output(name, arguments, err)
     filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
-    if not _dispatcher.enabled:
-        return await _outcome(target, values, filled_in, report, idempotency_key)
-    tags = {
-        genai.OPERATION: "execute_tool",
-        genai.TOOL_NAME: name,
-        genai.TOOL_TYPE: "function",
-        genai.TOOL_DESCRIPTION: target.metadata.description,
-    }
-    if call_id is not None:
-        tags[genai.TOOL_CALL_ID] = call_id
-    if genai.captures_content():
-        tags[genai.TOOL_ARGUMENTS] = json.dumps(redacted(values))
-    span_id = _dispatcher.open_span(f"{name}.call", instance=tool, tags=tags)
-    # What the tool does, models it asks among it, lies inside.
-    token = active_span_id.set(span_id)
-    _dispatcher.event(ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
-    try:
-        output = await _outcome(target, values, filled_in, report, idempotency_key)
-    except BaseException as err:
-        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
-        _dispatcher.fail_span(span_id, err, tool)
-        raise
-    finally:
-        undo(token)
-    if output.is_error:
-        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(output.exception or output).__name__})
-    if genai.captures_content():
-        _dispatcher.tag_span(span_id, {genai.TOOL_RESULT: json.dumps(redacted(output.content))})
-    _dispatcher.event(
-        ToolCallEndEvent(tool_name=name, output=output.content[:_SUMMARY], is_error=output.is_error, span_id=span_id)
-    )
-    _dispatcher.close_span(span_id, output, tool)
-    return output
+    running = _outcome(target, values, filled_in, report, idempotency_key)
+    return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
 
 
 async def _outcome(

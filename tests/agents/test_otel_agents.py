@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from inspect import BoundArguments
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from batonflow.llms.errors import RateLimitError
 from batonflow.llms.stream import Finish, TextDelta
 from batonflow.tools import tool
 from batonflow.workflow_core import MemoryStore
+from batonflow.workflow_core.instrumentation import SimpleSpanHandler, get_dispatcher
 from tests.workflow_core.exported import Exported
 
 
@@ -181,6 +183,32 @@ async def test_content_only_when_asked_for_and_without_secrets() -> None:
     assert "sk-aaaa" not in told
     wanted = False
     assert "harbour" not in await run()  # it was undone
+
+
+async def test_what_span_handlers_are_told_of_arguments_is_exported_in_no_case(exported: Exported) -> None:
+    heard: list[str] = []
+
+    class Hears(SimpleSpanHandler):
+        def span_enter(self, id_: str, bound_args: BoundArguments, *args: Any, **kwargs: Any) -> None:
+            heard.append(repr(bound_args))
+
+    root, handler = get_dispatcher(), Hears()
+    assert not root.tells_arguments
+    root.add_span_handler(handler)
+    try:
+        await FunctionAgent(llm=ScriptedLLM([tool_call("enter", town="Emden"), "Done."]), tools=[enter]).run("Harbour?")
+    finally:
+        root.span_handlers.remove(handler)
+    assert "Emden" in str(heard)
+    assert "Harbour?" in str(heard)
+    told = json.dumps([[span.name, dict(span.attributes), str(span.events)] for span in exported.spans])
+    assert not [text for text in ("Emden", "Harbour?") if text in told]
+    assert {"chat scripted", "execute_tool enter"} <= {span.name for span in exported.spans}
+
+
+def enter(town: str) -> str:
+    """Enter a harbour."""
+    return "entered"
 
 
 async def test_messages_have_the_form_of_the_conventions() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from batonflow.agents import AgentWorkflow, FunctionAgent
+from batonflow.agents import AgentWorkflow, FunctionAgent, ToolCall
+from batonflow.agents.events import AgentWorkflowStartEvent
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.workflow_core.instrumentation import (
     BaseEvent,
@@ -22,6 +23,7 @@ from batonflow.workflow_core.instrumentation.genai import CAPTURE_CONTENT
 
 class Kept(BaseSpanHandler[BaseSpan]):
     ended: list[BaseSpan] = []
+    given: dict[str, dict[str, Any]] = {}
 
     def new_span(
         self,
@@ -32,6 +34,7 @@ class Kept(BaseSpanHandler[BaseSpan]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> BaseSpan:
+        self.given.setdefault(id_.rpartition("-")[0], dict(bound_args.arguments))
         return BaseSpan(id_=id_, parent_id=parent_span_id, tags=tags or {})
 
     def prepare_to_exit_span(self, id_: str, *args: Any, **kwargs: Any) -> BaseSpan | None:
@@ -83,9 +86,9 @@ def agent(*turns: Any) -> FunctionAgent:
 async def test_the_run_the_agent_the_model_and_the_tool_lie_in_one_another(spans: Kept) -> None:
     await agent(tool_call("tide", place="Brest"), "At six.").run("When?")
     run, step = spans.one("FunctionAgent.run"), spans.one("FunctionAgent.run_agent_step")
-    answer, model = spans.one("FunctionAgent.take_step"), spans.one("ScriptedLLM.chat")
+    answer, model = spans.one("FunctionAgent.take_step"), spans.one("ScriptedLLM.astream_chat")
     assert [step.parent_id, answer.parent_id, model.parent_id] == [run.id_, step.id_, answer.id_]
-    assert spans.one("tide.call").parent_id == spans.one("FunctionAgent.call_tool").id_
+    assert spans.one("FunctionTool.acall").parent_id == spans.one("FunctionAgent.call_tool").id_
 
 
 async def test_tags_have_the_names_of_the_conventions(spans: Kept) -> None:
@@ -93,8 +96,8 @@ async def test_tags_have_the_names_of_the_conventions(spans: Kept) -> None:
     await handler
     run, model, tool = (
         spans.one("FunctionAgent.run").tags,
-        spans.one("ScriptedLLM.chat").tags,
-        spans.one("tide.call").tags,
+        spans.one("ScriptedLLM.astream_chat").tags,
+        spans.one("FunctionTool.acall").tags,
     )
     assert (run["gen_ai.operation.name"], run["gen_ai.agent.name"]) == ("invoke_agent", "pilot")
     assert run["gen_ai.conversation.id"] == handler.run_id
@@ -104,6 +107,22 @@ async def test_tags_have_the_names_of_the_conventions(spans: Kept) -> None:
     assert model["gen_ai.response.time_to_first_chunk"] >= 0
     assert (tool["gen_ai.operation.name"], tool["gen_ai.tool.name"]) == ("execute_tool", "tide")
     assert tool["gen_ai.tool.call.id"].startswith("call")
+
+
+async def test_handlers_are_told_what_everything_was_given(spans: Kept) -> None:
+    asks = agent(tool_call("tide", place="Brest"), "At six.")
+    await asks.run("When?")
+    given = spans.given
+    start = given["FunctionAgent.run"]["start_event"]
+    assert isinstance(start, AgentWorkflowStartEvent)
+    assert start.user_msg == "When?"
+    assert list(given["FunctionAgent.call_tool"]) == ["ctx", "ev"]
+    assert isinstance(given["FunctionAgent.call_tool"]["ev"], ToolCall)
+    assert given["FunctionTool.acall"] == {"kwargs": {"place": "Brest"}}
+    asked = given["ScriptedLLM.astream_chat"]
+    assert [message.content for message in asked["messages"]] == ["When?"]
+    assert [one.metadata.name for one in asked["kwargs"]["tools"]] == ["tide"]
+    assert list(given["FunctionAgent.take_step"]) == ["ctx", "llm_input", "tools", "memory"]
 
 
 async def test_a_team_is_a_workflow_of_agents(spans: Kept) -> None:
@@ -123,7 +142,7 @@ async def test_what_was_said_is_there_on_request_without_secrets(spans: Kept, mo
     monkeypatch.setenv(CAPTURE_CONTENT, "true")
     await agent(tool_call("tide", place="Brest", api_key="hunter2"), "At six.").run("When?")
     tool, models = (
-        spans.one("tide.call").tags,
+        spans.one("FunctionTool.acall").tags,
         [span.tags for span in spans.ended if span.id_.startswith("ScriptedLLM")],
     )
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"place": "Brest", "api_key": "[redacted]"}
@@ -136,7 +155,7 @@ async def test_what_was_said_is_there_on_request_without_secrets(spans: Kept, mo
 
 async def test_a_tool_that_fails_says_how(spans: Kept) -> None:
     await agent(tool_call("tide", place="nowhere"), "Nowhere.").run("When?")
-    assert spans.one("tide.call").tags["error.type"] == "LookupError"
+    assert spans.one("FunctionTool.acall").tags["error.type"] == "LookupError"
 
 
 async def test_answers_of_agents_are_events_too(heard: list[BaseEvent]) -> None:

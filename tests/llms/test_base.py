@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from inspect import BoundArguments
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -386,6 +388,29 @@ class TestBridge:
         assert cancelled.wait(5)
 
 
+@contextmanager
+def given_to_spans() -> Iterator[list[tuple[str, str, dict[str, Any]]]]:
+    """What happens to the spans of models meanwhile: their names and what they are given."""
+    given: list[tuple[str, str, dict[str, Any]]] = []
+
+    class Notes(SimpleSpanHandler):
+        def span_enter(self, id_: str, bound_args: BoundArguments, *args: Any, **kwargs: Any) -> None:
+            given.append(("open", id_.partition("-")[0], dict(bound_args.arguments)))
+
+        def span_exit(self, id_: str, bound_args: BoundArguments, *args: Any, **kwargs: Any) -> None:
+            given.append(("close", id_.partition("-")[0], dict(bound_args.arguments)))
+
+        def span_drop(self, id_: str, bound_args: BoundArguments, *args: Any, **kwargs: Any) -> None:
+            given.append(("drop", id_.partition("-")[0], dict(bound_args.arguments)))
+
+    dispatcher, notes = get_dispatcher("batonflow.llms"), Notes()
+    dispatcher.add_span_handler(notes)
+    try:
+        yield given
+    finally:
+        dispatcher.span_handlers.remove(notes)
+
+
 class TestInstrumentation:
     async def test_a_call_is_a_span_with_start_and_end(self) -> None:
         heard: list[BaseEvent] = []
@@ -411,7 +436,47 @@ class TestInstrumentation:
         assert end.response.message.content == WHOLE
         [span] = spans.completed_spans
         assert span.id_ == start.span_id == end.span_id
-        assert span.id_.startswith("Native.chat-")
+        assert span.id_.startswith("Native.achat-")
+
+    @pytest.mark.parametrize("way", ["achat", "astream_chat", "chat", "stream_chat"])
+    async def test_a_span_is_named_after_the_method_and_has_its_arguments_without_what_may_hold_keys(
+        self, way: str
+    ) -> None:
+        with given_to_spans() as given:
+            answer = getattr(Native(), way)(ASK, extra_headers={"x-key": "secret"}, temperature=0)
+            answer = await answer if way.startswith("a") else answer
+            if way == "astream_chat":
+                async for _ in answer:
+                    pass
+            elif way == "stream_chat":
+                list(answer)
+        arguments = {"messages": ASK, "kwargs": {"temperature": 0}}
+        assert given == [("open", f"Native.{way}", arguments), ("close", f"Native.{way}", arguments)]
+
+    async def test_a_model_that_takes_more_has_the_arguments_of_the_base(self) -> None:
+        class Takes(Native):
+            async def achat(self, said: Any, mood: str = "kind", **kwargs: Any) -> ChatResponse:  # type: ignore[override]
+                return await super().achat([ChatMessage(said)], **kwargs)
+
+        with given_to_spans() as given:
+            await Takes().achat("Why?", mood="cross")
+        assert given[0] == ("open", "Takes.achat", {"messages": [ChatMessage("Why?")]})
+
+    async def test_leaving_and_failing_say_the_arguments_too(self) -> None:
+        class Fails(Named, LLM):
+            async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+                yield TextDelta(text="no")
+                raise LLMError("broken")
+
+        with given_to_spans() as given:
+            answer = await Native().astream_chat(ASK)
+            await anext(answer)
+            await answer.aclose()
+            with pytest.raises(LLMError):
+                await Fails().achat(ASK)
+        assert [one for one in given if one[0] != "open"] == [
+            ("close", "Native.astream_chat", {"messages": ASK}), ("drop", "Fails.achat", {"messages": ASK}),
+        ]  # fmt: skip
 
 
 class TestLeaving:

@@ -24,7 +24,6 @@ from batonflow.tools import (
 )
 from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core.context import Context
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 
 
 class Place(BaseModel):
@@ -278,28 +277,6 @@ class TestCallingByHand:
         )
         with pytest.raises(KeyError):
             call_tool_with_selection(ToolSelection(tool_id="1", tool_name="no", tool_kwargs={}), [add])
-
-
-async def test_a_call_is_a_span_with_start_and_end() -> None:
-    heard: list[BaseEvent] = []
-
-    class Listener(BaseEventHandler):
-        def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
-            heard.append(event)
-
-    dispatcher = get_dispatcher("batonflow.tools")
-    spans, listener = SimpleSpanHandler(), Listener()
-    dispatcher.add_span_handler(spans)
-    dispatcher.add_event_handler(listener)
-    try:
-        await run_tool(add, {"a": "2"})
-    finally:
-        dispatcher.span_handlers.remove(spans)
-        dispatcher.event_handlers.remove(listener)
-    assert [event.class_name() for event in heard] == ["ToolCallStartEvent", "ToolCallEndEvent"]
-    assert heard[0].model_dump()["tool_kwargs"] == {"a": 2}
-    assert heard[1].model_dump()["output"] == "3"
-    assert [span.id_.split("-")[0] for span in spans.completed_spans] == ["add.call"]
 
 
 class TestApprovalsThatSayNothing:

@@ -5,7 +5,9 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
-from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, step
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
+from scripts import script
 from show import fails, title
 
 
@@ -14,6 +16,10 @@ parents: dict = {}
 
 def name(span_id):
     return None if span_id is None else span_id.split("-")[0]
+
+def given(bound_args):
+    """The names and types of arguments, but for the two of a run that are the engine's own."""
+    return [f"{name}={type(value).__name__}" for name, value in bound_args.arguments.items() if name not in ("init_state", "tags")]
 
 class Mine(BaseEvent):
     what: str = ""
@@ -34,14 +40,14 @@ class Spans(BaseSpanHandler[Span]):
     def class_name(cls) -> str:
         return "Spans"
     def new_span(self, id_: str, bound_args: Any, instance: Any = None, parent_span_id: Any = None, tags: Any = None, **kwargs: Any):
-        heard.append(("enter", name(id_), name(parent_span_id)))
+        heard.append(("enter", name(id_), name(parent_span_id), *given(bound_args)))
         parents[id_] = parent_span_id
         return Span(id_=id_, parent_id=parent_span_id)
     def prepare_to_exit_span(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any):
-        heard.append(("exit", name(id_)))
+        heard.append(("exit", name(id_), *given(bound_args)))
         return self.open_spans.get(id_)
     def prepare_to_drop_span(self, id_: str, bound_args: Any, instance: Any = None, err: Any = None, **kwargs: Any):
-        heard.append(("drop", name(id_), type(err).__name__))
+        heard.append(("drop", name(id_), type(err).__name__, *given(bound_args)))
         return self.open_spans.get(id_)
 
 class Broken(BaseEventHandler):
@@ -99,7 +105,7 @@ async def flow():
     print(await Flow().run())
     await asyncio.sleep(0.05)
 asyncio.run(flow())
-told(lambda entry: entry[0] != "exit")
+told(lambda entry: entry[0] != "exit" or "sync" not in entry[1])
 
 title("failures")
 class Fails(Workflow):
@@ -111,6 +117,17 @@ async def failing():
     await asyncio.sleep(0.05)
 asyncio.run(failing())
 told(lambda entry: entry[0] == "enter" or (entry[0] == "drop" and "begin" in entry[1]))
+
+title("what the tools of a team are given")
+def depth(ctx: Context, harbour: str) -> str:
+    """How deep it is."""
+    return "eight metres"
+async def team():
+    looker = FunctionAgent(name="looker", description="Looks.", tools=[depth], llm=script([("depth", {"harbour": "Emden"})], "Eight."))
+    print(await AgentWorkflow(agents=[looker]).run("How deep?"))
+    await asyncio.sleep(0.05)
+asyncio.run(team())
+told(lambda entry: entry[0] != "event" and entry[1].endswith((".run", ".call_tool", ".acall")))
 
 title("handlers on a named dispatcher hear their own")
 quiet = instrument.get_dispatcher("tests.programs.quiet")
