@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from batonflow.llms.base import LLM, CustomLLM
 from batonflow.llms.blocks import (
     AudioBlock,
+    BaseContentBlock,
     CacheControl,
     CachePoint,
     CitableBlock,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from batonflow.llms.openai_responses import OpenAIResponses
     from batonflow.llms.partial import PartialModel
     from batonflow.llms.predict_and_call import AgentChatResponse
+    from batonflow.llms.prompts import BasePromptTemplate, ChatPromptTemplate, PromptTemplate
     from batonflow.llms.registry import llm_from
     from batonflow.llms.replay import RecordingLLM, ReplayLLM
     from batonflow.llms.scripted import Faults, ScriptedLLM, tool_call
@@ -84,9 +86,12 @@ __all__ = [
     "Anthropic",
     "AudioBlock",
     "AuthenticationError",
+    "BaseContentBlock",
+    "BasePromptTemplate",
     "CacheControl",
     "CachePoint",
     "ChatMessage",
+    "ChatPromptTemplate",
     "ChatResponse",
     "ChatResponseAsyncGen",
     "ChatResponseGen",
@@ -129,6 +134,7 @@ __all__ = [
     "OpenAIResponses",
     "OverloadedError",
     "PartialModel",
+    "PromptTemplate",
     "RateLimitError",
     "RateLimitedLLM",
     "RateLimits",
@@ -159,6 +165,8 @@ __all__ = [
 _LAZY = {
     "AgentChatResponse": "predict_and_call",
     "Anthropic": "anthropic",
+    "BasePromptTemplate": "prompts",
+    "ChatPromptTemplate": "prompts",
     "DeepSeek": "compatible",
     "FallbackLLM": "fallback",
     "Faults": "scripted",
@@ -169,6 +177,7 @@ _LAZY = {
     "OpenAILike": "compatible",
     "OpenAIResponses": "openai_responses",
     "PartialModel": "partial",
+    "PromptTemplate": "prompts",
     "RateLimitedLLM": "limits",
     "RateLimits": "limits",
     "RecordingLLM": "replay",
@@ -180,8 +189,15 @@ _LAZY = {
     "tool_call": "scripted",
 }
 
+_NOT_OFFERED = {
+    "BaseLLM": "LLM is the base of every model here. Derive from it, and name it in annotations",
+    "resolve_llm": 'a model is made of its name by llm_from, and agents take the name itself: llm="openai:gpt-5.6"',
+}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _NOT_OFFERED:
+        raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
     home = _LAZY.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -100,6 +100,9 @@ _LAZY = {
 }
 
 _NOT_OFFERED = {
+    "LoadAndSearchToolSpec": "results that are too long for a model are read in parts. Give the agent "
+    "max_result_chars=, and it gets a tool that reads on",
+    "OnDemandLoaderTool": "there are no readers and indexes here. Load and search in a function of your own",
     "QueryPlanTool": "an agent plans its questions as it goes, from what the last one brought. Give it a "
     "QueryEngineTool for each source",
 }

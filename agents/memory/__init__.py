@@ -49,6 +49,8 @@ _NOT_OFFERED = {
     "BaseMemoryBlock[str] and ask your model in its _aput, or use ChatSummaryMemoryBuffer",
     "VectorMemory": "it is deprecated where it comes from, and there are no vector stores here. Use Memory with a "
     "block of your own",
+    "SQLAlchemyChatStore": "SQLiteChatStore keeps messages in a file. For another database derive from BaseChatStore, "
+    "or from ArchivingChatStore for Memory",
     "SimpleComposableMemory": "it is deprecated where it comes from. Use Memory with memory_blocks",
 }
 

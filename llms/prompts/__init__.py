@@ -17,6 +17,9 @@ __all__ = [
 _NOT_OFFERED = {
     "RichPromptTemplate": "its templates are Jinja programs, and a prompt here is text with {names}. Use "
     "ChatPromptTemplate for several messages, and compute loops and conditions in Python or in function_mappings",
+    "LangchainPromptTemplate": "prompts of LangChain are formatted there. Make a PromptTemplate of their text",
+    "get_template_vars": "a prompt knows its placeholders. Make a PromptTemplate of the text and read its "
+    "template_vars",
     "SelectorPromptTemplate": "which prompt a model gets is decided in plain Python. Choose the PromptTemplate where "
     "you have the model",
 }

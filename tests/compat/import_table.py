@@ -2,39 +2,99 @@
 
 import re
 
-__all__ = ["TABLE", "translate"]
+__all__ = ["SOME_NAMES", "TABLE", "translate"]
 
 TABLE: dict[str, str] = {
     "workflows": "batonflow.workflow_core",
     "llama_index.core.workflow": "batonflow.workflow_core",
+    "llama_index.core.workflow.context_serializers": "batonflow.workflow_core.context.serializers",
+    "workflows.plugins.*": "batonflow.workflow_core.plugins",
     "workflows.server": "batonflow.workflow_core.server",
     "llama_index.utils.workflow": "batonflow.workflow_core.draw",
-    "llama_index.core.agent.workflow": "batonflow.agents",
-    "llama_index.core.agent": "batonflow.agents",
-    "llama_index.core.tools": "batonflow.tools",
-    "llama_index.core.llms": "batonflow.llms",
-    "llama_index.core.base.llms.types": "batonflow.llms",
-    "llama_index.llms.openai": "batonflow.llms",
-    "llama_index.llms.anthropic": "batonflow.llms",
-    "llama_index.llms.deepseek": "batonflow.llms",
-    "llama_index.core.memory": "batonflow.agents.memory",
-    "llama_index.core.storage.chat_store": "batonflow.agents.memory",
-    "llama_index.core.prompts": "batonflow.llms.prompts",
+    "llama_index.core.workflow.drawing": "batonflow.workflow_core.draw",
+    "llama_index.core.agent.*": "batonflow.agents",
+    "llama_index.core.agent.workflow.workflow_events": "batonflow.agents.workflow_events",
+    "llama_index.core.agent.workflow.prompts": "batonflow.agents.prompts",
+    "llama_index.core.agent.react.formatter": "batonflow.llms.react_text",
+    "llama_index.core.agent.react.output_parser": "batonflow.llms.react_text",
+    "llama_index.core.agent.react.types": "batonflow.llms.react_steps",
+    "llama_index.core.agent.utils": "batonflow.llms.structured_llm",
+    "llama_index.core.tools.*": "batonflow.tools",
+    "llama_index.core.program.function_program": "batonflow.tools",
+    "llama_index.core.llms.*": "batonflow.llms",
+    "llama_index.core.base.llms.*": "batonflow.llms",
+    "llama_index.core.settings": "batonflow.llms",
+    "llama_index.core.llms.callbacks": "batonflow.llms.callbacks",
+    "llama_index.llms.openai.*": "batonflow.llms",
+    "llama_index.llms.anthropic.*": "batonflow.llms",
+    "llama_index.llms.deepseek.*": "batonflow.llms",
+    "llama_index.core.memory.*": "batonflow.agents.memory",
+    "llama_index.core.storage.chat_store.*": "batonflow.agents.memory",
+    "llama_index.core.prompts.*": "batonflow.llms.prompts",
+    "llama_index.core.prompts.mixin": "batonflow.llms.prompts.mixin",
     "llama_index.core.instrumentation": "batonflow.workflow_core.instrumentation",
+    "llama_index_instrumentation": "batonflow.workflow_core.instrumentation",
+    "llama_index.core.instrumentation.span.*": "batonflow.workflow_core.instrumentation.span",
+    "llama_index_instrumentation.span.*": "batonflow.workflow_core.instrumentation.span",
+    "llama_index.core.instrumentation.span_handlers.*": "batonflow.workflow_core.instrumentation.span_handlers",
+    "llama_index_instrumentation.span_handlers.*": "batonflow.workflow_core.instrumentation.span_handlers",
+    "llama_index.core.instrumentation.event_handlers.*": "batonflow.workflow_core.instrumentation.event_handlers",
+    "llama_index_instrumentation.event_handlers.*": "batonflow.workflow_core.instrumentation.event_handlers",
+    "llama_index.core.bridge.pydantic": "pydantic",
 }
-"""Module prefix written for LlamaIndex -> module prefix here."""
+"""Module prefix written for LlamaIndex -> module prefix here; with ``.*`` every module below it is in the one here."""
 
-_NAMES = "|".join(re.escape(name) for name in sorted(TABLE, key=len, reverse=True))
+_RETRIEVAL = "batonflow.tools"
+SOME_NAMES: dict[str, tuple[str, frozenset[str]]] = {
+    module: (here, frozenset(names.split()))
+    for module, here, names in (
+        ("llama_index.core", "batonflow.llms", "Settings PromptTemplate ChatPromptTemplate BasePromptTemplate"),
+        ("llama_index.core.utils", "batonflow.agents.memory", "count_tokens"),
+        ("llama_index.core.types", "batonflow.llms.types", "PydanticProgramMode Model TokenGen TokenAsyncGen"),
+        ("llama_index.core.schema", _RETRIEVAL, "Document TextNode NodeWithScore QueryBundle MetadataMode"),
+        ("llama_index.core.retrievers", _RETRIEVAL, "BaseRetriever"),
+        ("llama_index.core.base.base_retriever", _RETRIEVAL, "BaseRetriever"),
+        ("llama_index.core.query_engine", _RETRIEVAL, "CustomQueryEngine"),
+        ("llama_index.core.postprocessor.types", _RETRIEVAL, "BaseNodePostprocessor"),
+        ("llama_index.core.base.response.schema", _RETRIEVAL, "Response"),
+        ("llama_index.core.chat_engine.types", "batonflow.agents", "AgentChatResponse"),
+    )
+}
+"""Modules of which only some names are here -> where, and which; the others are LlamaIndex's, and stay with it."""
+
+_NAMES = "|".join(re.escape(name.removesuffix(".*")) for name in sorted(TABLE, key=len, reverse=True))
+_BELOW = r"(?P<below>(?:\.\w+)*)"
 _IMPORT = re.compile(
-    rf"^(?P<before>[ \t]*(?:from|import)[ \t]+)(?P<name>{_NAMES})(?P<after>(?=[.\s,])|$)", re.MULTILINE
+    rf"^(?P<before>[ \t]*(?:from|import)[ \t]+)(?P<name>{_NAMES}){_BELOW}(?P<after>(?=[\s,;])|$)", re.MULTILINE
+)
+_SOME = re.compile(
+    rf"^(?P<before>[ \t]*from[ \t]+)(?P<name>{'|'.join(map(re.escape, SOME_NAMES))})"
+    r"(?P<import>[ \t]+import[ \t]+)(?P<names>\([^)]*\)|[^\n;(]*)",
+    re.MULTILINE,
 )
 
 
 def translate(source: str) -> str:
     """Return the program with the modules of its import lines exchanged, the longest name first; nothing else changes.
 
+    Where only some names of a module are here, a line changes if it imports no others.
+
     Example:
         >>> translate("from workflows.events import Event")
         'from batonflow.workflow_core.events import Event'
     """
-    return _IMPORT.sub(lambda found: found["before"] + TABLE[found["name"]], source)
+    return _SOME.sub(_some_names, _IMPORT.sub(_whole_module, source))
+
+
+def _whole_module(found: re.Match[str]) -> str:
+    name = found["name"]
+    here = TABLE[f"{name}.*"] if f"{name}.*" in TABLE else TABLE[name] + found["below"]
+    return found["before"] + here
+
+
+def _some_names(found: re.Match[str]) -> str:
+    here, known = SOME_NAMES[found["name"]]
+    # Comments between parentheses name nothing.
+    listed = re.sub(r"#.*", "", found["names"]).strip("() \t\r\n").split(",")
+    names = {name.split()[0] for name in listed if name.strip()}
+    return f"{found['before']}{here}{found['import']}{found['names']}" if names <= known else found[0]
