@@ -1,13 +1,15 @@
-"""Drawings of workflows: what runs can do, and what a run did. As one self-contained HTML or SVG file, or Mermaid text.
+"""Drawings of workflows: what runs can do, and what a run did; of agents: their tools and their handoffs.
 
-Nothing is fetched and no script runs in the files; colours follow the reader's light or dark setting.
+As one self-contained HTML or SVG file, or Mermaid text. Nothing is fetched and no script runs in the files; colours
+follow the reader's light or dark setting.
 """
 
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.draw.agents import scene_of_agent, scene_of_team
 from batonflow.workflow_core.draw.mermaid import mermaid
 from batonflow.workflow_core.draw.scene import Scene, scene_of
 from batonflow.workflow_core.draw.svg import html_page, svg
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drawing",
+    "DrawnFile",
+    "draw_agent_with_tools",
+    "draw_agent_with_tools_mermaid",
+    "draw_agent_workflow",
+    "draw_agent_workflow_mermaid",
     "draw_all_possible_flows",
     "draw_all_possible_flows_mermaid",
     "draw_most_recent_execution",
@@ -39,6 +46,17 @@ class Drawing:
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+
+class DrawnFile(str):
+    """The path of a file that was drawn; a notebook shows it as the picture."""
+
+    __slots__ = ("svg",)
+
+    svg: str
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow:auto">{self.svg}</div>'
 
 
 def draw_all_possible_flows(
@@ -139,6 +157,90 @@ def draw_most_recent_execution_mermaid(
     return _written_text(mermaid(_execution(handler, max_label_length)[0]), filename)
 
 
+def draw_agent_workflow(
+    agent_workflow: Any, filename: str | PathLike[str] = "agent_workflow.html", notebook: bool = False
+) -> str:
+    """Draw a team of agents into a file: their tools, and who may hand over to whom.
+
+    Args:
+        agent_workflow: The team.
+        filename: As for ``draw_all_possible_flows``.
+        notebook: Let what is returned be shown as the drawing by a notebook.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        TypeError: What was given is no team.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> draw_agent_workflow(AgentWorkflow([writer, critic], root_agent="writer"))
+        'agent_workflow.html'
+    """
+    return _drawn_file(scene_of_team(agent_workflow), filename, notebook=notebook)
+
+
+def draw_agent_with_tools(
+    agent: Any, filename: str | PathLike[str] = "agent_with_tools.html", notebook: bool = False
+) -> str:
+    """Draw an agent and its tools into a file.
+
+    Args:
+        agent: The agent.
+        filename: As for ``draw_all_possible_flows``.
+        notebook: As for ``draw_agent_workflow``.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        TypeError: What was given is no agent.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> draw_agent_with_tools(FunctionAgent(tools=[add]), filename="adder.svg")
+        'adder.svg'
+    """
+    return _drawn_file(scene_of_agent(agent), filename, notebook=notebook)
+
+
+def draw_agent_workflow_mermaid(
+    agent_workflow: Any, filename: str | PathLike[str] | None = "agent_workflow.mermaid"
+) -> str:
+    """Return the drawing of ``draw_agent_workflow`` as Mermaid text.
+
+    Args:
+        agent_workflow: The team.
+        filename: Where to write the text as well; empty or None for nowhere.
+
+    Raises:
+        TypeError: What was given is no team.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> print(draw_agent_workflow_mermaid(team, filename=None))
+    """
+    return _written_text(mermaid(scene_of_team(agent_workflow)), filename)
+
+
+def draw_agent_with_tools_mermaid(agent: Any, filename: str | PathLike[str] | None = "agent_with_tools.mermaid") -> str:
+    """Return the drawing of ``draw_agent_with_tools`` as Mermaid text.
+
+    Args:
+        agent: The agent.
+        filename: Where to write the text as well; empty or None for nowhere.
+
+    Raises:
+        TypeError: What was given is no agent.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> print(draw_agent_with_tools_mermaid(agent, filename=None))
+    """
+    return _written_text(mermaid(scene_of_agent(agent)), filename)
+
+
 def workflow_svg(workflow: Workflow | type[Workflow]) -> str:
     """Return the drawing of every way through a workflow as SVG text."""
     return svg(_flows(workflow, None, with_children=True))
@@ -171,6 +273,16 @@ def _execution(source: "WorkflowHandler | Workflow", max_label_length: int | Non
         workflow, counts, run_id = source.workflow, source.execution_counts, source.run_id
     scene = scene_of(get_workflow_representation(workflow), counts, max_label_length=max_label_length)
     return scene, f"What run {run_id} did: numbers say how often, pale parts did not take place"
+
+
+def _drawn_file(scene: Scene, filename: str | PathLike[str], *, notebook: bool) -> str:
+    drawing = svg(scene)
+    _written(scene, drawing, filename, notebook=False)
+    if not notebook:
+        return fspath(filename)
+    file = DrawnFile(fspath(filename))
+    file.svg = drawing
+    return file
 
 
 def _written(scene: Scene, drawing: str, filename: str | PathLike[str], *, notebook: bool) -> Drawing | None:

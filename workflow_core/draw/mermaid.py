@@ -6,6 +6,8 @@ __all__ = ["mermaid"]
 
 _SHAPES = {
     "step": ("[", "]"),
+    "agent": ("(", ")"),
+    "tool": ("[[", "]]"),
     "external": ("[", "]"),
     "resource": ("{{", "}}"),
     "resource_config": ("[/", "/]"),
@@ -20,6 +22,8 @@ _STYLES = {
     "stop": "fill:#ffedd5,stroke:#f97316,color:#7c2d12",
     "human": "fill:#fef9c3,stroke:#eab308,color:#713f12",
     "failure": "fill:#fee2e2,stroke:#ef4444,color:#7f1d1d",
+    "agent": "fill:#e0e7ff,stroke:#6366f1,color:#312e81",
+    "tool": "fill:#cffafe,stroke:#06b6d4,color:#164e63",
     "external": "fill:#f1f5f9,stroke:#64748b,color:#334155,stroke-dasharray:5 3",
     "resource": "fill:#fae8ff,stroke:#d946ef,color:#701a75",
     "resource_config": "fill:#ccfbf1,stroke:#14b8a6,color:#134e4a",

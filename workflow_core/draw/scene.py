@@ -24,6 +24,8 @@ KINDS: dict[str, str] = {
     "stop": "Stop event",
     "human": "Question or answer",
     "failure": "Failure",
+    "agent": "Agent",
+    "tool": "Tool",
     "external": "Outside",
     "resource": "Resource",
     "resource_config": "Configuration",

@@ -15,7 +15,10 @@ HEAD_LENGTH = 7.0
 LONGEST_LABEL = 64
 LONGEST_NOTE = 1_000
 
-HEIGHTS = {"step": 38.0, "external": 38.0, "other": 38.0, "resource": 32.0, "resource_config": 32.0}
+HEIGHTS = {
+    **dict.fromkeys(("step", "agent", "external", "other"), 38.0),
+    **dict.fromkeys(("resource", "resource_config", "tool"), 32.0),
+}
 EVENT_HEIGHT = 28.0
 
 # Kind -> fill, line and text for a light page, then for a dark one.
@@ -26,6 +29,8 @@ COLOURS = {
     "stop": ("#ffedd5", "#f97316", "#7c2d12", "#43200c", "#fb923c", "#ffedd5"),
     "human": ("#fef9c3", "#eab308", "#713f12", "#3d2c07", "#eab308", "#fef9c3"),
     "failure": ("#fee2e2", "#ef4444", "#7f1d1d", "#450f0f", "#f87171", "#fee2e2"),
+    "agent": ("#e0e7ff", "#6366f1", "#312e81", "#1e1b4b", "#818cf8", "#e0e7ff"),
+    "tool": ("#cffafe", "#06b6d4", "#164e63", "#083344", "#22d3ee", "#cffafe"),
     "external": ("#f1f5f9", "#64748b", "#334155", "#1e293b", "#94a3b8", "#e2e8f0"),
     "resource": ("#fae8ff", "#d946ef", "#701a75", "#41104a", "#e879f9", "#fae8ff"),
     "resource_config": ("#ccfbf1", "#14b8a6", "#134e4a", "#0a302d", "#2dd4bf", "#ccfbf1"),
@@ -406,7 +411,7 @@ def _legend(scene: Scene, room: float) -> tuple[str, float]:
 def _style() -> str:
     rules = [f".bf-flow{{font-family:{FONT};font-size:13px}}", *_colour_rules(PAGE, 0)]
     rules += [
-        ".bf-flow .bf-box text{text-anchor:middle}.bf-flow .bf-step text{font-weight:600}",
+        ".bf-flow .bf-box text{text-anchor:middle}.bf-flow .bf-step text,.bf-flow .bf-agent text{font-weight:600}",
         ".bf-flow .bf-shape{stroke-width:1.4}.bf-flow .bf-external .bf-shape{stroke-dasharray:5 3}",
         ".bf-flow .bf-line{fill:none;stroke-width:1.5}.bf-flow .bf-needs,.bf-flow .bf-call{stroke-dasharray:4 3}",
         ".bf-flow .bf-head{stroke:none}.bf-flow .bf-child{stroke-width:1.2;stroke-dasharray:6 4}",
