@@ -190,11 +190,6 @@ class LLM(Predicting):
     def metadata(self) -> LLMMetadata:
         """What is known of the model."""
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Name of this kind of model, for traces."""
-        return cls.__name__
-
     def to_payload(self) -> dict[str, Any]:
         """What traces show of this model; never a key."""
         return {"class_name": self.class_name(), **self.metadata.model_dump(mode="json")}

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms._bridge import iterate_sync, run_sync
 from batonflow.llms._vendor import load
+from batonflow.llms.as_data import AsData
 from batonflow.llms.closing import closed_after
 from batonflow.llms.messages import (
     ChatMessage,
@@ -54,7 +55,7 @@ Watch = Callable[[StreamEvent], None]
 """Is shown the events of a stream while they pass."""
 
 
-class Predicting(BaseModel, ABC):
+class Predicting(AsData, ABC):
     """The part of ``LLM`` that is made of chat and completion.
 
     Args:

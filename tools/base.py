@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +95,12 @@ class ToolMetadata:
         if self.name is None:
             raise ValueError("name is None.")
         return self.name
+
+    def to_openai_function(self) -> dict[str, Any]:
+        """The tool in OpenAI's earlier form for functions. Deprecated, like that form: use ``to_openai_tool``."""
+        text = "ToolMetadata.to_openai_function() is deprecated, use to_openai_tool()"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.to_openai_tool(skip_length_check=True)["function"]
 
     def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
         """The tool in the form of OpenAI's API.

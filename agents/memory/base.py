@@ -126,8 +126,8 @@ class BaseMemory(BaseModel, ABC):
         return cls.model_validate_json(json_str)
 
     def to_dict(self) -> dict[str, Any]:
-        """The memory as JSON-able data."""
-        return self.model_dump(mode="json")
+        """The memory as JSON-able data, with ``class_name``."""
+        return {**self.model_dump(mode="json"), "class_name": self.class_name()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -136,7 +136,7 @@ class BaseMemory(BaseModel, ABC):
         Raises:
             ValidationError: The data are no such memory.
         """
-        return cls.model_validate(data)
+        return cls.model_validate({name: value for name, value in data.items() if name != "class_name"})
 
 
 class AsyncMemory(BaseMemory):

@@ -218,8 +218,15 @@ class SimpleChatStore(ArchivingChatStore):
         return [self.store] if status == MessageStatus.ACTIVE else [self.archived]
 
     @override
-    def add_message(self, key: str, message: ChatMessage) -> None:
-        self.store.setdefault(key, []).append(message)
+    def add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
+        """Add a message at the end, or before the active one at the position ``idx``, as lists insert."""
+        messages = self.store.setdefault(key, [])
+        messages.insert(len(messages) if idx is None else idx, message)
+
+    @override
+    async def async_add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
+        # A class derived from this one may add at the end only.
+        await self._run(self.add_message, key, message, *(() if idx is None else (idx,)))
 
     @override
     def delete_messages(self, key: str, status: MessageStatus | None = None) -> list[ChatMessage] | None:

@@ -77,6 +77,12 @@ class TestWhatTheModelSees:
             metadata.to_openai_tool()
         assert metadata.to_openai_tool(skip_length_check=True)["function"]["description"] == "x" * 1025
 
+    def test_the_earlier_form_of_openai_is_the_function_alone_and_says_that_it_is_deprecated(self) -> None:
+        metadata = ToolMetadata(description="x" * 1025, name="n")
+        with pytest.warns(DeprecationWarning, match=r"use to_openai_tool\(\)"):
+            earlier = metadata.to_openai_function()
+        assert earlier == metadata.to_openai_tool(skip_length_check=True)["function"]
+
     def test_metadata_without_schema_or_name(self) -> None:
         assert ToolMetadata(description="d").fn_schema is DefaultToolFnSchema
         bare = ToolMetadata(description="d", fn_schema=None)

@@ -146,6 +146,15 @@ class TestTree:
         assert tree.root.parent is None
         assert leaf.root is tree.root
         assert (leaf.parent_name, leaf.log_name) == ("a", "a.a.b.c")
+        assert leaf.root_name == tree.root.root_name == tree.root.name
+
+    def test_the_earlier_way_to_report_is_the_same_and_says_that_it_is_deprecated(self, tree: Manager) -> None:
+        listener = Listener()
+        tree.root.add_event_handler(listener)
+        with pytest.warns(DeprecationWarning, match=r"use event\(\)"):
+            report = tree.get("x").get_dispatch_event()
+        report(Noted(what="it"))
+        assert len(listener.heard) == 1
 
     def test_the_root_hears_all(self, tree: Manager) -> None:
         listener = Listener()

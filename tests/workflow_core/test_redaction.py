@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from batonflow.workflow_core.instrumentation import redaction
-from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, redacted
+from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, redacted, without_secrets
 
 
 class Login(BaseModel):
@@ -26,6 +26,11 @@ class Login(BaseModel):
 )  # fmt: skip
 def test_values_under_names_of_secrets(name: str) -> None:
     assert redacted({name: "hunter2", "user": "ann"}) == {name: REDACTED, "user": "ann"}
+
+
+def test_entries_that_are_secrets_altogether_can_be_left_out() -> None:
+    data = {"user": "ann", "password": "hunter2", "pin": SecretStr("1"), "options": {"token": "hunter2", "size": 3}}
+    assert without_secrets(data) == {"user": "ann", "options": {"token": REDACTED, "size": 3}}
 
 
 @pytest.mark.parametrize("name", ["keyboard", "tokens_used", "secretary", "author", "passwordless", "monkey", "key"])

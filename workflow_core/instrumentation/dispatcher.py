@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from types import EllipsisType, TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast, overload
@@ -200,6 +201,11 @@ class Dispatcher:
         return self if self.manager is None else self.manager.root
 
     @property
+    def root_name(self) -> str:
+        """Name of :attr:`root`."""
+        return self.root.name
+
+    @property
     def log_name(self) -> str:
         """Name for log lines: the parent's and its own."""
         parent = self.parent
@@ -251,6 +257,12 @@ class Dispatcher:
         for handler in self._event_chain:
             with _Boundary(handler, "handle"):
                 handler.handle(event, **kwargs)
+
+    def get_dispatch_event(self) -> Callable[..., None]:
+        """:meth:`event` itself. Deprecated, as it does nothing else: call :meth:`event`."""
+        text = "Dispatcher.get_dispatch_event() is deprecated, use event()"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.event
 
     async def aevent(self, event: BaseEvent, **kwargs: Any) -> None:
         """Report ``event`` to the handlers' ``ahandle``, all at once, and wait for them."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
-__all__ = ["CYCLE", "REDACTED", "never_show", "redacted"]
+__all__ = ["CYCLE", "REDACTED", "never_show", "redacted", "without_secrets"]
 
 REDACTED = "[redacted]"
 """Stands for what looks like a secret."""
@@ -61,6 +61,19 @@ def redacted(value: Any) -> Any:
         return _of_json(value, _DEEP)
     except RecursionError:
         return _redacted(value, set())
+
+
+def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
+    """``redacted(data)`` without the entries that are secrets altogether: what may be read again as it is.
+
+    Args:
+        data: Values by name.
+
+    Example:
+        >>> without_secrets({"user": "ann", "api_key": "sk-1234"})
+        {'user': 'ann'}
+    """
+    return {name: value for name, value in redacted(data).items() if value != REDACTED}
 
 
 _DEEP = 24

@@ -52,6 +52,33 @@ def said(*texts: str) -> list[ChatMessage]:
     return [ChatMessage(text) for text in texts]
 
 
+class TestMessagesInBetween:
+    def test_a_store_in_memory_inserts_before_a_position_as_a_list_does(self) -> None:
+        store = SimpleChatStore()
+        store.add_messages("ann", said("0", "1", "2"))
+        for text, position in (("first", 0), ("before the last", -1), ("beyond", 99), ("end", None)):
+            store.add_message("ann", ChatMessage(text), position)
+        assert contents(store.get_messages("ann")) == ["first", "0", "1", "before the last", "2", "beyond", "end"]
+        store.add_message("ben", ChatMessage("only"), idx=3)
+        assert contents(store.get_messages("ben")) == ["only"]
+
+    async def test_so_does_its_async_form(self) -> None:
+        store = SimpleChatStore()
+        await store.async_add_message("ann", ChatMessage("1"))
+        await store.async_add_message("ann", ChatMessage("0"), idx=0)
+        assert contents(store.get_messages("ann")) == ["0", "1"]
+
+    async def test_a_store_derived_from_it_that_adds_at_the_end_only_is_called_as_before(self) -> None:
+        class Noting(SimpleChatStore):
+            def add_message(self, key: str, message: ChatMessage) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+                super().add_message(key, ChatMessage(f"noted: {message.content}"))
+
+        store = Noting()
+        await store.async_add_message("ann", ChatMessage("1"))
+        store.add_messages("ann", said("2"))
+        assert contents(store.get_messages("ann")) == ["noted: 1", "noted: 2"]
+
+
 class TestEveryStore:
     def test_conversations_are_kept_apart_and_in_order(self, store: BaseChatStore) -> None:
         assert (store.get_messages("ann"), store.get_keys()) == ([], [])

@@ -14,6 +14,7 @@ from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
         ("VectorMemoryBlock", "no vector stores"),
         ("FactExtractionMemoryBlock", "ask your model in its _aput"),
         ("VectorMemory", "Use Memory with a block"),
+        ("SQLAlchemyChatStore", "SQLiteChatStore keeps messages in a file"),
         ("SimpleComposableMemory", "Use Memory with memory_blocks"),
     ],
 )
@@ -28,6 +29,14 @@ def test_other_names_are_unknown() -> None:
 
 def test_everything_offered_is_there() -> None:
     assert all(getattr(memory, name) is not None for name in memory.__all__)
+
+
+@pytest.mark.parametrize("kind", ["ChatMemoryBuffer", "ChatSummaryMemoryBuffer", "Memory"])
+def test_the_data_of_a_memory_name_its_class(kind: str) -> None:
+    made = getattr(memory, kind)()
+    data = made.to_dict()
+    assert data["class_name"] == kind
+    assert type(made).from_dict(data).to_dict() == data
 
 
 class TestMemoriesOfYourOwn:

@@ -1,0 +1,97 @@
+"""Models as data: what they were made with, without what is secret, and made anew from it."""
+
+import json
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from batonflow.workflow_core.instrumentation.redaction import without_secrets
+
+__all__ = ["AsData"]
+
+# Inside of the class, dict is the method.
+_Data = dict[str, Any]
+
+_CLASS = "class_name"
+# Parts of the program, not settings.
+_PARTS = frozenset(
+    {
+        "callback_manager",
+        "completion_to_prompt",
+        "messages_to_prompt",
+        "output_parser",
+        "query_wrapper_prompt",
+        "rate_limiter",
+    }
+)
+
+
+class AsData(BaseModel):
+    """The members by which a component of LlamaIndex is written down and read again.
+
+    Left out are secrets, as far as they are known by their type or their name (``api_key``), functions, and the parts
+    of a model that are objects of the program. A text that looks like a key is replaced where it stands.
+    """
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name of the class."""
+        return cls.__name__
+
+    def dict(self, **kwargs: Any) -> _Data:  # pyright: ignore[reportIncompatibleMethodOverride] - not deprecated here
+        """The settings as JSON-able data, with ``class_name``.
+
+        Args:
+            **kwargs: Those of ``model_dump``, such as ``exclude``.
+
+        Example:
+            >>> MockLLM(max_tokens=4).dict()["max_tokens"]
+            4
+        """
+        found = self.model_dump(**kwargs)
+        settings = {name: value for name, value in found.items() if name not in _PARTS and not callable(value)}
+        return {**without_secrets(settings), _CLASS: self.class_name()}
+
+    def to_dict(self, **kwargs: Any) -> _Data:
+        """The same as ``dict``."""
+        return self.dict(**kwargs)
+
+    def json(self, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - not deprecated here
+        """The same as ``to_json``."""
+        return self.to_json(**kwargs)
+
+    def to_json(self, **kwargs: Any) -> str:
+        """The data of ``to_dict`` as text.
+
+        Args:
+            **kwargs: Those of ``model_dump``.
+        """
+        return json.dumps(self.to_dict(**kwargs))
+
+    @classmethod
+    def from_dict(cls, data: _Data, **kwargs: Any) -> Self:
+        """A model of this class with the settings of ``to_dict``.
+
+        Args:
+            data: The settings; the class that is named in them is not looked at.
+            **kwargs: Settings that go before, and those that are not written: ``api_key=...``.
+
+        Raises:
+            ValidationError: The data do not fit; models of vendors raise LLMConfigurationError.
+            TypeError: The model holds other models, which cannot be made of data.
+        """
+        given = {name: value for name, value in {**data, **kwargs}.items() if name != _CLASS}
+        return cls(**given)
+
+    @classmethod
+    def from_json(cls, data_str: str, **kwargs: Any) -> Self:
+        """A model of this class with the settings of ``to_json``.
+
+        Args:
+            data_str: The text.
+            **kwargs: As for ``from_dict``.
+
+        Raises:
+            ValueError: The text is no JSON, or the data do not fit.
+        """
+        return cls.from_dict(json.loads(data_str), **kwargs)
