@@ -4,7 +4,8 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pydantic_core import to_jsonable_python
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = [
+    "Agreed",
     "ApprovalRequest",
     "ApprovalRequired",
     "ApprovalResponse",
@@ -85,14 +87,38 @@ class ApprovalResponse(HumanResponseEvent):
 
 
 def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a model would have sent them: data of JSON, which every store and every snapshot can hold."""
+    """Arguments as a model would have sent them: data of JSON, which every store and every snapshot can hold.
+
+    What has no such form is told in words: to look at, and not to call with.
+    """
     try:
         return to_jsonable_python(arguments, fallback=repr)
-    except ValueError:  # bytes that are no text
-        return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+    except Exception:  # noqa: BLE001 - a value may hold itself, or bytes that are no text, or be unable to say what it is
+        return {name: _one_as_sent(value) for name, value in arguments.items()}
+
+
+def _one_as_sent(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, fallback=repr)
+    except Exception:  # noqa: BLE001 - see above
+        with suppress(Exception):
+            return repr(value)
+    return f"<{type(value).__name__}>"
 
 
 SAME_ARGUMENTS = "A call that was cut off is made again with the same arguments, or not at all."
+
+
+class Agreed(NamedTuple):
+    """What a person has approved.
+
+    Attributes:
+        arguments: What to call with, checked.
+        edited: Whether that is something else than what was shown.
+    """
+
+    arguments: dict[str, Any]
+    edited: bool = False
 
 
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
@@ -180,7 +206,7 @@ async def approved_arguments(
     call: str,
     agent: str,
     reason: Reason = "policy",
-) -> dict[str, Any] | str:
+) -> Agreed | str:
     """Ask a person whether a tool may run, and wait for as long as it takes.
 
     Args:
@@ -192,7 +218,7 @@ async def approved_arguments(
         reason: Why a person is asked.
 
     Returns:
-        The arguments to run it with, or what the model is told instead.
+        What to run it with, or what the model is told instead.
     """
     shown, problem, attempt, call = arguments, None, 1, _named(ctx, call)
     seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
@@ -208,13 +234,13 @@ async def approved_arguments(
             because = f": {response.reason}" if response.reason else ""
             words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
             return words.format(tool_name=request.tool_name, because=because)
-        if response.arguments is None:
-            return shown
+        if response.arguments is None or response.arguments == request.arguments:
+            return Agreed(shown)
         if reason == "unknown_outcome":  # under the same key, which stands for this very call
             problem, attempt = SAME_ARGUMENTS, attempt + 1
             continue
         try:
-            return checked_arguments(tool, response.arguments)
+            return Agreed(checked_arguments(tool, response.arguments), edited=True)
         except ToolArgumentsError as err:
             # The person made the mistake, so the person is asked, not the model.
             problem, attempt = str(err), attempt + 1
@@ -333,7 +359,8 @@ def answer(
 
     Raises:
         ApprovalUsedError: It is not open any more.
-        TypeError: ``arguments`` is no dict, or ``reason`` no text; the request stays open.
+        TypeError: ``arguments`` is no dict, or nothing that a store could keep, or ``reason`` no text; the request
+            stays open.
     """
     given: Any = arguments
     if given is not None and not isinstance(given, dict):
@@ -344,6 +371,8 @@ def answer(
     run = ctx.run
     if run is None:
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
+    # Before the request is used.
+    data = None if arguments is None else _writable(run, arguments)
     request = open_approvals(run).take(request_id)
     # The same question is among the run's inputs, where it may have been answered.
     if not run.root.is_away and not run.on_loop(lambda: _is_asked(run, request)):
@@ -353,10 +382,21 @@ def answer(
             id=request.id,
             digest=request.digest,
             approved=approved,
-            arguments=None if arguments is None else as_sent(arguments),
+            arguments=data,
             reason=because or "",
         )
     )
+
+
+def _writable(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments themselves, where a store keeps the run as data that it can write."""
+    recorder = run.root.recorder
+    if recorder is None or recorder.can_write(arguments):
+        return arguments
+    try:
+        return to_jsonable_python(arguments)
+    except ValueError as err:
+        raise TypeError(f"arguments are data of JSON, as the run's store keeps them: {err}") from None
 
 
 def _is_asked(run: "Run", request: ApprovalRequired) -> bool:

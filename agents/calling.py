@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from batonflow.agents.approvals import approved_arguments, as_sent
@@ -20,7 +20,7 @@ from batonflow.agents.results import READ_RESULT, shortened
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
-from batonflow.tools.call import checked_arguments, error_output, needs_approval
+from batonflow.tools.call import checked_arguments, error_output, needs_approval, own
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.events import Event
 
@@ -174,10 +174,12 @@ class Performed(NamedTuple):
     Attributes:
         output: For the model.
         arguments: With what the tool was called, which hooks and people may have changed; as a model sends it.
+        handle: Under which the whole text is kept, if the model is shown the beginning only.
     """
 
     output: ToolOutput
     arguments: dict[str, Any]
+    handle: str | None = None
 
 
 def _refused(call: ToolCall, words: str) -> Performed:
@@ -209,20 +211,20 @@ async def perform(
         arguments, told = said, as_sent(said)
     policy: Any = getattr(tool, "policy", None)
     most: int | None = getattr(policy, "max_calls", None)
-    approved = False
+    agreed: _Agreed | None = None
     if most is not None or getattr(policy, "requires_approval", False) is not False:
-        if most is not None and not await _may_run(ctx, call.tool_name, place, most):
+        if most is not None and not await _may_run(ctx, tool.metadata.get_name(), place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
-            arguments, told = await _agreed(ctx, agent, tool, arguments, told, place, limits)
+            agreed = await _agreed(ctx, agent, tool, arguments, told, place, limits)
+            arguments, told = agreed.arguments, agreed.told
         except _Refused as refused:
             return _refused(call, str(refused))
         except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
             return Performed(error_output(call.tool_name, call.tool_kwargs, err), call.tool_kwargs)
-        approved = True
-        if most is not None and not await _counted(ctx, call.tool_name, place, most):
+        if most is not None and not await _counted(ctx, tool.metadata.get_name(), place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
-    options = _options(ctx, call, place, approved)
+    options = _options(ctx, call, place, agreed)
     try:
         if is_recorded(ctx, tool):
             running = partial(_run_and_count, ctx, agent, tool, arguments, limits, options)
@@ -232,17 +234,17 @@ async def perform(
     except BudgetExceededError as err:
         return Performed(await _over_budget(ctx, agent, call, err, limits), told)
     if agent.after_tool:
-        result = ToolCallResult.of(call, told, output, return_direct=tool.metadata.return_direct)
+        result = ToolCallResult.of(call, own(told), output, return_direct=tool.metadata.return_direct)
         output = await after_tool(agent.after_tool, ctx, result)
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
     if longest is None or len(output.content) <= longest:
         return Performed(output, told)
-    # Code gets the whole of what it calls, users that of what is their answer, and this tool gives pages that fit.
-    is_answer = tool.metadata.return_direct and not output.is_error
-    if is_answer or _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
+    # Code gets the whole of what it calls, and this tool gives pages that fit.
+    if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
         return Performed(output, told)
     async with alone(ctx):
-        return Performed(await shortened(ctx, output, longest, handle=place if agent.reads_on else None), told)
+        output, handle = await shortened(ctx, output, longest, handle=place if agent.reads_on else None)
+    return Performed(output, told, handle)
 
 
 async def _run_and_count(
@@ -307,6 +309,20 @@ async def _run(
     return output
 
 
+class _Agreed(NamedTuple):
+    """What to call a tool with that a person may have been asked about.
+
+    Attributes:
+        arguments: What to call it with.
+        told: The same, as a model sends it.
+        checked: Whether the tool has checked the arguments.
+    """
+
+    arguments: dict[str, Any]
+    told: dict[str, Any]
+    checked: bool
+
+
 class _Refused(Exception):
     """A person is against a call; the text is for the model."""
 
@@ -319,20 +335,20 @@ async def _agreed(
     told: dict[str, Any],
     place: str,
     limits: Limits | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments to call with, and to tell of: as they are where no person is asked, else what a person approved.
+) -> _Agreed:
+    """What to call with: as it is where no person is asked, else what a person approved.
 
     Raises:
         _Refused: A person is against the call.
     """
     checked = checked_arguments(tool, arguments)
     if not await needs_approval(tool, checked):
-        return arguments, told
+        return _Agreed(arguments, told, checked=False)
     with nullcontext() if limits is None else limits.waiting():
         said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
     if isinstance(said, str):
         raise _Refused(said)
-    return said, told if said is checked else as_sent(said)
+    return _Agreed(said.arguments, as_sent(said.arguments) if said.edited else told, checked=True)
 
 
 async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:
@@ -378,7 +394,7 @@ async def _over_budget(
     return refusal_output(call, words)
 
 
-def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> dict[str, Any]:
+def _options(ctx: Context[Any], call: ToolCall, place: str, agreed: _Agreed | None) -> dict[str, Any]:
     def report(value: Any) -> None:
         if not isinstance(value, Event):
             told = writable_value(ctx, value)
@@ -386,7 +402,9 @@ def _options(ctx: Context[Any], call: ToolCall, place: str, approved: bool) -> d
         ctx.write_event_to_stream(value)
 
     return {
-        "approved": approved,
+        "approved": agreed is not None,
+        # Not checked again, as it may become something else: what was approved is what runs.
+        "checked": agreed.arguments if agreed is not None and agreed.checked else None,
         "idempotency_key": f"{ctx.run_id}/{place}",
         "report": report,
         "call_id": call.tool_id,
@@ -406,6 +424,8 @@ async def in_time(running: Awaitable[T], limits: Limits | None) -> T:
     except BaseException:
         if inspect.iscoroutine(running):
             running.close()
+        elif isinstance(running, asyncio.Future):
+            cast("asyncio.Future[Any]", running).cancel()
         raise
     loop = asyncio.get_running_loop()
     limit = asyncio.timeout(None)

@@ -4,6 +4,7 @@ import functools
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar, cast
 
 from pydantic import (
@@ -58,16 +59,21 @@ class PydanticConversionWarning(UserWarning):
 def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
     if data is None:
         return None
+    with suppress(ValidationError):
+        # Data that was made of a model has the names of its fields, whatever names the vendor was told.
+        return model.model_validate(data, by_alias=False, by_name=True)
     try:
-        # The data has the fields' own names, models may have been asked for others.
-        return model.model_validate(data, by_alias=True, by_name=True)
+        return model.model_validate(data)
     except ValidationError as error:
         warnings.warn(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning, stacklevel=3)
         return None
 
 
+_MESSAGE_HAS = frozenset({"content", *ChatMessage.model_fields})
+
+
 def _as_message(name: str, given: Any) -> ChatMessage:
-    if not isinstance(given, dict) or not ChatMessage.model_fields.keys() & cast("dict[Any, Any]", given).keys():
+    if not isinstance(given, dict) or _MESSAGE_HAS.isdisjoint(cast("dict[Any, Any]", given)):
         raise ValueError(f"{name} is no ChatMessage but {given!r}")
     try:
         return ChatMessage.model_validate(given)

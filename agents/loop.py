@@ -57,7 +57,6 @@ from batonflow.agents.outcomes import (
     last_answer,
     nothing_said,
     result_of,
-    with_reason,
 )
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
@@ -67,7 +66,7 @@ from batonflow.agents.prompts import (
     NO_STEPS_LEFT,
     ONE_HANDOFF,
 )
-from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result
+from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result, whole_text
 from batonflow.agents.shown_state import with_shown_state
 from batonflow.agents.tracing import is_traced, traced
 from batonflow.agents.unfinished import close_turn, left_over
@@ -498,13 +497,7 @@ class AgentLoop(AgentForks):
         so_far = AgentInput.made(input=await self._bf_shown(ctx, agent, memory), current_agent_name=agent.name)
         shown = [*(await self.setup_agent(ctx, so_far)).input, ChatMessage(words, role=MessageRole.SYSTEM)]
         over, limits = words == BUDGET_EXCEEDED, await self._bf_limits(ctx, agent)
-        response = await last_answer(ctx, agent, shown, limits, over_budget=over)
-        reason = await blocked(agent.output_guards, ctx, response.message)
-        if reason is not None:
-            output = blocked_output(agent, reason, "output")
-        else:
-            output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
-            with_reason(output, response.stop_reason)
+        output = await last_answer(ctx, agent, shown, limits, over_budget=over)
         output.tool_calls = await ctx.store.get("current_tool_calls", default=[])
         await memory.aput(output.response)
         await self._bf_structure(ctx, agent, output, memory)
@@ -519,7 +512,7 @@ class AgentLoop(AgentForks):
         store, more = ctx.store, ev.to_dict()
         agent = self._bf_member(await store.get("current_agent_name", default=None))
         tool = await self._bf_find_tool(ctx, agent, ev.tool_name)
-        arguments = ev.tool_kwargs
+        arguments, handle = ev.tool_kwargs, None
         if isinstance(tool, ToolOutput):
             output = tool
         elif "refused" in more:
@@ -529,9 +522,10 @@ class AgentLoop(AgentForks):
         else:
             turn = await store.get("num_iterations", default=0)
             # Calls that a program sends itself have no position.
-            output, arguments = await self._bf_call(ctx, agent, tool, ev, f"{turn}/{more.get('position', ev.tool_id)}")
+            place = f"{turn}/{more.get('position', ev.tool_id)}"
+            output, arguments, handle = await self._bf_call(ctx, agent, tool, ev, place)
         direct = not isinstance(tool, ToolOutput) and tool.metadata.return_direct
-        result = result_of(ev, output, return_direct=direct, arguments=arguments)
+        result = result_of(ev, output, return_direct=direct, arguments=arguments, handle=handle)
         ctx.write_event_to_stream(result)
         return result
 
@@ -587,12 +581,13 @@ class AgentLoop(AgentForks):
         await agent.handle_tool_call_results(ctx, results, memory)
         direct = next((one for one in results if one.return_direct and not one.tool_output.is_error), None)
         if direct is not None:
+            text = await whole_text(ctx, direct)
             if direct.tool_name != HANDOFF_TOOL:
-                output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far), memory)
+                output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far, text), memory)
                 await self._bf_structure(ctx, agent, output, memory)
                 await self._bf_name_next(ctx)
                 return await self._bf_ended(ctx, output)
-            await agent.finalize(ctx, direct_output(agent.name, direct, results), memory)
+            await agent.finalize(ctx, direct_output(agent.name, direct, results, text), memory)
             agent = self._bf_member(await self._bf_hand_over(ctx, agent))
             memory = await self._bf_memory(ctx, agent)
         asked: str = await store.get("user_msg_str", default="")

@@ -12,7 +12,8 @@ from batonflow.agents.events import AgentOutput, ToolCall, ToolCallResult
 from batonflow.agents.hooks import blocked
 from batonflow.agents.members import Member
 from batonflow.agents.prompts import CALL_DECLINED, CALL_NOT_WHOLE
-from batonflow.llms import ChatMessage, ChatResponse, MessageRole, TextBlock
+from batonflow.agents.results import HANDLE
+from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.lazy import at_first_use
@@ -57,19 +58,30 @@ def with_reason(output: AgentOutput, reason: str | None) -> AgentOutput:
     return output
 
 
-def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult]) -> AgentOutput:
-    """The output of a tool as the answer: its text, and the pictures and documents with it."""
+def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallResult], text: str) -> AgentOutput:
+    """The output of a tool as the answer, with its pictures and documents.
+
+    Args:
+        name: Of the agent.
+        direct: What the tool gave back.
+        so_far: What was called in this run.
+        text: The whole text of it.
+    """
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
-    text, blocks = direct.tool_output.content, direct.tool_output.blocks
-    if all(isinstance(block, TextBlock) for block in blocks):
-        message = ChatMessage.of_text(text or "", MessageRole.ASSISTANT)
-    else:
-        message = ChatMessage(list(blocks), role=MessageRole.ASSISTANT)
+    beside = [block for block in direct.tool_output.blocks if not isinstance(block, TextBlock)]
+    message = ChatMessage.of_text(text, MessageRole.ASSISTANT)
+    if beside:
+        message.blocks = [*(message.blocks if text else ()), *beside]
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 
 def result_of(
-    call: ToolCall, output: ToolOutput, *, return_direct: bool, arguments: dict[str, Any] | None = None
+    call: ToolCall,
+    output: ToolOutput,
+    *,
+    return_direct: bool,
+    arguments: dict[str, Any] | None = None,
+    handle: str | None = None,
 ) -> ToolCallResult:
     """The result of a call, which remembers where the call stood in the model's answer.
 
@@ -78,11 +90,14 @@ def result_of(
         output: What came of it.
         return_direct: Whether that ends the run as the answer.
         arguments: With what the tool was called, where that is not what the model asked for.
+        handle: Under which its whole text is kept, if it is shown in part.
     """
     result = ToolCallResult.of(
         call, call.tool_kwargs if arguments is None else arguments, output, return_direct=return_direct
     )
     result.to_dict()["position"] = call.get("position", 0)
+    if handle is not None and return_direct:
+        result.to_dict()[HANDLE] = handle
     return result
 
 
@@ -125,7 +140,7 @@ def blocked_output(
 
 async def last_answer(
     ctx: Context[Any], agent: Member, shown: list[ChatMessage], limits: Limits | None, *, over_budget: bool
-) -> ChatResponse:
+) -> AgentOutput:
     """An agent's answer from what was gathered, within the budgets, unless it is the one they call for.
 
     Args:
@@ -138,15 +153,22 @@ async def last_answer(
     Raises:
         BudgetExceededError: It may take more than is left, of a budget that is to raise it.
     """
+    response = None
     if limits is not None and not over_budget:
         try:
             async with spending(ctx, agent.name, limits):
-                return await in_time(agent.answer_now(ctx, shown), limits)
+                response = await in_time(agent.answer_now(ctx, shown), limits)
         except BudgetExceededError as err:
             if not limits.wants_answer(err):
                 raise
-    async with spending(ctx, agent.name, limits, only_around=True):
-        return await agent.answer_now(ctx, shown)
+    if response is None:
+        async with spending(ctx, agent.name, limits, only_around=True):
+            response = await agent.answer_now(ctx, shown)
+    reason = await blocked(agent.output_guards, ctx, response.message)
+    if reason is not None:
+        return blocked_output(agent, reason, "output")
+    output = AgentOutput(response=response.message, raw=response.raw, current_agent_name=agent.name)
+    return with_reason(output, response.stop_reason)
 
 
 async def form_is_blocked(ctx: Context[Any], agent: Member, output: AgentOutput) -> bool:

@@ -241,9 +241,11 @@ class ReActAgent(BaseWorkflowAgent):
         if isinstance(last, ResponseReasoningStep):
             written = "\n".join(one.get_content() for one in reasoning)
             messages = [ChatMessage(written, role=MessageRole.ASSISTANT)]
-            answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
-            answer.additional_kwargs = output.response.additional_kwargs
-            output.response = answer
+            # A tool's output as the answer stays whole and keeps its pictures, if there are words in it.
+            if not (output.tool_calls and output.response.content):
+                answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
+                answer.additional_kwargs = output.response.additional_kwargs
+                output.response = answer
         else:
             messages = [self._bf_as_shown(one) for one in reasoning]
         await move_into(memory, messages, ctx, self.reasoning_key)

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from batonflow.agents.events import ToolCallResult
 from batonflow.agents.prompts import RESULT_CUT, RESULT_CUT_OFF, RESULT_END, RESULT_UNKNOWN
 from batonflow.llms import TextBlock
 from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy
 from batonflow.workflow_core import Context
 
-__all__ = ["LONG_RESULTS", "READ_RESULT", "read_result", "shortened"]
+__all__ = ["HANDLE", "LONG_RESULTS", "READ_RESULT", "read_result", "shortened", "whole_text"]
 
 READ_RESULT = "read_result"
 """The name of the tool that reads on."""
@@ -17,10 +18,15 @@ READ_RESULT = "read_result"
 LONG_RESULTS = "long_results"
 """Where the state store keeps whole results by handle."""
 
+HANDLE = "handle"
+"""Where a result says under which handle its whole text is kept."""
+
 _PAGE = 20_000
 
 
-async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: str | None) -> ToolOutput:
+async def shortened(
+    ctx: Context[Any], output: ToolOutput, limit: int, handle: str | None
+) -> tuple[ToolOutput, str | None]:
     """``output`` with at most ``limit`` characters of text; the whole text is kept under a handle.
 
     Args:
@@ -28,20 +34,29 @@ async def shortened(ctx: Context[Any], output: ToolOutput, limit: int, handle: s
         output: What a tool gave back.
         limit: The characters to show.
         handle: Names the result within the run; None where nobody could read on.
+
+    Returns:
+        The output, and the handle.
     """
     text = output.content
     if len(text) <= limit:
-        return output
+        return output, None
     others = [block for block in output.blocks if not isinstance(block, TextBlock)]
     if handle is None:
         note = RESULT_CUT_OFF.format(shown=limit, size=len(text))
-        return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]})
+        return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]}), None
     kept: dict[str, str] = dict(await ctx.store.get(LONG_RESULTS, default={}))
     handle = _free(handle, text, kept)
     kept[handle] = text
     await ctx.store.set(LONG_RESULTS, kept)
     note = RESULT_CUT.format(shown=limit, size=len(text), tool=READ_RESULT, handle=handle)
-    return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]})
+    return output.model_copy(update={"blocks": [TextBlock(text=f"{text[:limit]}\n\n{note}"), *others]}), handle
+
+
+async def whole_text(ctx: Context[Any], result: ToolCallResult) -> str:
+    """The text of a result, of which the model may have been shown the beginning only."""
+    kept: dict[str, str] = await ctx.store.get(LONG_RESULTS, default={}) if HANDLE in result else {}
+    return kept.get(result.get(HANDLE), result.tool_output.content)
 
 
 def _free(handle: str, text: str, kept: Mapping[str, str]) -> str:

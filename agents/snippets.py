@@ -440,7 +440,7 @@ class _Snippet:
     async def _called(self, call: HostCall) -> dict[str, Any]:
         request, tool = self._request(call), self._tools[call.tool]
         self._ctx.write_event_to_stream(request)
-        output, arguments = await self._call_tool(tool, request)
+        output, arguments, _ = await self._call_tool(tool, request)
         value = jsonable(output.raw_output)
         if value is None and not isinstance(tool, FunctionTool):
             value = output.content

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from batonflow.agents.as_tool import attach, attach_agents, run_within
 from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
 from batonflow.agents.budget import Budget, BudgetExceededError
-from batonflow.agents.calling import Caller, CallTool, call_options, in_time, spending
+from batonflow.agents.calling import Caller, CallTool, in_time, spending
 from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
 from batonflow.agents.function import FunctionAgent
 from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
@@ -39,7 +39,7 @@ from batonflow.agents.prompts import (
 from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
 from batonflow.llms.registry import llm_from
-from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput, run_tool
+from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.lazy import at_first_use
@@ -303,15 +303,14 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         handoff = self._get_handoff_tool(agent)
         return tools if handoff is None else [*tools, handoff]
 
-    def _call_tool(
-        self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]
-    ) -> Coroutine[Any, Any, ToolOutput]:
-        return run_tool(tool, tool_input, ctx=ctx, **call_options())
+    async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
+        member = self._bf_member(await ctx.store.get("current_agent_name", default=None))
+        return await member.call_one_tool(ctx, tool, tool_input)
 
     def _bf_caller(self, agent: Caller) -> CallTool:
         # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
-        is_own = getattr(self._call_tool, "__func__", None) is _call_tool
-        return agent.call_one_tool if is_own else self._call_tool
+        replaced = type(self)._call_tool is not _call_tool or "_call_tool" in self.__dict__
+        return self._call_tool if replaced else agent.call_one_tool
 
     def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
         return self.get_tools(agent.name, text)

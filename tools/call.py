@@ -139,6 +139,7 @@ async def run_tool(
     *,
     ctx: Any = None,
     approved: bool = False,
+    checked: Mapping[str, Any] | None = None,
     invalid_arguments: str | None = None,
     idempotency_key: str | None = None,
     report: Report | None = None,
@@ -154,6 +155,7 @@ async def run_tool(
         arguments: What the model sent, by name.
         ctx: The workflow's Context, for functions that want it.
         approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
+        checked: ``arguments`` themselves, when they were checked and converted already; others are checked.
         invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
         idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
         report: Called on the event loop's thread with everything that a generator yields, at once.
@@ -173,7 +175,7 @@ async def run_tool(
                 f"Invalid arguments for tool {name!r}: not a JSON object: {invalid_arguments[:200]!r}. "
                 "Correct them and call the tool again."
             )
-        values = checked_arguments(target, arguments)
+        values = dict(arguments) if arguments is checked else checked_arguments(target, arguments)
         if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything

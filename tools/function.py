@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from functools import partial
 from types import CoroutineType, NoneType
 from typing import Annotated, Any, cast, get_args, get_origin, overload
@@ -101,6 +102,10 @@ def _blocks(value: Any) -> list[Any]:
     return [TextBlock(text=sendable(str(cast("object", value))))]
 
 
+# Who takes the progress of which tool, where something stands between the call and the tool's own way to be called.
+_reporting: ContextVar[tuple["FunctionTool | None", Report | None]] = ContextVar("reporting", default=(None, None))
+
+
 class FunctionTool(AsyncBaseTool):
     """A function that models can call.
 
@@ -169,7 +174,8 @@ class FunctionTool(AsyncBaseTool):
             if isinstance(one.default, FieldInfo) and not one.default.is_required()
         }
         self._own_schema = False
-        taken = signature.parameters
+        # A wrapper may take more than what it wraps and says that it takes.
+        taken = {**signature.parameters, **inspect.signature(real, follow_wrapped=False).parameters}
         strangers = [] if self._takes_any else [repr(one) for one in self.partial_params if one not in taken]
         if strangers:
             raise ToolDefinitionError(
@@ -370,7 +376,8 @@ class FunctionTool(AsyncBaseTool):
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """The same asynchronously; a synchronous function runs in a thread."""
-        return await self._perform(args, kwargs, None)
+        tool, report = _reporting.get()
+        return await self._perform(args, kwargs, report if tool is self else None)
 
     def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
         """The same with arguments by name and the progress of a generator.
@@ -382,10 +389,17 @@ class FunctionTool(AsyncBaseTool):
         Example:
             >>> await index.acall_reporting({"folder": "notes"}, print)
         """
-        if getattr(self.acall, "__func__", None) is not _acall:
+        if type(self).acall is not _acall or "acall" in self.__dict__:
             # A subclass with a way of its own to be called, or a program has put something around it.
-            return self.acall(**arguments)
+            return self._called_reporting(arguments, report)
         return self._perform((), dict(arguments), report)
+
+    async def _called_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
+        token = _reporting.set((self, report))
+        try:
+            return await self.acall(**arguments)
+        finally:
+            _reporting.reset(token)
 
     async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
         arguments = self._arguments(args, kwargs)
@@ -433,7 +447,8 @@ def _metadata(
     if description is None:
         signature = inspect.signature(function)
         types = {one.name: one.annotation for one in parameters}
-        shown = [_shown(one, types.get(one.name)) for one in signature.parameters.values() if one.name not in hidden]
+        unseen = hidden | {one.name for one in parameters if one.unknown is not None}
+        shown = [_shown(one, types.get(one.name)) for one in signature.parameters.values() if one.name not in unseen]
         description = f"{name}{_rendered(signature, shown)}\n{docstring}".strip()
     if fn_schema is None:
         fn_schema = create_schema_from_function(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache, partial
+from textwrap import indent
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
@@ -43,7 +44,8 @@ _DOCUMENTS_PARAMETERS = re.compile(
 )
 # Sections of Google's form that the parser does not know.
 _OTHER_PARAMETERS = re.compile(r"^([ \t]*)(?:Keyword Arg(?:ument)?s|Other (?:Args|Parameters)):[ \t]*$", re.MULTILINE)
-_BEGINS_WITH_SECTION = re.compile(r"\w[\w ]*:[ \t]*\n")
+_TITLES = ("Params", "Parameters", "Arguments", "Args")
+_BEGINS_WITH_SECTION = re.compile(rf"(?:{'|'.join(_TITLES)}|Keyword Arg(?:ument)?s|Other (?:Args|Parameters)):[ \t]*\n")
 _JAVADOC_PARAMETER = re.compile(r"@param\s+(\w+):?[ \t]+(.+)")
 _BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
 
@@ -134,7 +136,7 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters of ``function`` that have a name of their own: no ``self``, ``*args``, ``**kwargs``."""
     target = _target(function)
-    if not (inspect.isroutine(target) or inspect.isclass(target)):
+    if not (inspect.isroutine(target) or inspect.isclass(target)) and not hasattr(target, "__wrapped__"):
         # An object with __call__: the names in its annotations are those of that method.
         target = type(target).__call__
     found: list[Parameter] = []
@@ -166,7 +168,19 @@ def context_parameter(parameters: Sequence[Parameter]) -> str | None:
 
 def _below(docstring: str) -> str:
     """A docstring whose indentation counts from its first line on, where that is the title of a section."""
-    return f"\n{docstring}" if _BEGINS_WITH_SECTION.match(docstring) else docstring
+    found = _BEGINS_WITH_SECTION.match(docstring)
+    if found is None:
+        return docstring
+    title, rest = found[0], docstring[found.end() :]
+    if not rest.lstrip("\n").startswith((" ", "\t")):  # taken away as what all lines but the first have in common
+        rest = indent(rest, "    ")
+    return f"\n{title}{rest}"
+
+
+def _with_known_titles(docstring: str) -> str:
+    """A docstring in which each section of parameters has a title of its own that the parser knows."""
+    free = [title for title in _TITLES if not re.search(rf"^[ \t]*{title}:", docstring, re.MULTILINE)]
+    return _OTHER_PARAMETERS.sub(lambda found: f"{found[1]}{free.pop(0)}:" if free else found[0], docstring)
 
 
 def cleaned(docstring: str) -> str:
@@ -181,7 +195,7 @@ def parameter_docs(docstring: str) -> dict[str, str]:
         parser = load("docstring_parser")
         try:
             # Everything is declared in one docstring; the parser tries the styles and takes the one that finds most.
-            params: list[Any] = parser.parse(_below(_OTHER_PARAMETERS.sub(r"\1Params:", docstring))).params
+            params: list[Any] = parser.parse(_below(_with_known_titles(docstring))).params
         except parser.ParseError:
             params = []
         for one in params:

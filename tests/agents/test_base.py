@@ -284,6 +284,30 @@ async def test_a_structured_answer_with_names_of_its_own_is_made_into_the_model_
     assert person.full_name == "Ann"
 
 
+def test_names_of_fields_come_before_names_of_its_own() -> None:
+    class Crossed(BaseModel):
+        id: int = Field(alias="name")
+        name: int = Field(alias="title")
+
+    output = AgentOutput(
+        response=ChatMessage("", role="assistant"), structured_response={"id": 1, "name": 2}, current_agent_name="a"
+    )
+    crossed = output.get_pydantic_model(Crossed)
+    assert crossed is not None
+    assert (crossed.id, crossed.name) == (1, 2)
+    output.structured_response = {"name": 1, "title": 2}
+    crossed = output.get_pydantic_model(Crossed)
+    assert crossed is not None
+    assert (crossed.id, crossed.name) == (1, 2)
+
+
+async def test_a_message_of_data_may_be_its_content_alone() -> None:
+    agent = FunctionAgent(llm=ScriptedLLM(["Hello."]))
+    await agent.run({"content": "Hi."})  # type: ignore[arg-type]
+    assert isinstance(agent.llm, ScriptedLLM)
+    assert agent.llm.requests[0].messages[0].content == "Hi."
+
+
 async def test_a_message_of_data_says_something() -> None:
     with pytest.raises(ValueError, match="user_msg is no ChatMessage but"):
         await FunctionAgent(llm=ScriptedLLM(["No."])).run({"a": 1})  # type: ignore[arg-type]

@@ -5,10 +5,10 @@ import json
 from collections.abc import AsyncGenerator, Generator
 from datetime import date
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from batonflow import retry_policy
 from batonflow.agents import (
@@ -16,12 +16,15 @@ from batonflow.agents import (
     Budget,
     CodeActAgent,
     FunctionAgent,
+    ReActAgent,
     Replace,
     ToolCall,
     ToolCallResult,
     ToolProgress,
 )
+from batonflow.agents.memory import ChatMemoryBuffer
 from batonflow.llms import ImageBlock, ScriptedLLM, TextBlock, ToolCallBlock, tool_call
+from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context, Event
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
@@ -365,7 +368,7 @@ class TestWhatIsToldOfACall:
             tool_call("take", price="1"), "Done.", tools=[take], before_tool=[hook], store="memory:"
         ).run("Go.")
         assert seen == [(Decimal("2.5"), b"\xff")]
-        assert output.tool_calls[0].tool_kwargs == {"price": "2.5", "raw": "_w=="}
+        assert output.tool_calls[0].tool_kwargs == {"price": "2.5", "raw": "b'\\xff'"}
 
     @pytest.mark.parametrize("by", ["tool", "hook"])
     async def test_changes_in_place_do_not_change_what_the_model_has_asked_for(self, by: str) -> None:
@@ -393,6 +396,112 @@ class TestWhatIsToldOfACall:
         (block,) = (one for one in made.llm.requests[1].messages[1].blocks if isinstance(one, ToolCallBlock))
         assert block.tool_kwargs == sent
 
+    @pytest.mark.parametrize("edited", [False, True])
+    async def test_what_a_person_approved_is_what_runs(self, edited: bool) -> None:
+        ran: list[int] = []
+
+        @tool(requires_approval=True)
+        def pay(cents: Annotated[int, AfterValidator(lambda euros: euros * 100)]) -> str:
+            """Pay."""
+            ran.append(cents)
+            return "paid"
+
+        handler = agent(tool_call("pay", cents=5), "Done.", tools=[pay]).run("Go.")
+        async for request in handler.approvals():
+            assert request.arguments == {"cents": 500}
+            request.approve(arguments={"cents": 7} if edited else None)
+        output = await handler
+        assert ran == [700 if edited else 500]
+        assert output.tool_calls[0].tool_kwargs == {"cents": 700 if edited else 5}
+
+    async def test_arguments_that_are_approved_as_they_were_shown_are_not_read_again(self) -> None:
+        ran: list[Any] = []
+
+        @tool(requires_approval=True)
+        def sign(key: bytes, more: Any) -> str:
+            """Sign."""
+            ran.append((key, more))
+            return "signed"
+
+        def hook(ctx: Context[Any], call: ToolCall) -> Replace:
+            return Replace({"key": b"\xff", "more": {4: date(2026, 1, 2)}})
+
+        handler = agent(tool_call("sign", key="a", more=1), "Done.", tools=[sign], before_tool=[hook]).run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments=request.arguments)
+        await handler
+        assert ran == [(b"\xff", {4: date(2026, 1, 2)})]
+
+    async def test_what_a_person_gives_reaches_the_tool_as_it_is(self) -> None:
+        ran: list[Any] = []
+
+        @tool(requires_approval=True)
+        def sign(key: bytes, more: Any) -> str:
+            """Sign."""
+            ran.append((key, more))
+            return "signed"
+
+        handler = agent(tool_call("sign", key="a", more=1), "Done.", tools=[sign]).run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments={"key": b"\xff", "more": date(2026, 1, 2)})
+        output = await handler
+        assert ran == [(b"\xff", date(2026, 1, 2))]
+        assert output.tool_calls[0].tool_kwargs == {"key": "b'\\xff'", "more": "2026-01-02"}
+
+    @pytest.mark.parametrize("value", [b"\xff", object(), "circular"])
+    async def test_what_a_store_could_not_keep_of_an_answer_is_refused_and_the_request_stays_open(
+        self, value: Any
+    ) -> None:
+        if value == "circular":
+            value = []
+            value.append(value)
+        handler = agent(tool_call("publish", title="a"), "Done.", store="memory:").run("Go.")
+        async for request in handler.approvals():
+            with pytest.raises(TypeError, match="arguments are data of JSON, as the run's store keeps them"):
+                request.approve(arguments={"title": value})
+            request.approve(arguments={"title": "b"})
+        assert str(await handler) == "Done."
+        assert RAN == ["b"]
+
+    @pytest.mark.parametrize("kind", ["circular", "speechless"])
+    async def test_a_hook_may_give_what_cannot_be_told(self, kind: str) -> None:
+        class Speechless:
+            def __repr__(self) -> str:
+                raise KeyError("no words")
+
+        circular: dict[str, Any] = {}
+        circular["it"] = circular
+        value: Any = circular if kind == "circular" else Speechless()
+        ran: list[Any] = []
+
+        def take(it) -> str:  # type: ignore[no-untyped-def]
+            """Take."""
+            ran.append(it)
+            return "taken"
+
+        def hook(ctx: Context[Any], call: ToolCall) -> Replace:
+            return Replace({"it": value})
+
+        made = agent(tool_call("take", it=1), "Done.", tools=[take], before_tool=[hook])
+        output = await made.run("Go.")
+        assert str(output) == "Done."
+        assert len(ran) == (kind == "speechless"), "what holds itself is no argument"
+        assert output.tool_calls[0].tool_kwargs == {"it": "{'it': {...}}" if kind == "circular" else "<Speechless>"}
+
+    async def test_a_hook_that_looks_at_a_result_does_not_change_what_was_asked_for(self) -> None:
+        def hide(ctx: Context[Any], result: ToolCallResult) -> None:
+            result.tool_kwargs["who"]["password"] = "***"
+
+        def log_in(who: dict[str, str]) -> str:
+            """Log in."""
+            return "in"
+
+        made = agent(tool_call("log_in", who={"password": "a"}), "Done.", tools=[log_in], after_tool=[hide])
+        await made.run("Go.")
+        assert isinstance(made.llm, ScriptedLLM)
+        (block,) = (one for one in made.llm.requests[1].messages[1].blocks if isinstance(one, ToolCallBlock))
+        assert block.tool_kwargs == {"who": {"password": "a"}}
+
     async def test_progress_that_no_store_can_write_is_reported_as_data(self) -> None:
         def count() -> Generator[Any, None, str]:
             """Count."""
@@ -412,8 +521,29 @@ async def test_the_answer_of_a_direct_tool_is_whole() -> None:
         """Report."""
         return "r" * 5000
 
-    output = await agent(tool_call("report"), tools=[report], max_result_chars=100).run("Go.")
-    assert str(output) == "r" * 5000
+    for kind in (FunctionAgent, ReActAgent):
+        said = tool_call("report") if kind is FunctionAgent else "Thought: go\nAction: report\nAction Input: {}"
+        made = kind(llm=ScriptedLLM([said]), tools=[report], max_result_chars=100)
+        memory = ChatMemoryBuffer.from_defaults(llm=made.llm)
+        output = await made.run("Go.", memory=memory)
+        assert str(output) == "r" * 5000
+        known = [message.content or "" for message in memory.get_all()]
+        assert known[0] == "Go."
+        assert all(len(text) < 1000 for text in known), "the conversation has the beginning only"
+
+
+async def test_calls_are_counted_by_the_tool_whatever_name_the_model_calls_it_by() -> None:
+    @tool(max_calls=1)
+    def look_up_everything_there_is_to_know_about_the_tides_and_the_moon_and_the_sea() -> str:
+        """Look up."""
+        return "all"
+
+    made = look_up_everything_there_is_to_know_about_the_tides_and_the_moon_and_the_sea
+    name = made.metadata.get_name()
+    output = await agent(tool_call(name), tool_call(wire_name(name)), "Done.", tools=[made]).run("Go.")
+    assert len(wire_name(name)) == 64
+    assert contents(output)[0] == "all"
+    assert "it may run 1 times" in contents(output)[1]
 
 
 async def test_the_answer_of_a_direct_tool_has_its_pictures() -> None:
@@ -421,9 +551,12 @@ async def test_the_answer_of_a_direct_tool_has_its_pictures() -> None:
         """Draw."""
         return [TextBlock(text="See:"), ImageBlock(url="http://pictures/tide.png")]
 
-    output = await agent(tool_call("chart"), tools=[FunctionTool.from_defaults(chart, return_direct=True)]).run("Go.")
-    assert output.response.content == "See:"
-    assert [type(block) for block in output.response.blocks] == [TextBlock, ImageBlock]
+    tools = [FunctionTool.from_defaults(chart, return_direct=True)]
+    reacting = ReActAgent(llm=ScriptedLLM(["Thought: go\nAction: chart\nAction Input: {}"]), tools=tools)
+    for made in (agent(tool_call("chart"), tools=tools), reacting):
+        output = await made.run("Go.")
+        assert output.response.content == "See:"
+        assert [type(block) for block in output.response.blocks] == [TextBlock, ImageBlock]
 
 
 async def test_what_is_cancelled_inside_a_hook_is_the_hooks_failure() -> None:

@@ -420,6 +420,11 @@ def test_an_option_that_a_team_does_not_have_is_named_with_what_may_be_meant() -
         AgentWorkflow(agents=[agent("one", "Hi.")], max_iterations=3)
 
 
+class Logged(AgentWorkflow):
+    async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
+        return await super()._call_tool(ctx, tool, tool_input)
+
+
 class TestGuardsAroundItsTools:
     """Programs of LlamaIndex replace ``_call_tool`` of a team, or ask it in a step of their own."""
 
@@ -468,14 +473,15 @@ class TestGuardsAroundItsTools:
         assert asked == ["execute", "note"]
         assert "noted tides" in output.tool_calls[0].tool_output.content
 
-    async def test_without_one_the_members_own_is_asked(self) -> None:
+    @pytest.mark.parametrize("kind", [AgentWorkflow, Logged])
+    async def test_the_members_own_is_asked_behind_it(self, kind: type[AgentWorkflow]) -> None:
         class Own(FunctionAgent):
             async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> ToolOutput:
                 return ToolOutput(content="own", tool_name=tool.metadata.name, raw_input={}, raw_output="own")
 
         llm = ScriptedLLM([tool_call("note", text="a"), "Done."])
         member = Own(name="own", description="Own.", llm=llm, tools=[note])
-        output = await AgentWorkflow(agents=[member], root_agent="own").run("Go.")
+        output = await kind(agents=[member], root_agent="own").run("Go.")
         assert output.tool_calls[0].tool_output.content == "own"
 
 

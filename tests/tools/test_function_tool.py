@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import functools
+from collections.abc import AsyncGenerator
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
@@ -111,6 +112,10 @@ class TestWhatTheModelSees:
             "Search.\n\n@param query what to look for in the index\n@param limit at most so many",
             "Args:\n    query: what to look for in the index\n    limit (int): at most so many",
             "Search.\n\nArgs:\n    query: what to look for in the index\n\nKeyword Args:\n    limit: at most so many",
+            "Params:\n    query: what to look for in the index\n\nKeyword Args:\n    limit: at most so many",
+            "Keyword Args:\n    query: what to look for in the index\n\nOther Args:\n    limit: at most so many",
+            "Args:\nquery: what to look for in the index\nlimit: at most so many",
+            "Search so:\n\n    Args:\n        query: what to look for in the index\n        limit: at most so many",
         ],
         ids=[
             "google",
@@ -122,6 +127,10 @@ class TestWhatTheModelSees:
             "javadoc",
             "google-at-once",
             "google-keywords",
+            "google-params",
+            "google-others",
+            "google-dedented",
+            "colon-before",
         ],
     )
     def test_docstrings_describe_parameters(self, docstring: str) -> None:
@@ -563,6 +572,39 @@ class TestGuardsPutAroundACall:
         assert (await run_tool(guarded, {"a": 1})).content == "refused"
         assert (await run_tool(free, {"a": 1})).content == "2"
 
+    async def test_by_a_library_that_wraps_methods(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Wrapper:  # as wrapt has them: what is wrapped shows through
+            def __init__(self, wrapped: Any) -> None:
+                self.wrapped = wrapped
+
+            def __get__(self, tool: Any, owner: Any) -> Any:
+                return Wrapper(self.wrapped.__get__(tool, owner))
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.wrapped, name)
+
+            async def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+                return await TestGuardsPutAroundACall.refused()
+
+        monkeypatch.setattr(FunctionTool, "acall", Wrapper(FunctionTool.acall))
+        assert (await run_tool(FunctionTool.from_defaults(add), {"a": 1})).content == "refused"
+
+    async def test_progress_comes_through_them(self) -> None:
+        async def count() -> AsyncGenerator[Any, None]:
+            yield 1
+            yield 2
+            yield "counted"
+
+        made, told = FunctionTool.from_defaults(count), list[Any]()
+        usual = made.acall
+
+        async def watched(*args: Any, **kwargs: Any) -> ToolOutput:
+            return await usual(*args, **kwargs)
+
+        made.acall = watched  # type: ignore[method-assign]
+        assert (await run_tool(made, {}, report=told.append)).content == "counted"
+        assert told == [1, 2, "counted"]
+
     async def test_on_the_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
         usual = FunctionTool.acall
@@ -579,6 +621,22 @@ class TestGuardsPutAroundACall:
 def test_partial_params_that_the_function_does_not_take_are_an_error() -> None:
     with pytest.raises(ToolDefinitionError, match=r"'add': partial_params has 'c', .* \(it takes: a, b\)"):
         FunctionTool.from_defaults(add, partial_params={"a": 1, "c": 2})
+
+
+def test_partial_params_may_be_those_of_a_wrapper() -> None:
+    def as_user(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(path: str, user: str = "nobody") -> str:
+            return f"{function(path)} by {user}"
+
+        return call
+
+    @as_user
+    def read(path: str) -> str:
+        return path
+
+    made = FunctionTool.from_defaults(read, partial_params={"user": "Ann"})
+    assert made.call(path="a").content == "a by Ann"
 
 
 async def test_a_default_that_is_no_text_is_not_shown_to_the_model() -> None:

@@ -227,8 +227,8 @@ def test_the_description_reads_as_if_they_were_not_postponed() -> None:
         return []
 
     assert FunctionTool.from_defaults(book).metadata.description == (
-        "book(stop: Stop, room: Optional[Room] = None, board: Literal['half', 'full'] = 'half', nights: int = 1, "
-        "extra: Sequence[Unknown] | None = None) -> list[str]\nBook a room."
+        "book(stop: Stop, room: Optional[Room] = None, board: Literal['half', 'full'] = 'half', nights: int = 1) "
+        "-> list[str]\nBook a room."
     )
 
 
