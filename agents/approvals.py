@@ -121,9 +121,14 @@ class Agreed(NamedTuple):
     edited: bool = False
 
 
+def _text(data: Any) -> str:
+    """Data as text that is the same for the same data: 1 and True are not."""
+    return json.dumps(data, sort_keys=True, ensure_ascii=False)
+
+
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """What binds an answer to a tool and its arguments."""
-    text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
+    text = _text([tool_name, arguments])
     # A person may have written halves of characters into them.
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -234,7 +239,7 @@ async def approved_arguments(
             because = f": {response.reason}" if response.reason else ""
             words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
             return words.format(tool_name=request.tool_name, because=because)
-        if response.arguments is None or response.arguments == request.arguments:
+        if response.arguments is None or _text(as_sent(response.arguments)) == _text(request.arguments):
             return Agreed(shown)
         if reason == "unknown_outcome":  # under the same key, which stands for this very call
             problem, attempt = SAME_ARGUMENTS, attempt + 1
@@ -389,13 +394,21 @@ def answer(
 
 
 def _writable(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments themselves, where a store keeps the run as data that it can write."""
-    recorder = run.root.recorder
-    if recorder is None or recorder.can_write(arguments):
-        return arguments
+    """The arguments themselves where a snapshot can hold them; as a model would send them elsewhere, and for a store.
+
+    Raises:
+        TypeError: They have no such form, and a store keeps the run.
+    """
+    is_stored = run.root.drive is not None
+    if not is_stored:
+        with suppress(Exception):
+            run.workflow.__batonflow__.serializer.serialize(arguments)
+            return arguments
     try:
         return to_jsonable_python(arguments)
     except ValueError as err:
+        if not is_stored:
+            return arguments
         raise TypeError(f"arguments are data of JSON, as the run's store keeps them: {err}") from None
 
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from batonflow.agents.approvals import approved_arguments, as_sent
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits
 from batonflow.agents.effects import is_recorded, recorded, writable, writable_value
-from batonflow.agents.events import ToolCall, ToolCallResult, ToolProgress
+from batonflow.agents.events import HANDOFF_TOOL, ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool, is_cancelled
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
@@ -239,8 +239,10 @@ async def perform(
     longest: int | None = getattr(policy, "max_result_chars", None) or agent.max_result_chars
     if longest is None or len(output.content) <= longest:
         return Performed(output, told)
-    # Code gets the whole of what it calls, and this tool gives pages that fit.
-    if _under_way.get()[0] is ctx.run is not None or call.tool_name == READ_RESULT:
+    # Code gets the whole of what it calls, who takes over is told the whole task, and one tool gives pages that fit.
+    if _under_way.get()[0] is ctx.run is not None or call.tool_name in (READ_RESULT, HANDOFF_TOOL):
+        return Performed(output, told)
+    if tool.metadata.return_direct and not agent.reads_on:  # the answer, and nothing would keep the whole of it
         return Performed(output, told)
     async with alone(ctx):
         output, handle = await shortened(ctx, output, longest, handle=place if agent.reads_on else None)

@@ -60,10 +60,10 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
     if data is None:
         return None
     with suppress(ValidationError):
-        # Data that was made of a model has the names of its fields, whatever names the vendor was told.
-        return model.model_validate(data, by_alias=False, by_name=True)
+        # Data that was made of a model has the names of its fields, and no others, whatever names the vendor was told.
+        return model.model_validate(data, extra="forbid", by_alias=False, by_name=True)
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, by_alias=True, by_name=True)
     except ValidationError as error:
         warnings.warn(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning, stacklevel=3)
         return None
@@ -80,6 +80,9 @@ def _as_message(name: str, given: Any) -> ChatMessage:
     except ValidationError as error:
         raise ValueError(f"{name} is no ChatMessage: {in_words(error)}") from error
 
+
+HANDOFF_TOOL = "handoff"
+"""The name of the tool with which an agent hands over."""
 
 START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
 """What is written down of the start of a run, and may be given on a command line."""

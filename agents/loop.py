@@ -474,7 +474,9 @@ class AgentLoop(AgentForks):
         finished = await awaitable(agent.finalize(ctx, output, memory), agent, "finalize")
         return as_output(finished, agent, "finalize")
 
-    async def _bf_structure(self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory) -> None:
+    async def _bf_structure(
+        self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory, *, direct: bool = False
+    ) -> None:
         """Put the answer's structured form into the output, and show it, where one is wanted.
 
         A form that a guard blocks is left out; the answer itself was looked at before, and stays.
@@ -485,6 +487,8 @@ class AgentLoop(AgentForks):
         if "blocked" in output or (cls is None and function is None):
             return
         known, limits = await self._bf_shown(ctx, agent, memory), await self._bf_limits(ctx, agent)
+        if direct and known:  # of a long one the conversation has the beginning only
+            known = [*known[:-1], output.response]
         async with spending(ctx, agent.name, limits):
             data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content, limits)
         output.structured_response = data
@@ -584,7 +588,7 @@ class AgentLoop(AgentForks):
             text = await whole_text(ctx, direct)
             if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far, text), memory)
-                await self._bf_structure(ctx, agent, output, memory)
+                await self._bf_structure(ctx, agent, output, memory, direct=True)
                 await self._bf_name_next(ctx)
                 return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results, text), memory)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from batonflow.agents.budget import Budget
 from batonflow.agents.calling import Caller
-from batonflow.agents.events import AgentOutput, ToolCallResult
+from batonflow.agents.events import HANDOFF_TOOL, AgentOutput, ToolCallResult
 from batonflow.agents.hooks import Guard
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import LLM, ChatMessage, ChatResponse
@@ -31,9 +31,6 @@ __all__ = [
     "no_option",
     "warn_of_misspelt",
 ]
-
-HANDOFF_TOOL = "handoff"
-"""The name of the tool with which an agent hands over."""
 
 EarlyStopping = Literal["force", "generate"]
 

@@ -68,10 +68,12 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
         text: The whole text of it.
     """
     calls = [ToolSelection.made(call.tool_id, call.tool_name, dict(call.tool_kwargs)) for call in so_far]
-    beside = [block for block in direct.tool_output.blocks if not isinstance(block, TextBlock)]
+    blocks: list[Any] = list(direct.tool_output.blocks)
     message = ChatMessage.of_text(text, MessageRole.ASSISTANT)
-    if beside:
-        message.blocks = [*(message.blocks if text else ()), *beside]
+    if text != direct.tool_output.content:  # they have the beginning only
+        blocks = [TextBlock(text=text), *(block for block in blocks if not isinstance(block, TextBlock))]
+    if any(not isinstance(block, TextBlock) for block in blocks):
+        message.blocks = blocks
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
 
 

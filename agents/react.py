@@ -241,11 +241,12 @@ class ReActAgent(BaseWorkflowAgent):
         if isinstance(last, ResponseReasoningStep):
             written = "\n".join(one.get_content() for one in reasoning)
             messages = [ChatMessage(written, role=MessageRole.ASSISTANT)]
-            # A tool's output as the answer stays whole and keeps its pictures, if there are words in it.
-            if not (output.tool_calls and output.response.content):
-                answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
-                answer.additional_kwargs = output.response.additional_kwargs
+            answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
+            answer.additional_kwargs = output.response.additional_kwargs
+            if not output.tool_calls:
                 output.response = answer
+            elif not output.response.content:  # a tool's output without a text, which stays as it is
+                output.response.blocks = [*answer.blocks, *output.response.blocks]
         else:
             messages = [self._bf_as_shown(one) for one in reasoning]
         await move_into(memory, messages, ctx, self.reasoning_key)

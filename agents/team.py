@@ -304,8 +304,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return tools if handoff is None else [*tools, handoff]
 
     async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
-        member = self._bf_member(await ctx.store.get("current_agent_name", default=None))
-        return await member.call_one_tool(ctx, tool, tool_input)
+        given: Any = ctx  # None in programs that call a tool by hand
+        name = None if given is None else await ctx.store.get("current_agent_name", default=None)
+        return await self._bf_member(name).call_one_tool(ctx, tool, tool_input)
 
     def _bf_caller(self, agent: Caller) -> CallTool:
         # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.

@@ -9,7 +9,7 @@ from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import parse_arguments
+from batonflow.llms.tool_protocol import KwargsWithCalls, parse_arguments
 from batonflow.llms.usage import record_usage
 from batonflow.workflow_core.clock import current_source
 
@@ -242,18 +242,21 @@ class Answer:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
-        parts = self._parts[:count]
+        parts, calls = self._parts[:count], False
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
                 text = part.first(part.length if position < len(parts) else length)
                 blocks.append(assembled(TextBlock, {"block_type": "text", "text": text}))
             elif isinstance(part, _Call):
+                calls = True  # also one that has only begun
                 if part.block is not None and part.settled_at <= number:
                     blocks.append(part.block)
                     if part.extra:
                         additional.setdefault("tool_call_extras", {})[part.block.tool_call_id] = part.extra
             else:
                 blocks.append(part)
+        if calls:
+            additional = KwargsWithCalls(additional, blocks)
         # The pieces are of our own making and need no second validation.
         return assembled(
             ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": blocks}

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretBytes, SecretStr
 
 from batonflow.workflow_core.instrumentation.redaction import without_secrets
 
@@ -26,11 +26,16 @@ _PARTS = frozenset(
 )
 
 
+def _without_query(value: Any) -> Any:
+    """An address without what is behind it, where proxies take keys."""
+    return value.partition("?")[0] if isinstance(value, str) and value.startswith(("http://", "https://")) else value
+
+
 class AsData(BaseModel):
     """The members by which a component of LlamaIndex is written down and read again.
 
-    Left out are secrets, as far as they are known by their type or their name (``api_key``), functions, and the parts
-    of a model that are objects of the program. A text that looks like a key is replaced where it stands.
+    Left out are secrets, as far as they are known by their type or their name (``api_key``) or look like one, functions
+    and the parts of a model that are objects of the program.
     """
 
     @classmethod
@@ -49,7 +54,13 @@ class AsData(BaseModel):
             4
         """
         found = self.model_dump(**kwargs)
-        settings = {name: value for name, value in found.items() if name not in _PARTS and not callable(value)}
+        settings = {
+            name: _without_query(value)
+            for name, value in found.items()
+            if name not in _PARTS
+            and not callable(value)
+            and not isinstance(getattr(self, name, None), SecretStr | SecretBytes)
+        }
         return {**without_secrets(settings), _CLASS: self.class_name()}
 
     def to_dict(self, **kwargs: Any) -> _Data:

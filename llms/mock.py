@@ -30,7 +30,7 @@ from batonflow.llms.messages import (
     LLMMetadata,
     MessageRole,
 )
-from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.llms.tool_protocol import ToolSelection, kept_calls, tool_selections
 from batonflow.workflow_core.clock import current_source
 
 __all__ = ["MockFunctionCallingLLM", "MockLLM"]
@@ -254,7 +254,7 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
         **kwargs: Any,  # noqa: ARG002
     ) -> list[ToolSelection]:
         """Calls in ``additional_kwargs["tool_calls"]``, else those in the blocks."""
-        kept = response.message.additional_kwargs.get("tool_calls")
+        kept = kept_calls(response.message)
         if kept is not None:
             return cast("list[ToolSelection]", kept)
         return tool_selections(response.message)

@@ -131,6 +131,7 @@ class ToolSelection(BaseModel):
         return dumped
 
 
+_CALLS = "tool_calls"
 # OpenAI takes no more.
 _LONGEST_NAME = 64
 _CHOICES = frozenset({"auto", "required", "none"})
@@ -252,9 +253,66 @@ def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
     ]
 
 
+class OlderFunction(BaseModel):
+    """Name and arguments of a call in the form of OpenAI's chat completions."""
+
+    name: str
+    arguments: str
+
+
+class OlderToolCall(BaseModel):
+    """A call in the form of OpenAI's chat completions."""
+
+    id: str
+    type: str = "function"
+    function: OlderFunction
+
+
+class KwargsWithCalls(dict[str, Any]):
+    """The ``additional_kwargs`` of an answer that calls tools.
+
+    Programs of LlamaIndex that go on by themselves ask there for ``"tool_calls"``, as its OpenAI models put them there
+    beside the blocks. Here they are made when somebody asks; no dump, no size and no request knows of them.
+
+    Args:
+        kept: What is in them.
+        blocks: Of the answer.
+    """
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self, kept: dict[str, Any], blocks: Sequence[Any]) -> None:
+        super().__init__(kept)
+        self._blocks = blocks
+
+    def __contains__(self, key: object) -> bool:
+        return key == _CALLS or super().__contains__(key)
+
+    def __missing__(self, key: str) -> Any:
+        if key != _CALLS:
+            raise KeyError(key)
+        return [
+            OlderToolCall(
+                id=block.tool_call_id or "",
+                function=OlderFunction(name=block.tool_name, arguments=arguments_text(block)),
+            )
+            for block in self._blocks
+            if isinstance(block, ToolCallBlock)
+        ]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of every dict."""
+        return self[key] if key in self else default  # noqa: SIM401 - this is what get does here
+
+
+def kept_calls(message: ChatMessage) -> Any:
+    """What stands under ``"tool_calls"`` in a message and is no block; None for nothing."""
+    return dict[str, Any].get(message.additional_kwargs, _CALLS)
+
+
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:
     """The calls a message asks for, each under an id of its own: missing ids are made, repeated ones changed."""
-    given = message.additional_kwargs.get("tool_calls")
+    given = kept_calls(message)
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     selections = _from_blocks(blocks) if blocks else _from_older_form(cast("Sequence[Any]", given or ()))
     if len(selections) < 2:

@@ -6,7 +6,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-__all__ = ["Model", "PydanticProgramMode", "TokenAsyncGen", "TokenGen"]
+from batonflow.llms.messages import ChatMessage, MessageRole
+
+__all__ = ["ChatMessage", "MessageRole", "Model", "PydanticProgramMode", "TokenAsyncGen", "TokenGen"]
 
 Model = TypeVar("Model", bound=BaseModel)
 """The class of a structured answer."""

@@ -133,6 +133,12 @@ def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict
     return arguments
 
 
+def _are_same(arguments: Mapping[str, Any], checked: Mapping[str, Any] | None) -> bool:
+    if checked is None or arguments.keys() != checked.keys():
+        return False
+    return all(arguments[name] is value for name, value in checked.items())
+
+
 async def run_tool(
     tool: BaseTool,
     arguments: Mapping[str, Any],
@@ -155,7 +161,8 @@ async def run_tool(
         arguments: What the model sent, by name.
         ctx: The workflow's Context, for functions that want it.
         approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
-        checked: ``arguments`` themselves, when they were checked and converted already; others are checked.
+        checked: The arguments that were checked and converted already: if ``arguments`` has the very same objects, they
+            are not checked again.
         invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
         idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
         report: Called on the event loop's thread with everything that a generator yields, at once.
@@ -175,7 +182,7 @@ async def run_tool(
                 f"Invalid arguments for tool {name!r}: not a JSON object: {invalid_arguments[:200]!r}. "
                 "Correct them and call the tool again."
             )
-        values = dict(arguments) if arguments is checked else checked_arguments(target, arguments)
+        values = dict(arguments) if _are_same(arguments, checked) else checked_arguments(target, arguments)
         if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from types import CoroutineType, NoneType
@@ -74,6 +75,14 @@ def _synchronously(function: AsyncFunction) -> Function:
         return await function(*args, **kwargs)
 
     return lambda *args, **kwargs: run_sync(call(*args, **kwargs))
+
+
+def _taken(function: Function) -> dict[str, inspect.Parameter]:
+    """The parameters of a function, and those that a wrapper has and does not say that it has."""
+    taken = dict(inspect.signature(function).parameters)
+    with suppress(ValueError):  # of what is written in C, as caches are
+        taken.update(inspect.signature(function, follow_wrapped=False).parameters)
+    return taken
 
 
 def _name_of(function: Function) -> str:
@@ -174,13 +183,11 @@ class FunctionTool(AsyncBaseTool):
             if isinstance(one.default, FieldInfo) and not one.default.is_required()
         }
         self._own_schema = False
-        # A wrapper may take more than what it wraps and says that it takes.
-        taken = {**signature.parameters, **inspect.signature(real, follow_wrapped=False).parameters}
-        strangers = [] if self._takes_any else [repr(one) for one in self.partial_params if one not in taken]
+        strangers = [repr(one) for one in self.partial_params if not self._takes_any and one not in _taken(real)]
         if strangers:
             raise ToolDefinitionError(
                 f"tool {metadata.name!r}: partial_params has {', '.join(strangers)}, which the function does not take "
-                f"(it takes: {', '.join(taken) or 'nothing'})"
+                f"(it takes: {', '.join(_taken(real)) or 'nothing'})"
             )
 
     @classmethod
@@ -377,7 +384,10 @@ class FunctionTool(AsyncBaseTool):
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """The same asynchronously; a synchronous function runs in a thread."""
         tool, report = _reporting.get()
-        return await self._perform(args, kwargs, report if tool is self else None)
+        if tool is not self:
+            return await self._perform(args, kwargs, None)
+        _reporting.set((None, None))  # for this call alone
+        return await self._perform(args, kwargs, report)
 
     def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
         """The same with arguments by name and the progress of a generator.

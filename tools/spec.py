@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+from pydantic import BaseModel
+
 from batonflow.tools.base import ToolMetadata
 from batonflow.tools.errors import ToolDefinitionError
 from batonflow.tools.function import FunctionTool
@@ -54,11 +56,40 @@ class BaseToolSpec:
             )
         methods = [self._method(name) for name in names]
         given = next((metadata[name] for name in names if name in metadata), None)
+        if given is None:
+            given = self.get_metadata_from_fn_name(names[0])
         if len(methods) == 2:
             return FunctionTool.from_defaults(methods[0], async_fn=methods[1], tool_metadata=given)
         if inspect.iscoroutinefunction(methods[0]):
             return FunctionTool.from_defaults(async_fn=methods[0], tool_metadata=given)
         return FunctionTool.from_defaults(methods[0], tool_metadata=given)
+
+    def get_fn_schema_from_fn_name(
+        self,
+        fn_name: str,  # noqa: ARG002 - for subclasses
+        spec_functions: Sequence[SpecFunction] | None = None,  # noqa: ARG002 - for subclasses
+    ) -> type[BaseModel] | None:
+        """The model of a method's arguments, None for that of its signature; subclasses may say another.
+
+        Args:
+            fn_name: Name of the method.
+            spec_functions: Other methods than those of the class.
+        """
+        return None
+
+    def get_metadata_from_fn_name(
+        self, fn_name: str, spec_functions: Sequence[SpecFunction] | None = None
+    ) -> ToolMetadata | None:
+        """What the model reads of a method, None for what the method itself says; subclasses may say otherwise.
+
+        Args:
+            fn_name: Name of the method.
+            spec_functions: Other methods than those of the class.
+        """
+        schema = self.get_fn_schema_from_fn_name(fn_name, spec_functions=spec_functions)
+        if schema is None:
+            return None
+        return FunctionTool.from_defaults(self._method(fn_name), fn_schema=schema).metadata
 
     def _method(self, name: str) -> Any:
         method = getattr(self, name, None)

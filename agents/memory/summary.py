@@ -18,6 +18,7 @@ from batonflow.agents.memory.turns import as_shown, cuts, next_start
 from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.registry import llm_from
+from batonflow.llms.tool_protocol import kept_calls
 
 __all__ = ["SUMMARIZE_PROMPT", "ChatSummaryMemoryBuffer"]
 
@@ -250,6 +251,6 @@ def _line(message: ChatMessage) -> str:
             parts.append(f"(calls {block.tool_name} with {block.tool_kwargs})")
         elif block.block_type not in ("text", "thinking", "cache"):
             parts.append(f"({block.block_type})")
-    if message.additional_kwargs.get("tool_calls"):
+    if kept_calls(message):
         parts.append(f"(calls {message.additional_kwargs['tool_calls']})")
     return f"{message.role.value}: {' '.join(parts)}"

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, cast
 
 from batonflow.llms import ChatMessage, MessageRole, TextBlock, ToolCallBlock
+from batonflow.llms.tool_protocol import kept_calls
 
 __all__ = [
     "PRELUDE",
@@ -178,7 +179,7 @@ def result_id(message: ChatMessage) -> str | None:
 def call_ids(message: ChatMessage) -> list[str]:
     """The ids of the calls that the message asks for."""
     found = [block.tool_call_id for block in message.blocks if isinstance(block, ToolCallBlock)]
-    calls = message.additional_kwargs.get("tool_calls")
+    calls = kept_calls(message)
     for call in cast("list[Any]", calls) if isinstance(calls, list) else ():
         # ToolSelections, objects of a vendor's SDK, or either of them as data.
         for name in ("tool_id", "id"):

@@ -284,6 +284,17 @@ async def test_a_structured_answer_with_names_of_its_own_is_made_into_the_model_
     assert person.full_name == "Ann"
 
 
+@pytest.mark.parametrize("data", [{"temp": 7}, {"temperatureCelsius": 7}, {"temperatureCelsius": 7, "more": 1}])
+def test_data_may_have_names_of_either_kind(data: dict[str, Any]) -> None:
+    class Weather(BaseModel):
+        temp: int | None = Field(default=None, alias="temperatureCelsius")
+
+    output = AgentOutput(response=ChatMessage("", role="assistant"), structured_response=data, current_agent_name="a")
+    weather = output.get_pydantic_model(Weather)
+    assert weather is not None
+    assert weather.temp == 7
+
+
 def test_names_of_fields_come_before_names_of_its_own() -> None:
     class Crossed(BaseModel):
         id: int = Field(alias="name")

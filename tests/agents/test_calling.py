@@ -311,6 +311,10 @@ class TestProgress:
         assert ids == calls
 
 
+class Letter(BaseModel):
+    to: str
+
+
 class TestWhatIsToldOfACall:
     """What the model has sent stays what it has sent: in records, in snapshots and in the conversation."""
 
@@ -432,6 +436,62 @@ class TestWhatIsToldOfACall:
         await handler
         assert ran == [(b"\xff", {4: date(2026, 1, 2)})]
 
+    async def test_an_edit_that_only_seems_to_be_the_same_is_one(self) -> None:
+        ran: list[Any] = []
+
+        @tool(requires_approval=True)
+        def switch(it: Any) -> str:
+            """Switch."""
+            ran.append(it)
+            return "on"
+
+        handler = agent(tool_call("switch", it=1), "Done.", tools=[switch]).run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments={"it": True})
+        await handler
+        assert [type(one) for one in ran] == [bool]
+
+    async def test_a_guard_may_copy_what_was_approved(self) -> None:
+        ran: list[int] = []
+
+        @tool(requires_approval=True)
+        def pay(cents: Annotated[int, AfterValidator(lambda euros: euros * 100)]) -> str:
+            """Pay."""
+            ran.append(cents)
+            return "paid"
+
+        class Guarded(FunctionAgent):
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> Any:
+                return await super()._call_tool(ctx, tool, dict(tool_input))
+
+        handler = Guarded(llm=ScriptedLLM([tool_call("pay", cents=5), "Done."]), tools=[pay]).run("Go.")
+        async for request in handler.approvals():
+            request.approve()
+        await handler
+        assert ran == [500]
+
+    async def test_an_answer_with_objects_can_be_in_a_snapshot(self) -> None:
+        begun, saved = asyncio.Event(), asyncio.Event()
+
+        @tool(requires_approval=True)
+        async def book(day: date) -> str:
+            """Book."""
+            begun.set()
+            await saved.wait()
+            return f"booked {day}"
+
+        made = agent(tool_call("book", day="2026-01-02"), "Done.", tools=[book])
+        handler = made.run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments={"day": date(2026, 1, 3)})
+            await begun.wait()
+            snapshot = json.dumps(handler.ctx.to_dict())
+            saved.set()
+        assert (await handler).tool_calls[0].tool_output.content == "booked 2026-01-03"
+        again = agent("Done.", tools=[book])
+        output = await again.run(ctx=Context.from_dict(again, json.loads(snapshot)))
+        assert output.tool_calls[0].tool_output.content == "booked 2026-01-03"
+
     async def test_what_a_person_gives_reaches_the_tool_as_it_is(self) -> None:
         ran: list[Any] = []
 
@@ -443,10 +503,10 @@ class TestWhatIsToldOfACall:
 
         handler = agent(tool_call("sign", key="a", more=1), "Done.", tools=[sign]).run("Go.")
         async for request in handler.approvals():
-            request.approve(arguments={"key": b"\xff", "more": date(2026, 1, 2)})
+            request.approve(arguments={"key": b"\xff", "more": Letter(to="Ann")})
         output = await handler
-        assert ran == [(b"\xff", date(2026, 1, 2))]
-        assert output.tool_calls[0].tool_kwargs == {"key": "b'\\xff'", "more": "2026-01-02"}
+        assert ran == [(b"\xff", Letter(to="Ann"))]
+        assert output.tool_calls[0].tool_kwargs == {"key": "b'\\xff'", "more": {"to": "Ann"}}
 
     @pytest.mark.parametrize("value", [b"\xff", object(), "circular"])
     async def test_what_a_store_could_not_keep_of_an_answer_is_refused_and_the_request_stays_open(
@@ -530,6 +590,55 @@ async def test_the_answer_of_a_direct_tool_is_whole() -> None:
         known = [message.content or "" for message in memory.get_all()]
         assert known[0] == "Go."
         assert all(len(text) < 1000 for text in known), "the conversation has the beginning only"
+
+
+async def test_a_long_result_that_is_no_answer_is_read_on_by_its_handle_alone() -> None:
+    def report() -> str:
+        """Report."""
+        return "r" * 5000
+
+    output = await agent(tool_call("report"), "Done.", tools=[report], max_result_chars=100).run("Go.")
+    assert "handle" not in output.tool_calls[0]
+
+
+async def test_a_structured_form_is_made_of_the_whole_answer() -> None:
+    @tool(return_direct=True)
+    def report() -> str:
+        """Report."""
+        return "r" * 5000 + "TOTAL=42"
+
+    def form(messages: list[Any]) -> dict[str, Any]:
+        return {"total": int(messages[-1].content.partition("TOTAL=")[2] or -1)}
+
+    made = agent(tool_call("report"), tools=[report], max_result_chars=100, structured_output_fn=form)
+    assert (await made.run("Go.")).structured_response == {"total": 42}
+
+
+async def test_a_direct_answer_is_whole_where_nobody_reads_on() -> None:
+    class Deaf(FunctionAgent):
+        @property
+        def reads_on(self) -> bool:
+            return False
+
+    @tool(return_direct=True)
+    def report() -> str:
+        """Report."""
+        return "r" * 5000
+
+    made = Deaf(llm=ScriptedLLM([tool_call("report")]), tools=[report], max_result_chars=100)
+    assert str(await made.run("Go.")) == "r" * 5000
+
+
+async def test_a_handoff_is_told_whole() -> None:
+    first = agent(
+        tool_call("handoff", to_agent="second", reason="because " * 30), name="first", tools=[], max_result_chars=50
+    )
+    second = agent("Done.", name="second", tools=[])
+    await AgentWorkflow(agents=[first, second], root_agent="first").run("Go.")
+    assert isinstance(second.llm, ScriptedLLM)
+    (request,) = second.llm.requests
+    assert ("because " * 30).strip() in (request.messages[-1].content or "")
+    assert request.tools == [] or all(one.name != "read_result" for one in request.tools)
 
 
 async def test_calls_are_counted_by_the_tool_whatever_name_the_model_calls_it_by() -> None:

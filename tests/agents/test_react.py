@@ -104,9 +104,10 @@ class TestTheLoop:
         call = "Thought: I draw.\nAction: draw\nAction Input: {}"
         tool = FunctionTool.from_defaults(draw, return_direct=direct)
         made = ReActAgent(llm=ScriptedLLM([call, ANSWER]), tools=[tool])
-        answer = str(await made.run("Draw!"))
+        answer = await made.run("Draw!")
         if direct:
-            assert answer == "The tides:\n[picture, image/gif]"
+            assert str(answer) == "The tides:\n[picture, image/gif]"
+            assert isinstance(answer.response.blocks[-1], ImageBlock)
         else:
             assert requests(made)[1].messages[-1].content == "Observation: The tides:\n[picture, image/gif]"
 

@@ -35,6 +35,7 @@ TABLE: dict[str, str] = {
     "llama_index.core.instrumentation": "batonflow.workflow_core.instrumentation",
     "llama_index_instrumentation": "batonflow.workflow_core.instrumentation",
     "llama_index.core.instrumentation.span.*": "batonflow.workflow_core.instrumentation.span",
+    "llama_index_instrumentation.base": "batonflow.workflow_core.instrumentation.events.base",
     "llama_index_instrumentation.span.*": "batonflow.workflow_core.instrumentation.span",
     "llama_index.core.instrumentation.span_handlers.*": "batonflow.workflow_core.instrumentation.span_handlers",
     "llama_index_instrumentation.span_handlers.*": "batonflow.workflow_core.instrumentation.span_handlers",
@@ -50,7 +51,11 @@ SOME_NAMES: dict[str, tuple[str, frozenset[str]]] = {
     for module, here, names in (
         ("llama_index.core", "batonflow.llms", "Settings PromptTemplate ChatPromptTemplate BasePromptTemplate"),
         ("llama_index.core.utils", "batonflow.agents.memory", "count_tokens"),
-        ("llama_index.core.types", "batonflow.llms.types", "PydanticProgramMode Model TokenGen TokenAsyncGen"),
+        (
+            "llama_index.core.types",
+            "batonflow.llms.types",
+            "PydanticProgramMode Model TokenGen TokenAsyncGen ChatMessage MessageRole",
+        ),
         ("llama_index.core.schema", _RETRIEVAL, "Document TextNode NodeWithScore QueryBundle MetadataMode"),
         ("llama_index.core.retrievers", _RETRIEVAL, "BaseRetriever"),
         ("llama_index.core.base.base_retriever", _RETRIEVAL, "BaseRetriever"),

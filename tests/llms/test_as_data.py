@@ -113,3 +113,18 @@ def test_parts_of_the_program_are_no_data() -> None:
 
 def test_the_models_in_a_model_come_out_without_secrets_too() -> None:
     assert "hidden" not in FallbackLLM([OpenAI("m-1", api_key="hidden"), Vendor(api_key="hidden")]).to_json()
+
+
+def test_no_part_of_it_holds_a_secret_or_a_mark_of_one() -> None:
+    model = Vendor(
+        api_key="SECRET0",
+        note="https://proxy/v1?key=SECRET1",
+        options={"session": {"access_token": "SECRET2", "id": 1}, "dsn": "postgres://ann:SECRET3@host/db"},
+        pin=SecretStr("SECRET4"),
+    )
+    for mode in ("python", "json"):
+        data = model.to_dict(mode=mode)
+        assert (data["note"], data["options"]) == ("https://proxy/v1", {"session": {"id": 1}})
+        assert not {"pin", "api_key"} & data.keys()
+        assert "SECRET" not in str(data)
+        assert "redacted" not in str(data)

@@ -605,6 +605,24 @@ class TestGuardsPutAroundACall:
         assert (await run_tool(made, {}, report=told.append)).content == "counted"
         assert told == [1, 2, "counted"]
 
+    async def test_progress_is_that_of_the_call_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        usual, told = FunctionTool.acall, list[Any]()
+
+        async def watched(self: FunctionTool, *args: Any, **kwargs: Any) -> ToolOutput:
+            return await usual(self, *args, **kwargs)
+
+        monkeypatch.setattr(FunctionTool, "acall", watched)
+
+        async def dig(depth: int) -> AsyncGenerator[Any, None]:
+            yield f"down {depth}"
+            if depth:
+                await made.acall(depth=depth - 1)
+            yield f"up {depth}"
+
+        made = FunctionTool.from_defaults(dig)
+        await run_tool(made, {"depth": 1}, report=told.append)
+        assert told == ["down 1", "up 1"]
+
     async def test_on_the_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
         usual = FunctionTool.acall
@@ -621,6 +639,14 @@ class TestGuardsPutAroundACall:
 def test_partial_params_that_the_function_does_not_take_are_an_error() -> None:
     with pytest.raises(ToolDefinitionError, match=r"'add': partial_params has 'c', .* \(it takes: a, b\)"):
         FunctionTool.from_defaults(add, partial_params={"a": 1, "c": 2})
+
+
+@pytest.mark.parametrize("wrap", [functools.cache, lambda f: functools.partial(functools.lru_cache(f), b=1)])
+async def test_functions_that_remember_are_tools(wrap: Any) -> None:
+    made = FunctionTool.from_defaults(wrap(add), name="add")
+    assert (await run_tool(made, {"a": 41})).content == "42"
+    with pytest.raises(ToolDefinitionError, match="partial_params has 'c'"):
+        FunctionTool.from_defaults(wrap(add), name="add", partial_params={"c": 1})
 
 
 def test_partial_params_may_be_those_of_a_wrapper() -> None:

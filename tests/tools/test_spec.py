@@ -1,8 +1,15 @@
 """BaseToolSpec: an object's methods as tools that share the object."""
 
+from typing import Any
+
 import pytest
+from pydantic import BaseModel
 
 from batonflow.tools import BaseToolSpec, ToolDefinitionError, ToolMetadata, run_tool
+
+
+class Letter(BaseModel):
+    to: str
 
 
 class Mail(BaseToolSpec):
@@ -60,3 +67,45 @@ def test_an_entry_of_another_form_is_refused(entry: object) -> None:
     with pytest.raises(ValueError, match="spec_functions must be of type") as refused:
         Mail().to_tool_list([entry])  # type: ignore[list-item]
     assert repr(entry) in str(refused.value)
+
+
+class TestWhatASpecSaysItself:
+    """Specs written for LlamaIndex say by methods of their own what the model reads."""
+
+    async def test_of_a_method(self) -> None:
+        class Spec(BaseToolSpec):
+            spec_functions = ("send", "read")
+
+            def send(self, **given: Any) -> str:
+                return f"sent {given}"
+
+            def read(self, number: int) -> str:
+                """Read."""
+                return f"number {number}"
+
+            def get_metadata_from_fn_name(self, fn_name: str, spec_functions: Any = None) -> ToolMetadata | None:
+                if fn_name == "send":
+                    return ToolMetadata(name="mail", description="Send mail.", fn_schema=Letter)
+                return super().get_metadata_from_fn_name(fn_name, spec_functions)
+
+        mail, read = Spec().to_tool_list()
+        assert (mail.metadata.name, mail.metadata.description) == ("mail", "Send mail.")
+        assert list(mail.metadata.get_parameters_dict()["properties"]) == ["to"]
+        assert (await run_tool(mail, {"to": "Ann"})).content == "sent {'to': 'Ann'}"
+        assert (read.metadata.name, (await run_tool(read, {"number": "1"})).content) == ("read", "number 1")
+
+    def test_of_a_methods_arguments(self) -> None:
+        class Spec(BaseToolSpec):
+            spec_functions = ("send",)
+
+            def send(self, **given: Any) -> str:
+                """Send."""
+                return f"sent {given}"
+
+            def get_fn_schema_from_fn_name(self, fn_name: str, spec_functions: Any = None) -> Any:
+                return Letter
+
+        (made,) = Spec().to_tool_list()
+        assert made.metadata.name == "send"
+        assert "Send." in made.metadata.description
+        assert list(made.metadata.get_parameters_dict()["properties"]) == ["to"]

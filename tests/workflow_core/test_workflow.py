@@ -534,6 +534,22 @@ async def test_a_finished_context_keeps_its_state_and_nothing_else():
     assert second.run_id != first.run_id
 
 
+async def test_a_snapshot_of_a_run_that_still_waits_goes_on_under_an_id_of_its_own():
+    flow = Slow()
+    first = flow.run()
+    await until(lambda: bool(first.ctx.to_dict()["is_running"]))
+    saved = first.ctx.to_dict()
+    runs = [flow.run(ctx=Context.from_dict(flow, saved)) for _ in range(2)]
+    assert len({first.run_id, *(run.run_id for run in runs)}) == 3
+    for number, run in enumerate([first, *runs]):
+        run.ctx.send_event(HumanResponseEvent(response=str(number)))
+    assert [await run for run in (first, *runs)] == ["0", "1", "2"]
+    again = flow.run(ctx=Context.from_dict(flow, saved))
+    assert again.run_id == first.run_id
+    again.ctx.send_event(HumanResponseEvent(response="again"))
+    assert await again == "again"
+
+
 @contract("1.9")
 async def test_a_run_id_in_use_is_refused():
     flow = Slow()

@@ -64,7 +64,7 @@ def redacted(value: Any) -> Any:
 
 
 def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
-    """``redacted(data)`` without the entries that are secrets altogether: what may be read again as it is.
+    """Data of JSON without the entries that have a secret in them, at any depth: what may be read again as it is.
 
     Args:
         data: Values by name.
@@ -73,7 +73,21 @@ def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
         >>> without_secrets({"user": "ann", "api_key": "sk-1234"})
         {'user': 'ann'}
     """
-    return {name: value for name, value in redacted(data).items() if value != REDACTED}
+    return _whole(redacted(data))
+
+
+def _whole(value: Any) -> Any:
+    """What ``redacted`` gave, without what it has replaced."""
+    if isinstance(value, dict):
+        entries = cast("dict[Any, Any]", value)
+        return {name: _whole(one) for name, one in entries.items() if not _has_mark(one)}
+    if isinstance(value, list):
+        return [_whole(one) for one in cast("list[Any]", value) if not _has_mark(one)]
+    return value
+
+
+def _has_mark(value: Any) -> bool:
+    return isinstance(value, str) and REDACTED in value
 
 
 _DEEP = 24

@@ -34,8 +34,8 @@ def result(of: str, tokens: int = 5) -> ChatMessage:
 def calls_of(message: ChatMessage) -> list[str]:
     """The ids of a message's calls, read independently of the code under test."""
     found = [block.tool_call_id for block in message.blocks if isinstance(block, ToolCallBlock)]
-    older = message.additional_kwargs.get("tool_calls", [])
-    found += [call["id"] if isinstance(call, dict) else call.tool_id for call in older]
+    older = message.model_dump()["additional_kwargs"].get("tool_calls", [])
+    found += [call.get("id") or call["tool_id"] for call in older]
     return [one for one in found if one is not None]
 
 
