@@ -305,16 +305,19 @@ class KwargsWithCalls(dict[str, Any]):
         return self[key] if key in self else default  # noqa: SIM401 - this is what get does here
 
 
+# Of dicts as such: what is only made when somebody asks is passed over.
+_get: Any = getattr(dict, "get")  # noqa: B009 - its type is that of a dict of nothing known
+
+
 def kept_calls(message: ChatMessage) -> Any:
     """What stands under ``"tool_calls"`` in a message and is no block; None for nothing."""
-    return dict[str, Any].get(message.additional_kwargs, _CALLS)
+    return _get(message.additional_kwargs, _CALLS)
 
 
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:
     """The calls a message asks for, each under an id of its own: missing ids are made, repeated ones changed."""
-    given = kept_calls(message)
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-    selections = _from_blocks(blocks) if blocks else _from_older_form(cast("Sequence[Any]", given or ()))
+    selections = _from_blocks(blocks) if blocks else _from_older_form(kept_calls(message) or ())
     if len(selections) < 2:
         return selections
     # Each name follows from the calls before it: those of an answer that is still arriving stay as they are.
