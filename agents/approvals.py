@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from pydantic_core import to_jsonable_python
@@ -15,6 +15,7 @@ from batonflow.tools import AsyncBaseTool, ToolArgumentsError
 from batonflow.tools.call import checked_arguments
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
 from batonflow.workflow_core.inputs import open_requests
@@ -121,14 +122,26 @@ class Agreed(NamedTuple):
     edited: bool = False
 
 
-def _text(data: Any) -> str:
-    """Data as text that is the same for the same data: 1 and True are not."""
-    return json.dumps(data, sort_keys=True, ensure_ascii=False)
+def _is_same_data(one: Any, other: Any) -> bool:
+    """Whether two values are the same data of JSON: 5 and 5.0 are, 1 and True are not, and no object is."""
+    kinds: set[Any] = {type(one), type(other)}
+    if isinstance(one, dict) and isinstance(other, dict):
+        left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return left.keys() == right.keys() and all(_is_same_data(value, right[name]) for name, value in left.items())
+    if isinstance(one, list) and isinstance(other, list):
+        pair = cast("list[Any]", one), cast("list[Any]", other)
+        return len(pair[0]) == len(pair[1]) and all(map(_is_same_data, *pair))
+    if bool in kinds:
+        return one is other
+    return _PLAIN.issuperset(kinds) and one == other
+
+
+_PLAIN = frozenset({str, int, float, type(None)})
 
 
 def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
     """What binds an answer to a tool and its arguments."""
-    text = _text([tool_name, arguments])
+    text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
     # A person may have written halves of characters into them.
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -239,7 +252,7 @@ async def approved_arguments(
             because = f": {response.reason}" if response.reason else ""
             words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
             return words.format(tool_name=request.tool_name, because=because)
-        if response.arguments is None or _text(as_sent(response.arguments)) == _text(request.arguments):
+        if response.arguments is None or _is_same_data(response.arguments, request.arguments):
             return Agreed(shown)
         if reason == "unknown_outcome":  # under the same key, which stands for this very call
             problem, attempt = SAME_ARGUMENTS, attempt + 1
@@ -394,22 +407,39 @@ def answer(
 
 
 def _writable(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments themselves where a snapshot can hold them; as a model would send them elsewhere, and for a store.
+    """The arguments themselves where records and snapshots can hold them, the others as a model would send them.
 
     Raises:
-        TypeError: They have no such form, and a store keeps the run.
+        TypeError: One has no such form, and a store keeps the run.
     """
-    is_stored = run.root.drive is not None
-    if not is_stored:
-        with suppress(Exception):
-            run.workflow.__batonflow__.serializer.serialize(arguments)
-            return arguments
+    recorder, serializer = run.root.recorder, run.workflow.__batonflow__.serializer
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        found[name] = value
+        if recorder.can_write(value) if recorder is not None else _is_written(serializer, value):
+            continue
+        try:
+            data = to_jsonable_python(value)
+            if _MASK in json.dumps(data):  # of a secret, which is not what the person gave
+                raise ValueError("it has a secret in it")
+            found[name] = data
+        except ValueError as err:
+            if recorder is not None:
+                raise TypeError(
+                    f"arguments are data of JSON, as the run's store keeps them, and {name!r} is not: {err}"
+                ) from None
+    return found
+
+
+def _is_written(serializer: BaseSerializer, value: Any) -> bool:
     try:
-        return to_jsonable_python(arguments)
-    except ValueError as err:
-        if not is_stored:
-            return arguments
-        raise TypeError(f"arguments are data of JSON, as the run's store keeps them: {err}") from None
+        serializer.serialize(value)
+    except Exception:  # noqa: BLE001 - serializers of a program's own raise what they like
+        return False
+    return True
+
+
+_MASK = "*" * 10
 
 
 def _is_asked(run: "Run", request: ApprovalRequired) -> bool:

@@ -242,7 +242,7 @@ async def perform(
     # Code gets the whole of what it calls, who takes over is told the whole task, and one tool gives pages that fit.
     if _under_way.get()[0] is ctx.run is not None or call.tool_name in (READ_RESULT, HANDOFF_TOOL):
         return Performed(output, told)
-    if tool.metadata.return_direct and not agent.reads_on:  # the answer, and nothing would keep the whole of it
+    if tool.metadata.return_direct and not (agent.reads_on or output.is_error):  # nothing would keep the whole answer
         return Performed(output, told)
     async with alone(ctx):
         output, handle = await shortened(ctx, output, longest, handle=place if agent.reads_on else None)

@@ -59,9 +59,11 @@ class PydanticConversionWarning(UserWarning):
 def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
     if data is None:
         return None
+    # Data that was made of a model has the names of its fields, whatever names the vendor was told.
+    own = {name: value for name, value in data.items() if name not in model.model_computed_fields}
+    is_dump = model.model_config.get("extra") == "allow" and model.model_fields.keys() <= own.keys()
     with suppress(ValidationError):
-        # Data that was made of a model has the names of its fields, and no others, whatever names the vendor was told.
-        return model.model_validate(data, extra="forbid", by_alias=False, by_name=True)
+        return model.model_validate(own, extra=None if is_dump else "forbid", by_alias=False, by_name=True)
     try:
         return model.model_validate(data, by_alias=True, by_name=True)
     except ValidationError as error:

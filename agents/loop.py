@@ -57,6 +57,7 @@ from batonflow.agents.outcomes import (
     last_answer,
     nothing_said,
     result_of,
+    with_text,
 )
 from batonflow.agents.prompts import (
     BUDGET_EXCEEDED,
@@ -97,6 +98,7 @@ class AgentLoop(AgentForks):
     name: str
     description: str
 
+    __batonflow_id_matters__: ClassVar[bool] = True  # keys of tool calls, sessions of code
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = AgentHandler
     __batonflow_called__: ClassVar[frozenset[str]] = CALLED
 
@@ -475,11 +477,11 @@ class AgentLoop(AgentForks):
         return as_output(finished, agent, "finalize")
 
     async def _bf_structure(
-        self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory, *, direct: bool = False
+        self, ctx: Context[Any], agent: Member, output: AgentOutput, memory: BaseMemory, *, shown: str = ""
     ) -> None:
         """Put the answer's structured form into the output, and show it, where one is wanted.
 
-        A form that a guard blocks is left out; the answer itself was looked at before, and stays.
+        A form that a guard blocks is left out, and the answer stays. The conversation has what was ``shown`` of it.
         """
         team = self._bf_team()
         says = agent if team.output_cls is None and team.structured_output_fn is None else team
@@ -487,8 +489,8 @@ class AgentLoop(AgentForks):
         if "blocked" in output or (cls is None and function is None):
             return
         known, limits = await self._bf_shown(ctx, agent, memory), await self._bf_limits(ctx, agent)
-        if direct and known:  # of a long one the conversation has the beginning only
-            known = [*known[:-1], output.response]
+        if known and shown not in ("", output.response.content):
+            known = [*known[:-1], with_text(known[-1], shown, output.response.content or "")]
         async with spending(ctx, agent.name, limits):
             data = await structured_response(agent.llm_or_none(), known, cls, function, output.response.content, limits)
         output.structured_response = data
@@ -588,7 +590,7 @@ class AgentLoop(AgentForks):
             text = await whole_text(ctx, direct)
             if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far, text), memory)
-                await self._bf_structure(ctx, agent, output, memory, direct=True)
+                await self._bf_structure(ctx, agent, output, memory, shown=direct.tool_output.content)
                 await self._bf_name_next(ctx)
                 return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results, text), memory)

@@ -28,6 +28,7 @@ __all__ = [
     "nothing_said",
     "result_of",
     "with_reason",
+    "with_text",
 ]
 
 # Most agents answer in words.
@@ -75,6 +76,15 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
     if any(not isinstance(block, TextBlock) for block in blocks):
         message.blocks = blocks
     return AgentOutput.of(message, calls, name, raw=direct.tool_output.raw_output)
+
+
+def with_text(message: ChatMessage, shown: str, whole: str) -> ChatMessage:
+    """A message that has a whole text in the place of what was shown of it."""
+    blocks: list[Any] = [
+        block.model_copy(update={"text": block.text.replace(shown, whole)}) if isinstance(block, TextBlock) else block
+        for block in message.blocks
+    ]
+    return message.model_copy(update={"blocks": blocks})
 
 
 def result_of(

@@ -82,6 +82,10 @@ class _Call:
             self._size += len(piece)
             self._opened += piece.count("{") - piece.count("}")
 
+    def begun(self) -> ToolCallBlock:
+        """The call as far as it has come."""
+        return ToolCallBlock(tool_call_id=self.id, tool_name=self.name, tool_kwargs="".join(self._pieces))
+
     def _may_be_whole(self) -> bool:
         # Parsing at every piece would take time with the square of the length. An object ends with a brace, and nearly
         # always its braces are balanced; where strings hold odd ones, try each time it has grown by an eighth.
@@ -242,21 +246,23 @@ class Answer:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
-        parts, calls = self._parts[:count], False
+        parts, calls = self._parts[:count], list[ToolCallBlock]()
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
                 text = part.first(part.length if position < len(parts) else length)
                 blocks.append(assembled(TextBlock, {"block_type": "text", "text": text}))
             elif isinstance(part, _Call):
-                calls = True  # also one that has only begun
-                if part.block is not None and part.settled_at <= number:
-                    blocks.append(part.block)
-                    if part.extra:
-                        additional.setdefault("tool_call_extras", {})[part.block.tool_call_id] = part.extra
+                if part.block is None or part.settled_at > number:
+                    calls.append(part.begun())
+                    continue
+                calls.append(part.block)
+                blocks.append(part.block)
+                if part.extra:
+                    additional.setdefault("tool_call_extras", {})[part.block.tool_call_id] = part.extra
             else:
                 blocks.append(part)
         if calls:
-            additional = KwargsWithCalls(additional, blocks)
+            additional = KwargsWithCalls(additional, calls)
         # The pieces are of our own making and need no second validation.
         return assembled(
             ChatMessage, {"role": MessageRole.ASSISTANT, "additional_kwargs": additional, "blocks": blocks}

@@ -1,6 +1,7 @@
 """Models as data: what they were made with, without what is secret, and made anew from it."""
 
 import json
+import re
 from typing import Any, Self
 
 from pydantic import BaseModel, SecretBytes, SecretStr
@@ -8,6 +9,9 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from batonflow.workflow_core.instrumentation.redaction import without_secrets
 
 __all__ = ["AsData"]
+
+_ADDRESS = re.compile(r"https?://\S+\?\S*")
+_MAY_BE_KEY = re.compile(r"key|token|secret|sig|pass|auth|cred", re.IGNORECASE)
 
 # Inside of the class, dict is the method.
 _Data = dict[str, Any]
@@ -26,9 +30,13 @@ _PARTS = frozenset(
 )
 
 
-def _without_query(value: Any) -> Any:
-    """An address without what is behind it, where proxies take keys."""
-    return value.partition("?")[0] if isinstance(value, str) and value.startswith(("http://", "https://")) else value
+def _without_keys(value: Any) -> Any:
+    """An address without the entries of its query that may be keys, as proxies take them."""
+    if not (isinstance(value, str) and _ADDRESS.fullmatch(value)):
+        return value
+    base, _, query = value.partition("?")
+    kept = [entry for entry in query.split("&") if not _MAY_BE_KEY.search(entry.partition("=")[0])]
+    return f"{base}?{'&'.join(kept)}" if kept else base
 
 
 class AsData(BaseModel):
@@ -55,7 +63,7 @@ class AsData(BaseModel):
         """
         found = self.model_dump(**kwargs)
         settings = {
-            name: _without_query(value)
+            name: _without_keys(value)
             for name, value in found.items()
             if name not in _PARTS
             and not callable(value)

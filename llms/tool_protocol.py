@@ -276,29 +276,49 @@ class KwargsWithCalls(dict[str, Any]):
 
     Args:
         kept: What is in them.
-        blocks: Of the answer.
+        calls: Of the answer, those too that have only begun.
     """
 
-    __slots__ = ("_blocks",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, kept: dict[str, Any], blocks: Sequence[Any]) -> None:
+    def __init__(self, kept: dict[str, Any], calls: Sequence[ToolCallBlock]) -> None:
         super().__init__(kept)
-        self._blocks = blocks
+        self._calls: Sequence[ToolCallBlock] | None = calls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KwargsWithCalls, (dict(self), self._calls)
 
     def __contains__(self, key: object) -> bool:
-        return key == _CALLS or super().__contains__(key)
+        return (key == _CALLS and self._calls is not None) or super().__contains__(key)
 
     def __missing__(self, key: str) -> Any:
-        if key != _CALLS:
+        if key != _CALLS or self._calls is None:
             raise KeyError(key)
         return [
             OlderToolCall(
-                id=block.tool_call_id or "",
-                function=OlderFunction(name=block.tool_name, arguments=arguments_text(block)),
+                id=call.tool_call_id or "",
+                function=OlderFunction(name=call.tool_name, arguments=arguments_text(call)),
             )
-            for block in self._blocks
-            if isinstance(block, ToolCallBlock)
+            for call in self._calls
         ]
+
+    def __delitem__(self, key: str) -> None:
+        if super().__contains__(key) or key not in self:
+            super().__delitem__(key)
+        else:
+            self._calls = None
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """As of every dict."""
+        if key not in self:
+            return super().pop(key, *default)
+        value = self[key]
+        del self[key]
+        return value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """As of every dict."""
+        return self[key] if key in self else super().setdefault(key, default)
 
     def get(self, key: str, default: Any = None) -> Any:
         """As of every dict."""

@@ -386,8 +386,11 @@ class FunctionTool(AsyncBaseTool):
         tool, report = _reporting.get()
         if tool is not self:
             return await self._perform(args, kwargs, None)
-        _reporting.set((None, None))  # for this call alone
-        return await self._perform(args, kwargs, report)
+        token = _reporting.set((None, None))  # for this call alone, not for those inside it
+        try:
+            return await self._perform(args, kwargs, report)
+        finally:
+            _reporting.reset(token)
 
     def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
         """The same with arguments by name and the progress of a generator.

@@ -57,7 +57,7 @@ __all__ = [
 SerializableException = Annotated[
     Exception,
     BeforeValidator(load_exception),
-    PlainSerializer(dump_exception),
+    PlainSerializer(lambda value: dump_exception(value) if isinstance(value, BaseException) else value),
     WithJsonSchema({"type": "object", "properties": {"exception_type": {}, "exception_message": {}}}),
 ]
 """An exception field that is written as type name and message, and read back without calling anything else."""

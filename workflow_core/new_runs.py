@@ -33,7 +33,8 @@ def new_run(workflow: "Workflow", ctx: "Context[Any] | None", run_id: str | None
         )
     if restored is None:
         restored = RunState("", options.steps.table)
-    if options.store is None and options.runtime.find(restored.run_id) is not None:
+    known = None if options.store is not None else options.runtime.find(restored.run_id)
+    if known is not None and not workflow.__batonflow_id_matters__:
         restored.run_id = ""  # a snapshot of a run that still goes on here: this is another one
     restored.run_id = run_id or restored.run_id or current_source().token()
     run = (stepwise_run if stepwise else Run)(workflow, restored, cell)

@@ -86,6 +86,8 @@ class Workflow(StoredRuns):
     """
 
     __batonflow_workflow__: ClassVar[bool] = True
+    # Whether effects of a run are known to others by its id, so that a copy of it must not have another one.
+    __batonflow_id_matters__: ClassVar[bool] = False
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
     __batonflow_steps__: ClassVar[ClassSteps]
     # What the engine calls by its name, so that no step can be called so.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, computed_field
 
 from batonflow.agents import (
     AgentInput,
@@ -282,6 +282,25 @@ async def test_a_structured_answer_with_names_of_its_own_is_made_into_the_model_
     person = output.get_pydantic_model(Person)
     assert person is not None
     assert person.full_name == "Ann"
+
+
+@pytest.mark.parametrize("extra", ["allow", "ignore"])
+def test_also_where_a_dump_has_more_than_its_fields(extra: Any) -> None:
+    class Two(BaseModel):
+        model_config = ConfigDict(extra=extra)
+
+        first: str = Field(alias="second")
+        second: str = Field(alias="first")
+
+        @computed_field
+        def both(self) -> str:
+            return self.first + self.second
+
+    given = Two.model_validate({"second": "F", "first": "S"})
+    output = AgentOutput(
+        response=ChatMessage("", role="assistant"), structured_response=given.model_dump(), current_agent_name="a"
+    )
+    assert output.get_pydantic_model(Two) == given
 
 
 @pytest.mark.parametrize("data", [{"temp": 7}, {"temperatureCelsius": 7}, {"temperatureCelsius": 7, "more": 1}])

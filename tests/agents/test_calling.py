@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 import pytest
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, SecretStr
 
 from batonflow import retry_policy
 from batonflow.agents import (
@@ -451,6 +451,37 @@ class TestWhatIsToldOfACall:
         await handler
         assert [type(one) for one in ran] == [bool]
 
+    @pytest.mark.parametrize("given", [500, 500.0, None])
+    async def test_a_number_is_the_same_however_it_is_written(self, given: float | None) -> None:
+        ran: list[float] = []
+
+        @tool(requires_approval=True)
+        def pay(cents: Annotated[float, AfterValidator(lambda euros: euros * 100)]) -> str:
+            """Pay."""
+            ran.append(cents)
+            return "paid"
+
+        handler = agent(tool_call("pay", cents=5), "Done.", tools=[pay]).run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments=None if given is None else {"cents": given})
+        await handler
+        assert ran == [500.0]
+
+    async def test_an_edit_may_hide_what_it_is(self) -> None:
+        ran: list[str] = []
+
+        @tool(requires_approval=True)
+        def log_in(pin: SecretStr, day: date) -> str:
+            """Log in."""
+            ran.append(f"{pin.get_secret_value()} {day}")
+            return "in"
+
+        handler = agent(tool_call("log_in", pin="1111", day="2026-01-02"), "Done.", tools=[log_in]).run("Go.")
+        async for request in handler.approvals():
+            request.approve(arguments={"pin": SecretStr("2222"), "day": date(2026, 1, 3)})
+        await handler
+        assert ran == ["2222 2026-01-03"]
+
     async def test_a_guard_may_copy_what_was_approved(self) -> None:
         ran: list[int] = []
 
@@ -508,7 +539,7 @@ class TestWhatIsToldOfACall:
         assert ran == [(b"\xff", Letter(to="Ann"))]
         assert output.tool_calls[0].tool_kwargs == {"key": "b'\\xff'", "more": {"to": "Ann"}}
 
-    @pytest.mark.parametrize("value", [b"\xff", object(), "circular"])
+    @pytest.mark.parametrize("value", [b"\xff", object(), SecretStr("a"), "circular"])
     async def test_what_a_store_could_not_keep_of_an_answer_is_refused_and_the_request_stays_open(
         self, value: Any
     ) -> None:

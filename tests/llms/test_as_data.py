@@ -128,3 +128,15 @@ def test_no_part_of_it_holds_a_secret_or_a_mark_of_one() -> None:
         assert not {"pin", "api_key"} & data.keys()
         assert "SECRET" not in str(data)
         assert "redacted" not in str(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://docs.x/manual?key=a is the manual. Answer from it only.",
+        "Replace every name by [redacted].",
+        "https://a.openai.azure.com/openai?api-version=2024-10-21",
+    ],
+)
+def test_texts_stay_as_they_are(text: str) -> None:
+    assert Vendor(api_key="k", note=text).to_dict()["note"] == text

@@ -1,11 +1,15 @@
 """What models and tools say to one another, in the words of vendors."""
 
+import pickle
 from copy import deepcopy
+from typing import Any
 
 import pytest
 
 from batonflow.agents.memory.tokens import count_tokens
 from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
+from batonflow.llms.answer import Answer
+from batonflow.llms.stream import ToolCallDelta
 from batonflow.llms.tool_protocol import tool_selections, wire_name
 
 LONG = "library__" + "find_everything_about_" * 4
@@ -39,6 +43,25 @@ async def test_an_answer_that_calls_tools_says_so_as_programs_of_llamaindex_ask(
     assert message.additional_kwargs.get("other", 1) == 1
     with pytest.raises(KeyError):
         message.additional_kwargs["other"]
+
+
+async def test_programs_may_take_them_out() -> None:
+    for take in (lambda kept: kept.pop("tool_calls"), lambda kept: kept.__delitem__("tool_calls")):
+        message = (await ScriptedLLM([tool_call("add", a=2, b=40)]).achat([ChatMessage("2 + 40?")])).message
+        kept: Any = pickle.loads(pickle.dumps(message.additional_kwargs, protocol=0))
+        assert len(kept.setdefault("tool_calls", [])) == 1
+        take(kept)
+        assert "tool_calls" not in kept
+        assert kept.pop("tool_calls", None) is None
+
+
+def test_a_call_that_has_only_begun_is_among_them() -> None:
+    answer = Answer()
+    shown = answer.shown(ToolCallDelta(index=0, id="c", name="add", arguments='{"a": '))
+    assert shown is not None
+    (call,) = shown.message.additional_kwargs["tool_calls"]
+    assert (call.id, call.function.name, call.function.arguments) == ("c", "add", '{"a": ')
+    assert shown.message.blocks == []
 
 
 async def test_but_no_dump_and_no_size_knows_of_it() -> None:

@@ -550,6 +550,19 @@ async def test_a_snapshot_of_a_run_that_still_waits_goes_on_under_an_id_of_its_o
     assert await again == "again"
 
 
+async def test_but_not_one_whose_effects_are_known_by_its_id():
+    class Known(Slow):
+        __batonflow_id_matters__ = True
+
+    flow = Known()
+    first = flow.run()
+    await until(lambda: bool(first.ctx.to_dict()["is_running"]))
+    with pytest.raises(RuntimeError, match="already exists"):
+        flow.run(ctx=Context.from_dict(flow, first.ctx.to_dict()))
+    first.ctx.send_event(HumanResponseEvent(response="on"))
+    assert await first == "on"
+
+
 @contract("1.9")
 async def test_a_run_id_in_use_is_refused():
     flow = Slow()

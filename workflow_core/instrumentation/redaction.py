@@ -73,21 +73,27 @@ def without_secrets(data: dict[str, Any]) -> dict[str, Any]:
         >>> without_secrets({"user": "ann", "api_key": "sk-1234"})
         {'user': 'ann'}
     """
-    return _whole(redacted(data))
+    return _whole(redacted(data), data)
 
 
-def _whole(value: Any) -> Any:
+def _whole(shown: Any, given: Any) -> Any:
     """What ``redacted`` gave, without what it has replaced."""
-    if isinstance(value, dict):
-        entries = cast("dict[Any, Any]", value)
-        return {name: _whole(one) for name, one in entries.items() if not _has_mark(one)}
-    if isinstance(value, list):
-        return [_whole(one) for one in cast("list[Any]", value) if not _has_mark(one)]
-    return value
+    if isinstance(shown, dict):
+        entries, before = (
+            cast("dict[Any, Any]", shown),
+            cast("dict[Any, Any]", given if isinstance(given, dict) else {}),
+        )
+        pairs = [(name, one, before.get(name)) for name, one in entries.items()]
+        return {name: _whole(one, was) for name, one, was in pairs if not _is_replaced(one, was)}
+    if isinstance(shown, list):
+        items = cast("list[Any]", shown)
+        were = list(cast("list[Any]", given)) if isinstance(given, list | tuple) else [None] * len(items)
+        return [_whole(one, was) for one, was in zip(items, were, strict=True) if not _is_replaced(one, was)]
+    return shown
 
 
-def _has_mark(value: Any) -> bool:
-    return isinstance(value, str) and REDACTED in value
+def _is_replaced(shown: Any, given: Any) -> bool:
+    return isinstance(shown, str) and REDACTED in shown and shown != given
 
 
 _DEEP = 24
