@@ -16,7 +16,6 @@ from batonflow.workflow_core.instrumentation import (
     instrument_tags,
 )
 from batonflow.workflow_core.instrumentation.arguments import named
-from batonflow.workflow_core.instrumentation.context import RUN_ID
 from batonflow.workflow_core.instrumentation.dispatcher import PROPAGATION_KEYS
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
 from batonflow.workflow_core.instrumentation.events.run import (
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.state import WorkItem
 
 __all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "Observer", "observer_for"]
+
+RUN_ID = "llamaindex.run_id"
+"""The tag that spans of runs and steps have, and everything that is told from inside."""
 
 RUN_INPUT = "llamaindex.start_event"
 """The tag that spans of runs have."""

@@ -50,7 +50,6 @@ from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family, awaits_people
-from batonflow.workflow_core.instrumentation.context import RUN_ID, active_instrument_tags
 from batonflow.workflow_core.journal.segments import Causes
 from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
@@ -131,7 +130,6 @@ class Run(StoredRun):
     def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
         """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
         self.state.running = True
-        self.variables.run(_tag, self.state.run_id)
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
         self.observer = self.workflow.__batonflow__.observer()
@@ -561,11 +559,6 @@ class Run(StoredRun):
 
 def _starts_nothing(result: Any) -> bool:
     return result is None or isinstance(result, InputRequiredEvent)
-
-
-def _tag(run_id: str) -> None:
-    """What is logged and told in a run says of which, also where nobody traces it."""
-    active_instrument_tags.set({**active_instrument_tags.get(), RUN_ID: run_id})
 
 
 def _changed(before: ContextVars) -> bool:

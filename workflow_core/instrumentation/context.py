@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-__all__ = ["RUN_ID", "active_instrument_tags", "active_span_id", "instrument_tags", "undo"]
+__all__ = ["active_instrument_tags", "active_span_id", "instrument_tags", "undo"]
 
 active_span_id: ContextVar[str | None] = ContextVar("active_span_id", default=None)
 """The id of the span that encloses the running code, or None."""
@@ -33,9 +33,6 @@ class _ActiveTags:
         """Undo one :meth:`set`."""
         _tags.reset(token)
 
-
-RUN_ID = "llamaindex.run_id"
-"""The tag that spans of runs and steps have, and everything that is told from inside."""
 
 active_instrument_tags = _ActiveTags()
 """The tags in force: ``active_instrument_tags.get()``."""
