@@ -142,6 +142,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     max_result_chars: int | None = Field(default=100_000, ge=1)
 
     __hash__: ClassVar[Any] = object.__hash__  # an agent is itself, whatever its fields say
+    # Who calls its tools instead, as a team may; pydantic takes its time over names that are not there.
+    _bf_caller: ClassVar[Any] = None
 
     def __init__(self, **options: Any) -> None:
         # A subclass that has a field called like an option wants the field.
