@@ -248,6 +248,7 @@ import asyncio, gc, sys
 from batonflow.tools.code import UnsafeLocalExecutor
 
 async def main(turns):
+    asyncio.get_running_loop().slow_callback_duration = 60  # to start a process may take long
     session = await UnsafeLocalExecutor().open()
     await session.start("print('x' * 100000)")
     closing = asyncio.create_task(session.aclose())
