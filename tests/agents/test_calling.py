@@ -39,7 +39,7 @@ def _nothing_ran() -> None:
 
 
 @tool(max_calls=2)
-def look_up(topic: str) -> str:
+async def look_up(topic: str) -> str:
     """Look something up."""
     RAN.append(topic)
     return f"all about {topic}"

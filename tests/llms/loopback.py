@@ -168,6 +168,8 @@ class Loopback:
             self._serving.discard(task)
             # What is not yet sent is not worth waiting for; the end of an answer has gone out before.
             writer.transport.abort()
+            # Later Pythons do not tell a reader whose connection nobody serves any more.
+            reader.connection.gone()
 
     async def _exchange(self, reader: _Reader, writer: asyncio.StreamWriter) -> bool:
         connection = reader.connection

@@ -178,7 +178,7 @@ async def test_a_path_below_a_file_is_refused(tmp_path: Path):
 
 
 UNPRIVILEGED = """
-import asyncio, os, sys
+import asyncio, os, sys, urllib.parse  # which some Pythons import late, from where only root may read
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from tests.workflow_core.journal.runs import begin
