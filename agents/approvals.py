@@ -1,21 +1,18 @@
 """Asking a person before a tool runs: the question, the answer, and the rules that bind one to the other."""
 
 import asyncio
-import hashlib
-import json
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from collections.abc import AsyncGenerator, Awaitable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
-from pydantic_core import to_jsonable_python
+from pydantic import PrivateAttr
 
+from batonflow.agents.arguments import as_given, as_sent, digest_of, holds_secret, is_same_data
 from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED, TOOL_NOT_REPEATED
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError
-from batonflow.tools.call import checked_arguments
+from batonflow.tools.call import checked_arguments, own
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
 from batonflow.workflow_core.inputs import open_requests
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = [
+    "OTHER_ARGUMENTS",
     "Agreed",
     "ApprovalRequest",
     "ApprovalRequired",
@@ -31,8 +29,6 @@ __all__ = [
     "ApprovalUsedError",
     "answer",
     "approved_arguments",
-    "as_sent",
-    "digest_of",
     "open_approvals",
 ]
 
@@ -85,29 +81,25 @@ class ApprovalResponse(HumanResponseEvent):
     approved: bool
     arguments: dict[str, Any] | None = None
     reason: str = ""
+    # The arguments themselves, where no store keeps them as data; a snapshot has the data.
+    _given: dict[str, Any] | None = PrivateAttr(default=None)
 
+    def with_objects(self, arguments: dict[str, Any] | None) -> Self:
+        """The same, with arguments that need not be data as long as it stays in memory."""
+        self._given = arguments
+        return self
 
-def as_sent(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a model would have sent them: data of JSON, which every store and every snapshot can hold.
-
-    What has no such form is told in words: to look at, and not to call with.
-    """
-    try:
-        return to_jsonable_python(arguments, fallback=repr)
-    except Exception:  # noqa: BLE001 - a value may hold itself, or bytes that are no text, or be unable to say what it is
-        return {name: _one_as_sent(value) for name, value in arguments.items()}
-
-
-def _one_as_sent(value: Any) -> Any:
-    try:
-        return to_jsonable_python(value, fallback=repr)
-    except Exception:  # noqa: BLE001 - see above
-        with suppress(Exception):
-            return repr(value)
-    return f"<{type(value).__name__}>"
+    @property
+    def given(self) -> dict[str, Any] | None:
+        """The arguments as the person gave them."""
+        return self.arguments if self._given is None else self._given
 
 
 SAME_ARGUMENTS = "A call that was cut off is made again with the same arguments, or not at all."
+OTHER_ARGUMENTS = "These are other arguments than those that were approved before: they have changed since."
+_NOT_SHOWN = (
+    "{name}: what is shown in the place of a secret is not the secret; give it anew, or leave {name} as it was."
+)
 
 
 class Agreed(NamedTuple):
@@ -115,35 +107,11 @@ class Agreed(NamedTuple):
 
     Attributes:
         arguments: What to call with, checked.
-        edited: Whether that is something else than what was shown.
+        edited: Names of those that are something else than what was shown; None when there was no edit at all.
     """
 
     arguments: dict[str, Any]
-    edited: bool = False
-
-
-def _is_same_data(one: Any, other: Any) -> bool:
-    """Whether two values are the same data of JSON: 5 and 5.0 are, 1 and True are not, and no object is."""
-    kinds: set[Any] = {type(one), type(other)}
-    if isinstance(one, dict) and isinstance(other, dict):
-        left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
-        return left.keys() == right.keys() and all(_is_same_data(value, right[name]) for name, value in left.items())
-    if isinstance(one, list) and isinstance(other, list):
-        pair = cast("list[Any]", one), cast("list[Any]", other)
-        return len(pair[0]) == len(pair[1]) and all(map(_is_same_data, *pair))
-    if bool in kinds:
-        return one is other
-    return _PLAIN.issuperset(kinds) and one == other
-
-
-_PLAIN = frozenset({str, int, float, type(None)})
-
-
-def digest_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
-    """What binds an answer to a tool and its arguments."""
-    text = json.dumps([tool_name, arguments], sort_keys=True, ensure_ascii=False)
-    # A person may have written halves of characters into them.
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    edited: Collection[str] | None = None
 
 
 class OpenApprovals:
@@ -223,7 +191,10 @@ async def approved_arguments(
     *,
     call: str,
     agent: str,
+    sent: Mapping[str, Any] | None = None,
+    begun: bool = False,
     reason: Reason = "policy",
+    problem: str | None = None,
 ) -> Agreed | str:
     """Ask a person whether a tool may run, and wait for as long as it takes.
 
@@ -233,12 +204,15 @@ async def approved_arguments(
         arguments: With what, checked already.
         call: Names the call within its run; the same after a restore.
         agent: Who wants it.
+        sent: What the arguments were before they were checked.
+        begun: Whether the call was begun after an approval; nobody is asked for another one.
         reason: Why a person is asked.
+        problem: What the person should know.
 
     Returns:
         What to run it with, or what the model is told instead.
     """
-    shown, problem, attempt, call = arguments, None, 1, _named(ctx, call)
+    attempt, call, shown = 1, _named(ctx, call), as_sent(arguments)
     seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
     while True:
         request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem, reason)
@@ -252,16 +226,49 @@ async def approved_arguments(
             because = f": {response.reason}" if response.reason else ""
             words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
             return words.format(tool_name=request.tool_name, because=because)
-        if response.arguments is None or _is_same_data(response.arguments, request.arguments):
-            return Agreed(shown)
-        if reason == "unknown_outcome":  # under the same key, which stands for this very call
-            problem, attempt = SAME_ARGUMENTS, attempt + 1
-            continue
-        try:
-            return Agreed(checked_arguments(tool, response.arguments), edited=True)
-        except ToolArgumentsError as err:
-            # The person made the mistake, so the person is asked, not the model.
-            problem, attempt = str(err), attempt + 1
+        attempt += 1
+        if response.digest != request.digest and not begun:  # an answer from before a restore
+            problem = OTHER_ARGUMENTS
+        elif response.given is None or is_same_data(response.given, shown):
+            return Agreed(arguments)
+        elif reason == "unknown_outcome":  # under the same key, which stands for this very call
+            problem = SAME_ARGUMENTS
+        else:
+            try:
+                return _edited(tool, arguments, shown, sent or {}, response.given)
+            except ToolArgumentsError as err:
+                # The person made the mistake, so the person is asked, not the model.
+                problem = str(err)
+
+
+def _edited(
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    shown: dict[str, Any],
+    sent: Mapping[str, Any],
+    given: dict[str, Any],
+) -> Agreed:
+    """The arguments with a person's changes. What they left as it was shown stays what it was, and is not made again.
+
+    Args:
+        tool: What is to run.
+        arguments: What was to be used.
+        shown: What the person saw of that.
+        sent: What it was made of.
+        given: What the person gave.
+
+    Raises:
+        ToolArgumentsError: They do not fit the tool.
+    """
+    changed = {name for name, value in given.items() if name not in shown or not is_same_data(value, shown[name])}
+    for name in sorted(changed & shown.keys()):
+        if holds_secret(given[name], shown[name]):
+            raise ToolArgumentsError(_NOT_SHOWN.format(name=name))
+    checked = checked_arguments(
+        tool, {name: value if name in changed else sent.get(name, value) for name, value in given.items()}
+    )
+    kept = {name: arguments[name] for name in checked if name in arguments and name in given and name not in changed}
+    return Agreed({**checked, **kept}, edited=changed)
 
 
 def _later(seconds: float) -> float:
@@ -270,20 +277,19 @@ def _later(seconds: float) -> float:
 
 def _request(
     tool: AsyncBaseTool,
-    arguments: dict[str, Any],
+    shown: dict[str, Any],
     request_id: str,
     agent: str,
     problem: str | None,
     reason: Reason,
 ) -> ApprovalRequired:
     name = tool.metadata.get_name()
-    plain = as_sent(arguments)
     return ApprovalRequired(
         id=request_id,
         tool_name=name,
-        arguments=plain,
+        arguments=own(shown),  # who answers may change it
         agent=agent,
-        digest=digest_of(name, plain),
+        digest=digest_of(name, shown),
         problem=problem,
         reason=reason,
     )
@@ -313,7 +319,8 @@ async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float
 def _is_on_its_way(run: "Run", request: ApprovalRequired) -> bool:
     """Whether an answer has come already, of a run that left memory and comes back because of it."""
     sent = (tick.event for on in {run, run.root} for tick in on.undelivered())
-    return any(isinstance(event, ApprovalResponse) and event.id == request.id for event in sent)
+    known = (request.id, request.digest)  # an answer to other arguments is none
+    return any(isinstance(event, ApprovalResponse) and (event.id, event.digest) == known for event in sent)
 
 
 class ApprovalRequest:
@@ -335,7 +342,7 @@ class ApprovalRequest:
     def __init__(self, request: ApprovalRequired, ctx: Context[Any]) -> None:
         self.id = request.id
         self.tool_name = request.tool_name
-        self.arguments = request.arguments
+        self.arguments = own(request.arguments)
         self.agent = request.agent
         self.digest = request.digest
         self.expires_at = request.expires_at
@@ -390,56 +397,36 @@ def answer(
     if run is None:
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
     # Before the request is used.
-    data = None if arguments is None else _writable(run, arguments)
+    data = None if arguments is None else _as_data(run, arguments)
     request = open_approvals(run).take(request_id)
     # The same question is among the run's inputs, where it may have been answered.
     if not run.root.is_away and not run.on_loop(lambda: _is_asked(run, request)):
         raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
-    ctx.send_event(
-        ApprovalResponse(
-            id=request.id,
-            digest=request.digest,
-            approved=approved,
-            arguments=data,
-            reason=because or "",
-        )
+    response = ApprovalResponse(
+        id=request.id, digest=request.digest, approved=approved, arguments=data, reason=because or ""
     )
+    ctx.send_event(response if run.root.recorder is not None else response.with_objects(arguments))
 
 
-def _writable(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments themselves where records and snapshots can hold them, the others as a model would send them.
+def _as_data(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as records and snapshots can hold them.
 
     Raises:
-        TypeError: One has no such form, and a store keeps the run.
+        TypeError: One of them has no such form, and a store keeps the run.
     """
-    recorder, serializer = run.root.recorder, run.workflow.__batonflow__.serializer
-    found: dict[str, Any] = {}
+    recorder = run.root.recorder
+    found = dict(arguments)
     for name, value in arguments.items():
-        found[name] = value
-        if recorder.can_write(value) if recorder is not None else _is_written(serializer, value):
+        if recorder is not None and recorder.can_write(value):
             continue
         try:
-            data = to_jsonable_python(value)
-            if _MASK in json.dumps(data):  # of a secret, which is not what the person gave
-                raise ValueError("it has a secret in it")
-            found[name] = data
-        except ValueError as err:
+            found[name] = as_given(value)
+        except (ValueError, RecursionError) as err:
             if recorder is not None:
                 raise TypeError(
                     f"arguments are data of JSON, as the run's store keeps them, and {name!r} is not: {err}"
                 ) from None
     return found
-
-
-def _is_written(serializer: BaseSerializer, value: Any) -> bool:
-    try:
-        serializer.serialize(value)
-    except Exception:  # noqa: BLE001 - serializers of a program's own raise what they like
-        return False
-    return True
-
-
-_MASK = "*" * 10
 
 
 def _is_asked(run: "Run", request: ApprovalRequired) -> bool:

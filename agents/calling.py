@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from batonflow.agents.approvals import approved_arguments, as_sent
+from batonflow.agents.approvals import approved_arguments
+from batonflow.agents.arguments import as_sent
 from batonflow.agents.budget import Budget, BudgetExceededError, Limits
-from batonflow.agents.effects import is_recorded, recorded, writable, writable_value
+from batonflow.agents.effects import is_begun, is_recorded, recorded, writable, writable_value
 from batonflow.agents.events import HANDOFF_TOOL, ToolCall, ToolCallResult, ToolProgress
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool, is_cancelled
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
@@ -228,7 +229,8 @@ async def perform(
     try:
         if is_recorded(ctx, tool):
             running = partial(_run_and_count, ctx, agent, tool, arguments, limits, options)
-            output = await recorded(ctx, agent, tool, call, arguments, place, running)
+            approved = agreed is not None and agreed.checked
+            output = await recorded(ctx, agent, tool, call, arguments, place, running, approved=approved)
         else:
             output = writable(ctx, await _run(ctx, agent, tool, arguments, limits, options))
     except BudgetExceededError as err:
@@ -347,10 +349,14 @@ async def _agreed(
     if not await needs_approval(tool, checked):
         return _Agreed(arguments, told, checked=False)
     with nullcontext() if limits is None else limits.waiting():
-        said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name)
+        begun = is_begun(ctx, tool, place)
+        said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name, sent=arguments, begun=begun)
     if isinstance(said, str):
         raise _Refused(said)
-    return _Agreed(said.arguments, as_sent(said.arguments) if said.edited else told, checked=True)
+    if said.edited is not None:
+        edited = as_sent(said.arguments)
+        told = {name: value if name in said.edited else told.get(name, value) for name, value in edited.items()}
+    return _Agreed(said.arguments, told, checked=True)
 
 
 async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:
@@ -405,8 +411,9 @@ def _options(ctx: Context[Any], call: ToolCall, place: str, agreed: _Agreed | No
 
     return {
         "approved": agreed is not None,
-        # Not checked again, as it may become something else: what was approved is what runs.
-        "checked": agreed.arguments if agreed is not None and agreed.checked else None,
+        # Not checked again, as it may become something else: what was approved is what runs. A copy, as a guard that
+        # stands before the tool may change what it is given, and that is checked.
+        "checked": own(agreed.arguments) if agreed is not None and agreed.checked else None,
         "idempotency_key": f"{ctx.run_id}/{place}",
         "report": report,
         "call_id": call.tool_id,

@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from batonflow.agents.approvals import approved_arguments, as_sent, digest_of
+from batonflow.agents.approvals import OTHER_ARGUMENTS, approved_arguments
+from batonflow.agents.arguments import as_sent, digest_of
 from batonflow.agents.events import ToolCall
 from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.context.once import begun_earlier
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
-__all__ = ["is_recorded", "recorded", "writable", "writable_value"]
+__all__ = ["is_begun", "is_recorded", "recorded", "writable", "writable_value"]
 
 
 class _Named(Protocol):
@@ -34,6 +36,8 @@ async def recorded(
     arguments: dict[str, Any],
     place: str,
     run_tool: Callable[[], Awaitable[ToolOutput]],
+    *,
+    approved: bool = False,
 ) -> ToolOutput:
     """Make a tool call; the intent is written before it, and the result before anybody learns of it.
 
@@ -48,15 +52,19 @@ async def recorded(
         arguments: What the tool is called with.
         place: Names the call within its run; the same after a restore.
         run_tool: Makes the call.
+        approved: Whether a person has approved it with just these arguments.
     """
     policy: Any = getattr(tool, "policy", None)
-    key = f"tool {place}"
+    key = _key(place)
 
     async def run_writable() -> ToolOutput:
         return writable(ctx, await run_tool())
 
     about = {"tool": call.tool_name, "digest": digest_of(call.tool_name, as_sent(arguments))}
-    repeat = policy.idempotent or policy.on_unknown == "retry"
+    # What a person has approved is not made again as something else without a word: what is checked or looked up
+    # at the moment of the call may have become that.
+    changed = approved and (begun_earlier(key) or {}).get("about", about) != about
+    repeat = not changed and (policy.idempotent or policy.on_unknown == "retry")
     try:
         return await ctx.effect(key, run_writable, about=about, repeat=repeat)
     except UnknownOutcomeError as unknown:
@@ -64,10 +72,28 @@ async def recorded(
             return _told(call, TOOL_OUTCOME_UNKNOWN.format(tool_name=call.tool_name))
         # Each time it is another question: the answer to an earlier one was used when the call was begun again.
         question = f"{place}?" if unknown.times == 1 else f"{place}?{unknown.times}"
-        said = await approved_arguments(ctx, tool, arguments, call=question, agent=agent.name, reason="unknown_outcome")
+        said = await approved_arguments(
+            ctx,
+            tool,
+            arguments,
+            call=question,
+            agent=agent.name,
+            reason="unknown_outcome",
+            problem=OTHER_ARGUMENTS if changed else None,
+        )
         if isinstance(said, str):
             return _told(call, said)
     return await ctx.effect(key, run_writable, about=about, repeat=True)
+
+
+def _key(place: str) -> str:
+    """What the records call a tool call."""
+    return f"tool {place}"
+
+
+def is_begun(ctx: Context[Any], tool: AsyncBaseTool, place: str) -> bool:
+    """Whether the records say that a call was begun already, whatever became of it."""
+    return is_recorded(ctx, tool) and begun_earlier(_key(place)) is not None
 
 
 def _told(call: ToolCall, words: str) -> ToolOutput:

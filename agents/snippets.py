@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from batonflow.agents.approvals import digest_of
+from batonflow.agents.arguments import digest_of
 from batonflow.agents.calling import Performed
 from batonflow.agents.events import ToolCall, ToolCallResult
 from batonflow.agents.prompts import (

@@ -133,10 +133,22 @@ def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict
     return arguments
 
 
-def _are_same(arguments: Mapping[str, Any], checked: Mapping[str, Any] | None) -> bool:
-    if checked is None or arguments.keys() != checked.keys():
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same one, or copies of one another."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
         return False
-    return all(arguments[name] is value for name, value in checked.items())
+    if isinstance(one, dict):
+        left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return left.keys() == right.keys() and all(_are_same(value, right[name]) for name, value in left.items())
+    if isinstance(one, list | tuple):
+        pair = cast("list[Any]", one), cast("list[Any]", other)
+        return len(pair[0]) == len(pair[1]) and all(map(_are_same, *pair))
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - objects of a program's own say what they like
+        return False
 
 
 async def run_tool(
@@ -161,7 +173,7 @@ async def run_tool(
         arguments: What the model sent, by name.
         ctx: The workflow's Context, for functions that want it.
         approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
-        checked: The arguments that were checked and converted already: if ``arguments`` has the very same objects, they
+        checked: The arguments that were checked and converted already: if ``arguments`` are the same, or a copy, they
             are not checked again.
         invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
         idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
@@ -182,7 +194,8 @@ async def run_tool(
                 f"Invalid arguments for tool {name!r}: not a JSON object: {invalid_arguments[:200]!r}. "
                 "Correct them and call the tool again."
             )
-        values = dict(arguments) if _are_same(arguments, checked) else checked_arguments(target, arguments)
+        same = checked is not None and _are_same(dict(arguments), checked)
+        values = dict(arguments) if same else checked_arguments(target, arguments)
         if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
     except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything

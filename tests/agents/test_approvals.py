@@ -7,10 +7,16 @@ import re
 import subprocess
 import sys
 from contextlib import aclosing
+from copy import deepcopy
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, SecretStr
+from pydantic.dataclasses import dataclass
+from typing_extensions import override
 
 from batonflow.agents import AgentHandler, AgentOutput, AgentWorkflow, FunctionAgent, ToolCallResult
 from batonflow.agents.approvals import (
@@ -19,11 +25,12 @@ from batonflow.agents.approvals import (
     ApprovalUsedError,
     OpenApprovals,
     _open,  # pyright: ignore[reportPrivateUsage]
-    digest_of,
 )
+from batonflow.agents.arguments import digest_of
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import tool
 from batonflow.workflow_core import Context, HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.testing import run_virtual
 
 PUBLISHED: list[str] = []
@@ -46,6 +53,15 @@ def publish_often(title: str, times: int = 1) -> str:
     """Publish an article."""
     PUBLISHED.append(title)
     return f"published {title}"
+
+
+Cents = Annotated[int, AfterValidator(lambda amount: amount * 100)]
+
+
+@dataclass
+class Hidden:
+    to: str
+    bcc: Annotated[str, Field(exclude=True)] = ""
 
 
 def agent(*turns: Any, **options: Any) -> FunctionAgent:
@@ -112,6 +128,133 @@ class TestTheAnswer:
         assert problems[0] is None
         assert "times" in (problems[1] or "")
         assert PUBLISHED == ["Tides 1"]
+
+    async def test_arguments_that_are_changed_where_they_are_shown(self) -> None:
+        handler = start(tool_call("publish", title="Tides"))
+        async for request in handler.approvals():
+            request.arguments["title"] = "Ebb"
+            request.approve(arguments=request.arguments)
+        await handler
+        assert PUBLISHED == ["Ebb 1"]
+
+    @pytest.mark.parametrize("is_kept", [False, True])
+    async def test_what_a_person_leaves_as_it_was_shown_stays_what_it_was(self, is_kept: bool) -> None:
+        paid: list[tuple[int, str, bytes, str]] = []
+
+        @tool(requires_approval=True)
+        def pay(amount: Cents, pin: SecretStr, file: Base64Bytes, note: str) -> str:
+            """Pay."""
+            paid.append((amount, pin.get_secret_value(), file, note))
+            return "paid"
+
+        call = tool_call("pay", amount=5, pin="1234", file="/////w==", note="a")
+        kept = {"store": MemoryStore()} if is_kept else {}
+        handler = start(call, tools=[pay], **kept)
+        async for request in handler.approvals():
+            request.approve(arguments={**request.arguments, "note": "b"})
+        output = await handler
+        assert paid == [(500, "1234", b"\xff\xff\xff\xff", "b")]
+        [told] = output.tool_calls
+        assert told.tool_kwargs == {"amount": 5, "pin": "1234", "file": "/////w==", "note": "b"}
+
+    async def test_what_is_shown_for_a_secret_never_becomes_one(self) -> None:
+        used: list[str] = []
+
+        class Login(BaseModel):
+            host: str
+            pin: SecretStr
+
+        @tool(requires_approval=True)
+        def login(to: Login) -> str:
+            """Log in."""
+            used.append(f"{to.host} {to.pin.get_secret_value()}")
+            return "in"
+
+        handler = start(tool_call("login", to={"host": "a", "pin": "1234"}), tools=[login])
+        problems: list[str | None] = []
+        async for request in handler.approvals():
+            problems.append(request.problem)
+            pin = "5678" if request.problem else request.arguments["to"]["pin"]
+            request.approve(arguments={"to": {"host": "b", "pin": pin}})
+        await handler
+        assert "to: what is shown in the place of a secret" in (problems[1] or "")
+        assert used == ["b 5678"]
+
+    @pytest.mark.parametrize(
+        "given",
+        [date(2026, 1, 2), Decimal("1.10"), b"ab", Hidden("ann", bcc="boss")],
+        ids=lambda one: type(one).__name__,
+    )
+    async def test_objects_reach_the_tool_as_they_are_where_no_store_keeps_them(self, given: Any) -> None:
+        got: list[Any] = []
+
+        @tool(requires_approval=True)
+        def take(what: date | Decimal | bytes | Hidden | str) -> str:
+            """Take it."""
+            got.append(what)
+            return "taken"
+
+        handler = start(tool_call("take", what="x"), tools=[take])
+        async for request in handler.approvals():
+            request.approve(arguments={"what": given})
+        await handler
+        assert got == [given]
+        assert type(got[0]) is type(given)
+
+    @pytest.mark.parametrize(
+        "given", [SecretStr("1234"), Hidden("ann", bcc="boss")], ids=lambda one: type(one).__name__
+    )
+    async def test_a_store_refuses_objects_of_which_data_would_say_less(self, given: Any) -> None:
+        handler = start(tool_call("publish", title="Tides"), store=MemoryStore())
+        async for request in handler.approvals():
+            with pytest.raises(TypeError, match="'title' is not"):
+                request.approve(arguments={"title": given})
+            request.deny()
+        await handler
+
+    @pytest.mark.parametrize("value", ["seven", 2000])
+    async def test_what_a_guard_changes_in_it_afterwards_is_checked(self, value: Any) -> None:
+        paid: list[int] = []
+
+        @tool(requires_approval=True)
+        def pay(amount: Annotated[int, Field(le=1000)], to: list[str]) -> str:
+            """Pay."""
+            paid.append(amount)
+            return "paid"
+
+        class Guarded(FunctionAgent):
+            @override
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> Any:
+                tool_input["amount"] = value
+                return await super()._call_tool(ctx, tool, tool_input)
+
+        handler = Guarded(tools=[pay], llm=ScriptedLLM([tool_call("pay", amount=5, to=["a"]), "Done."])).run("Pay.")
+        async for request in handler.approvals():
+            request.approve()
+        (told,) = await outputs(handler)
+        assert "Invalid arguments for tool 'pay': amount" in told
+        assert paid == []
+
+    async def test_a_guard_may_pass_on_a_copy(self) -> None:
+        paid: list[int] = []
+
+        @tool(requires_approval=True)
+        def pay(amount: Cents, on: list[date]) -> str:
+            """Pay."""
+            paid.append(amount)
+            return "paid"
+
+        class Guarded(FunctionAgent):
+            @override
+            async def _call_tool(self, ctx: Context[Any], tool: Any, tool_input: dict[str, Any]) -> Any:
+                return await super()._call_tool(ctx, tool, deepcopy(tool_input))
+
+        call = tool_call("pay", amount=5, on=["2026-01-02"])
+        handler = Guarded(tools=[pay], llm=ScriptedLLM([call, "Done."])).run("Pay.")
+        async for request in handler.approvals():
+            request.approve()
+        await handler
+        assert paid == [500]
 
     async def test_by_its_id_from_elsewhere(self) -> None:
         handler = start(tool_call("publish", title="Tides"))
@@ -323,6 +466,7 @@ class TestTime:
 PROGRAM = """
 import asyncio, json, sys
 from batonflow.agents import FunctionAgent
+from batonflow.agents.arguments import digest_of
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.tools import tool
 from batonflow.workflow_core import Context

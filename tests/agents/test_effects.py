@@ -6,10 +6,11 @@ from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from pydantic import AfterValidator
 
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse
@@ -263,3 +264,64 @@ async def test_what_is_filled_in_need_not_be_json_either() -> None:
     made = FunctionTool.from_defaults(take, partial_params={"day": date(2027, 1, 2)})
     agent = FunctionAgent(tools=[made], llm=ScriptedLLM([tool_call("take"), "Done."]), store=MemoryStore())
     assert str(await agent.run("Take it.")) == "Done."
+
+
+@pytest.mark.parametrize("policy", [{}, {"idempotent": True}, {"on_unknown": "retry"}], ids=str)
+async def test_what_was_approved_is_not_made_again_as_something_else_without_a_word(policy: dict[str, Any]) -> None:
+    rate, paid = [1.0], list[float]()
+
+    @tool(requires_approval=True, **policy)
+    async def pay(amount: Annotated[float, AfterValidator(lambda amount: amount * rate[0])]) -> str:
+        """Pay an amount at the rate of the day."""
+        paid.append(amount)
+        if len(paid) == 1:
+            await asyncio.Event().wait()
+        return "receipt"
+
+    store = MemoryStore()
+    agent = FunctionAgent(tools=[pay], llm=ScriptedLLM([answers] * 5), store=MemoryStore(beside=store))
+    handler = agent.run("Pay!", run_id="r")
+    async for request in handler.approvals():
+        request.approve()
+        break
+    await until(lambda: paid)
+    await handler.interrupt()
+    rate[0] = 100.0
+    handler = FunctionAgent(tools=[pay], llm=ScriptedLLM([answers] * 5), store=store).run("Pay!", run_id="r")
+    asked: list[ApprovalRequest] = []
+    async for request in handler.approvals():
+        asked.append(request)
+        request.deny("not at that rate")
+    await handler
+    [request] = asked
+    assert (request.reason, request.arguments) == ("unknown_outcome", {"amount": 1200.0})
+    assert "other arguments" in (request.problem or "")
+    assert paid == [12.0]
+
+
+async def test_an_approval_holds_for_what_was_shown_only() -> None:
+    rate, paid = [1.0], list[float]()
+
+    @tool(requires_approval=True)
+    def pay(amount: Annotated[float, AfterValidator(lambda amount: amount * rate[0])]) -> str:
+        """Pay an amount at the rate of the day."""
+        paid.append(amount)
+        return "receipt"
+
+    def twice(request: ChatRequest) -> Any:
+        return "Done." if request.messages[-1].role == "tool" else tool_call("pay", amount=12)
+
+    store = MemoryStore()
+    agent = FunctionAgent(tools=[pay], llm=ScriptedLLM([twice] * 5), store=MemoryStore(beside=store))
+    handler = agent.run("Pay!", run_id="r")
+    request = await anext(handler.approvals())
+    known = ApprovalResponse(id=request.id, digest=request.digest, approved=True)
+    await handler.interrupt()
+    rate[0] = 100.0
+    again = FunctionAgent(tools=[pay], llm=ScriptedLLM([twice] * 5), store=store)
+    await again.send_to_run("r", known)
+    handler = again.run("Pay!", run_id="r")
+    shown = [(request.arguments, request.approve()) async for request in handler.approvals()]
+    await handler
+    assert shown == [({"amount": 1200.0}, None)]
+    assert paid == [1200.0]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.workflow_core.engine.progress import current_call
-from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.engine.state import WorkItem, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
 from batonflow.workflow_core.journal.segments import check_name
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["run_effect", "run_once"]
+__all__ = ["begun_earlier", "run_effect", "run_once"]
 
 
 async def run_once(
@@ -77,6 +77,22 @@ async def run_once(
         current_call.reset(outside)
         pending.set_result(None)
     return result
+
+
+def begun_earlier(key: str) -> dict[str, Any] | None:
+    """What the step that is running here knows of an effect that it began before it was taken up again.
+
+    Returns:
+        Its intent, as long as nobody knows what became of the call; nothing more of one whose result is known; None for
+        one that was not begun.
+    """
+    item = current_item.get()
+    progress = None if item is None else item.progress
+    if progress is None:
+        return None
+    if progress.once and key in progress.once:
+        return {}
+    return (progress.intents or {}).get(key)
 
 
 async def run_effect(
