@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -73,6 +73,10 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         needed: What would have been spent now.
         begun: Whether a tool was at work when it was noticed.
     """
+
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {
+        "limit": str, "budget": Budget, "agent": str | None, "spent": float, "needed": float, "begun": bool
+    }  # fmt: skip
 
     begun = False
 

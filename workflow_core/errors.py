@@ -40,7 +40,9 @@ work ``RuntimeError``, as mistakes in a program do elsewhere. What users' steps,
 Beside the tree stands one warning, ``StateOutsideContextWarning``, a ``UserWarning``.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 __all__ = [
     "BatonflowError",
@@ -76,6 +78,9 @@ __all__ = [
 
 class BatonflowError(Exception):
     """The root of batonflow's own errors; wrong arguments raise Python's ``TypeError`` and ``ValueError`` instead."""
+
+    # Attributes that records and snapshots keep beside the text, with their types; so an error comes back whole.
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {}
 
 
 class WorkflowValidationError(BatonflowError):
@@ -138,6 +143,8 @@ class UnknownOutcomeError(WorkflowRuntimeError):
         times: How often it was begun, by one such process after another.
     """
 
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"times": int}
+
     def __init__(self, message: str, times: int = 1) -> None:
         super().__init__(message)
         self.times = times
@@ -171,6 +178,8 @@ class RunInUseError(StoreError, RuntimeError):
         owner: How the store names that process.
         since: When it took the run, in wall-clock seconds.
     """
+
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"owner": str, "since": float}
 
     def __init__(self, run_id: str, owner: str, since: float) -> None:
         super().__init__(
@@ -211,6 +220,8 @@ class ServerRefusedError(BatonflowError):
         path: What was asked for.
     """
 
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"status_code": int, "detail": Any, "path": str}
+
     def __init__(self, status_code: int, detail: object, path: str) -> None:
         super().__init__(f"The server answered {status_code} to {path}: {detail}")
         self.status_code = status_code
@@ -226,6 +237,8 @@ class RemoteRunError(BatonflowError):
         error_type: Class of the error that ended it.
         message: Its text.
     """
+
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {"run_id": str, "error_type": str, "message": str}
 
     def __init__(self, run_id: str, error_type: str, message: str) -> None:
         super().__init__(f"Run {run_id!r} failed with {error_type or 'an error'}: {message}")

@@ -2,10 +2,16 @@
 
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from batonflow.workflow_core.errors import BatonflowError
 
 __all__ = [
     "RetryInfo",
@@ -90,14 +96,25 @@ class UnreconstructedException(Exception):
         self.original_type = original_type
 
 
-def dump_exception(error: BaseException) -> dict[str, str]:
-    """An exception as data: the qualified name of its class, and its text."""
+def dump_exception(error: BaseException) -> dict[str, Any]:
+    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too."""
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
     cls = type(error)
     # Whatever stands in it, it can be written.
     message = str(error).encode(errors="backslashreplace").decode()
-    return {"exception_type": qualified_name(cls), "exception_message": message}
+    told: dict[str, Any] = {"exception_type": qualified_name(cls), "exception_message": message}
+    if kept := _kept_of(cls):
+        values = {name: getattr(error, name, None) for name in kept}
+        told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
+    return told
+
+
+def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
+    """The attributes that are written down with errors of a class, and their types; none but of batonflow's own."""
+    if issubclass(cls, BatonflowError) and cls.__module__.startswith("batonflow."):
+        return cls.__batonflow_kept__
+    return {}
 
 
 def traceback_of(error: BaseException) -> str:
@@ -110,7 +127,7 @@ def traceback_of(error: BaseException) -> str:
 def load_exception(value: Any) -> Any:
     """The exception that such data describes, else the value itself.
 
-    A class that is not an exception, is not loaded or does not take one argument gives an UnreconstructedException.
+    A class that is not an exception, is not loaded or makes nothing of its text gives an UnreconstructedException.
     """
     if not isinstance(value, dict):
         return value
@@ -119,11 +136,23 @@ def load_exception(value: Any) -> Any:
         return payload
     name, message = str(payload["exception_type"]), str(payload.get("exception_message", ""))
     cls = loaded_class(name)
-    # Only a class that is an exception, already loaded and happy with one argument is built: a payload calls
-    # nothing else.
+    # Only a class that is an exception, already loaded and happy with its text is built: a payload calls nothing else.
     if isinstance(cls, type) and issubclass(cls, Exception):
         try:
-            return cls(message)
-        except TypeError:
-            pass
+            error = _built(cls, message, payload)
+            str(error)
+        except Exception:  # noqa: BLE001 - a class that takes something else for its argument may raise anything
+            return UnreconstructedException(message, original_type=name)
+        return error
     return UnreconstructedException(message, original_type=name)
+
+
+def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Exception:
+    kept, values = _kept_of(cls), payload.get("exception_values")
+    if not kept or values is None:
+        return cls(message)
+    # Without its __init__, which makes the text anew from what there was then.
+    error = cls.__new__(cls, message)
+    for name, kind in kept.items():
+        setattr(error, name, TypeAdapter(kind).validate_python(values.get(name)))
+    return error

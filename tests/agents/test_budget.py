@@ -20,6 +20,7 @@ from batonflow.llms.errors import LLMConfigurationError, RateLimitError
 from batonflow.llms.stream import ChatRequest, Finish
 from batonflow.tools import tool
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.testing import run_virtual
 
 RAN: list[str] = []
@@ -417,6 +418,19 @@ async def resumed(made: Any, saved: dict[str, Any]) -> Any:
 
 
 class TestOverAnInterruption:
+    async def test_a_run_that_failed_on_its_budget_fails_with_the_same_error_again(self) -> None:
+        store = MemoryStore()
+        errors: list[BudgetExceededError] = []
+        for _ in range(2):
+            made = agent(find("a"), find("b"), "Done.", store=store)
+            with pytest.raises(BudgetExceededError, match="max_tool_calls=1, 1 spent") as caught:
+                await made.run("Go.", run_id="r", budget=Budget(max_tool_calls=1))
+            errors.append(caught.value)
+        assert RAN == ["a"]
+        first, again = errors
+        assert (again.limit, again.budget, again.agent, again.begun) == ("max_tool_calls", first.budget, None, False)
+        assert (again.spent, again.needed) == (first.spent, first.needed) == (1, 1)
+
     async def test_what_was_spent_stays_spent(self) -> None:
         made = agent(find("a"), tool_call("publish", title="x"), find("b"), "Done.")
         saved = await waiting_at(made, budget=Budget(max_tool_calls=2))

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import pickle
 from datetime import UTC
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from batonflow.workflow_core import Context, Workflow, catch_error, step
 from batonflow.workflow_core.context import DictState
 from batonflow.workflow_core.context.serializers import JsonSerializer
+from batonflow.workflow_core.errors import RemoteRunError, RunInUseError, ServerRefusedError, UnknownOutcomeError
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,
     DictLikeModel,
@@ -33,6 +35,7 @@ from batonflow.workflow_core.events import (
     WorkflowIdleEvent,
     WorkflowTimedOutEvent,
 )
+from batonflow.workflow_core.types import qualified_name
 from tests.contract import contract
 from tests.workflow_core.flows import names, streamed
 
@@ -514,6 +517,73 @@ def test_an_exception_that_cannot_be_rebuilt_keeps_text_and_type():
     assert again.original_type.endswith("test_events.Exploded")
     # ... also through a second writing
     assert through_json(failure(again)).original_type == again.original_type
+
+
+class ApiError(Exception):
+    """Takes a response, of which it makes its text."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__(f"status {response.status_code}")
+
+
+class LateError(Exception):
+    """Makes its text when that is asked for."""
+
+    def __init__(self, response: Any) -> None:
+        self.response = response
+
+    def __str__(self) -> str:
+        return f"status {self.response.status_code}"
+
+
+@pytest.mark.parametrize("cls", [ApiError, LateError])
+def test_an_exception_that_makes_nothing_of_its_text_keeps_text_and_type(cls: type[Exception]):
+    again = through_json(failure(cls(SimpleNamespace(status_code=503))))
+    assert isinstance(again, UnreconstructedException)
+    assert (str(again), again.original_type) == ("status 503", f"{__name__}.{cls.__name__}")
+
+
+OWN = [
+    RunInUseError("r", "owner 7", 1_700_000_000.0),
+    RemoteRunError("r", "ValueError", "no"),
+    ServerRefusedError(409, {"why": ["over"]}, "/handlers/r"),
+    UnknownOutcomeError("nobody knows", times=3),
+]
+
+
+@pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+def test_batonflows_own_errors_come_back_with_what_they_carry(error: Exception):
+    again = through_json(failure(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again).items() >= vars(error).items()
+
+
+@pytest.mark.parametrize("values", [{}, {"owner": "o", "since": "yesterday"}, 7, None])
+def test_one_of_which_something_is_missing_keeps_text_and_type(values: Any):
+    told = {"exception_type": qualified_name(RunInUseError), "exception_message": "in use", "exception_values": values}
+    again = WorkflowFailedEvent.model_validate({"step_name": "s", "exception": told}).exception
+    assert isinstance(again, UnreconstructedException)
+    assert (str(again), again.original_type) == ("in use", qualified_name(RunInUseError))
+
+
+def test_what_earlier_versions_wrote_of_an_error_is_read():
+    told = {"exception_type": qualified_name(UnknownOutcomeError), "exception_message": "nobody knows"}
+    again = WorkflowFailedEvent.model_validate({"step_name": "s", "exception": told}).exception
+    assert type(again) is UnknownOutcomeError
+    assert (str(again), again.times) == ("nobody knows", 1)
+
+
+class Refused(ServerRefusedError):
+    """A program's own."""
+
+
+def test_of_errors_derived_from_batonflows_nothing_but_the_text_is_written():
+    payload = failure(Refused(500, "no", "/x")).model_dump(mode="json")["exception"]
+    assert payload == {
+        "exception_type": qualified_name(Refused),
+        "exception_message": "The server answered 500 to /x: no",
+    }
 
 
 @contract("2.11")

@@ -4,6 +4,7 @@ import asyncio
 import warnings
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from batonflow.workflow_core import (
     StartEvent,
     StopEvent,
     Workflow,
+    catch_error,
     durable,
     step,
 )
@@ -32,9 +34,11 @@ from batonflow.workflow_core.errors import (
     WorkflowRuntimeError,
     WorkflowValidationError,
 )
-from batonflow.workflow_core.events import StreamResetEvent
+from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
+from batonflow.workflow_core.types import UnreconstructedException
 from tests.workflow_core.flows import until
 
 
@@ -48,6 +52,13 @@ class Told(HumanResponseEvent):
 
 class Middle(Event):
     n: int = 0
+
+
+class Busy(Exception):
+    """Makes its text of a response."""
+
+    def __init__(self, response: SimpleNamespace) -> None:
+        super().__init__(f"status {response.status}")
 
 
 class Asks(Workflow):
@@ -99,6 +110,36 @@ class TestGoingOn:
         handler.ctx.send_event(Told(text="two"))
         assert await handler == "moons: two"
         assert Asks.began == 1
+
+    async def test_an_error_that_cannot_be_built_again_stands_in_no_ones_way(self) -> None:
+        class Calls(Workflow):
+            @step(retry_policy=retry_policy(wait=wait_fixed(0.05), stop=stop_after_attempt(2)))
+            async def call(self, ctx: Context, ev: StartEvent) -> StopEvent:
+                raise Busy(SimpleNamespace(status=503))
+
+            @catch_error(for_steps=["call"])
+            async def caught(self, ctx: Context, ev: StepFailedEvent) -> StopEvent:
+                told = await ctx.wait_for_event(Told, waiter_event=Ask(what=str(ev.exception)))
+                if told.text == "raise":
+                    raise ev.exception
+                return StopEvent(result=(type(ev.exception), told.text))
+
+        store = MemoryStore()
+        flow = Calls(store=MemoryStore(beside=store))
+        handler = flow.run(run_id="r")
+        await until(lambda: handler.execution_counts.executions)
+        await handler.interrupt()
+        handler = Calls(store=store).resume("r")
+        await until(lambda: handler.open_inputs())
+        await handler.interrupt()
+        handler = Calls(store=store).resume("r")
+        await until(lambda: handler.open_inputs())
+        assert handler.open_inputs()[0].event.what == "status 503"
+        handler.open_inputs()[0].respond(text="raise")
+        with pytest.raises(UnreconstructedException, match="status 503"):
+            await handler
+        with pytest.raises(UnreconstructedException, match="status 503"):
+            await Calls(store=store).resume("r")
 
     async def test_readers_learn_that_something_may_be_lost(self) -> None:
         store = MemoryStore()

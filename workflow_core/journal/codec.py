@@ -7,7 +7,6 @@ where]``; ``where`` names the fields, is True for all, and 1 when nobody has not
 
 from typing import Any, cast
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from batonflow.workflow_core.context.serializers import (
@@ -120,7 +119,7 @@ class Codec:
         """
         try:
             return self._serializer.deserialize(self.text(data))
-        except (TypeError, ValueError, ValidationError) as error:
+        except Exception as error:  # validators of the program's own classes may raise anything
             raise StoreError(f"A record cannot be read: {error}") from error
 
     def event_of_text(self, text: str) -> Any:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent
@@ -53,7 +52,7 @@ def _fields(event: Event) -> dict[str, Any]:
         try:
             value = to_jsonable_python(dumped(), inf_nan_mode="null", serialize_unknown=True, bytes_mode="base64")
             return cast("dict[str, Any]", value)
-        except (PydanticSerializationError, ValueError, RecursionError):
+        except Exception:  # noqa: BLE001, S112 - serializers of the program's own classes may raise anything
             continue
     # The reader still learns that there was an event.
     return {"$unreadable": repr(type(event))}
@@ -63,7 +62,7 @@ def recorded_event(data: Any, codec: Codec) -> Event | None:
     """An event of a record; None when its class is not loaded, or has changed."""
     try:
         event = codec.read(data)
-    except (StoreError, ValidationError):
+    except StoreError:
         return None
     return event if isinstance(event, Event) else None
 

@@ -238,7 +238,11 @@ class Runs:
     def told(self, place: Place) -> dict[str, Any]:
         """A run as ``HandlerData``."""
         info, live, over = place.info, place.live(), place.is_over
-        result = _end_of(place)
+        result, unreadable = None, False
+        try:
+            result = _end_of(place)
+        except Exception:  # noqa: BLE001 - a run that cannot be read must not take the others away from readers
+            unreadable = True
         kind: str = "" if result is None else result["type"]
         value: dict[str, Any] = {} if result is None else result["value"]
         waiting = info.status == "waiting" if live is None else live.is_waiting
@@ -247,7 +251,7 @@ class Runs:
             **run_told(info, kind, value),
             "workflow_name": _name(place),
             "result": result,
-            "result_unreadable": False,
+            "result_unreadable": unreadable,
             "waiting": waiting and not over,
             "live": live is not None and not live.is_released and not over,
             "owner": None if over or info.owner is None else "this" if here else "other" if info.owner_alive else None,

@@ -3,14 +3,17 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import ClassVar, Literal
 
 import pytest
+from pydantic import field_validator
 
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.store import Appended, Ended, NewRun
 from batonflow.workflow_core.server import WorkflowServer, routes_runs
+from tests.workflow_core.journal.runs import begin, write
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Begin, Fail, Greet, Plain, Slow
 
@@ -245,6 +248,69 @@ async def test_runs_of_a_store_are_shown_without_their_code(serving: Serving, tm
         refused = await running.http.post(f"/handlers/{run_id}/fork", json={"at": 1})
         assert refused.status_code == 409
         assert "no workflow" in refused.json()["detail"]
+
+
+class Broken(StopEvent):
+    """Cannot be read back, nor shown."""
+
+    @field_validator("depth", check_fields=False)
+    @classmethod
+    def check(cls, depth: int) -> int:
+        if cls.closed:
+            raise LookupError("no chart is open")
+        return depth
+
+    depth: int
+    closed: ClassVar[bool] = False
+
+
+class Sound(Workflow):
+    @step
+    async def sound(self, ev: StartEvent) -> Broken:
+        return Broken(depth=8)
+
+
+class Call(Workflow):
+    @step
+    async def call(self, ev: StartEvent) -> StopEvent:
+        raise StatusError(SimpleNamespace(status=503))
+
+
+class StatusError(Exception):
+    def __init__(self, response: SimpleNamespace) -> None:
+        super().__init__(f"status {response.status}")
+
+
+async def test_a_run_that_cannot_be_read_takes_nothing_away_from_the_others(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(WorkflowServer(), call=Call(), sound=Sound(), greet=Greet()) as running:
+        call, sound = await running.start("call"), await running.start("sound")
+        await running.post("/workflows/greet/run", {"kwargs": {"name": "Ann"}})
+        await running.over(call)
+        await running.over(sound)
+        monkeypatch.setattr(Broken, "closed", True)
+        listed = (await running.get("/handlers"))["handlers"]
+        assert [(told["status"], told["error"]) for told in listed] == [
+            ("failed", "status 503"),
+            ("completed", None),
+            ("completed", None),
+        ]
+        assert (await running.get(f"/handlers/{call}"))["error_type"] == "StatusError"
+        assert (await running.get(f"/handlers/{sound}"))["result"]["value"] == {"depth": 8}
+        assert [event["type"] for event in await running.events(call)] == ["WorkflowFailedEvent"]
+        assert [event["type"] for event in await running.events(sound)] == ["Broken"]
+
+
+async def test_a_result_that_cannot_even_be_shown_is_said_to_be_unreadable(serving: Serving) -> None:
+    store = MemoryStore()
+    await Greet(store=store, workflow_name="greet").run(name="Ann", run_id="good")
+    epoch = await begin(store, "bad", "greet")
+    assert await write(store, epoch, 0, [b'{"r":[],"e":0}'], "bad", status="completed", result=b"{}") == "committed"
+    async with serving(WorkflowServer(store=store), greet=Greet(workflow_name="greet")) as running:
+        good, bad = (await running.get("/handlers"))["handlers"]
+        assert (good["result_unreadable"], good["result"]["value"]) == (False, {"result": "Hello, Ann!"})
+        assert (bad["result_unreadable"], bad["result"], bad["status"]) == (True, None, "completed")
 
 
 async def test_runs_of_programs_in_the_same_store_belong_to_the_served_workflow(
