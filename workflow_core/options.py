@@ -4,8 +4,10 @@ All that the engine, the journal, the server and the agents want of a workflow t
 ``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import Context as ContextVars
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
@@ -124,10 +126,10 @@ class Options:
     """
 
     __slots__ = (
-        "_on_parent_stop", "_serializer", "active", "children", "disable_validation", "idle_release", "last_state",
-        "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime", "said_verbose",
-        "skip_graph_checks", "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting", "types",
-        "upcasters", "validated", "verbose", "version",
+        "_on_parent_stop", "_serializer", "_watches", "active", "children", "disable_validation", "idle_release",
+        "last_state", "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime",
+        "said_verbose", "skip_graph_checks", "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting",
+        "types", "upcasters", "validated", "verbose", "version",
     )  # fmt: skip
 
     store: "RunStore | None"
@@ -171,12 +173,18 @@ class Options:
         self.upcasters = dict(checked("upcasters", upcasters) or {})
         self.idle_release = checked("idle_release", idle_release)
         self.store_streamed = store_streamed
-        self.active = 0
         self.children: dict[str, Workflow] = {}
         self._on_parent_stop: dict[str, ParentStop] = {}
-        self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
+        self.forget_runs()
         self.validated: StepTable | None = None
         self.last_state: RunState | None = None
+
+    def forget_runs(self) -> None:
+        """Have no runs: these are the options of a workflow that is new."""
+        self.active = 0
+        self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
+        # On each event loop with runs that wait for their turn, a task by which to learn that the loop ends.
+        self._watches: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
 
     def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
@@ -272,6 +280,7 @@ class Options:
         limit = self.num_concurrent_runs
         if limit is not None and self.active >= limit:
             self.pending[run] = event, step, causes
+            self._watch(run.loop)
             if event is not None:  # a snapshot taken until its turn comes holds it
                 run.state.running = True
                 run.state.restored_deliveries = [EventArrived(event, step)]
@@ -284,12 +293,46 @@ class Options:
         self.runtime.discard(run)
         if run in self.pending:
             del self.pending[run]
-            return
-        self.active -= 1
-        while self.pending and (self.num_concurrent_runs is None or self.num_concurrent_runs > self.active):
-            self.active += 1
-            following, beginning = self.pending.popitem(last=False)
-            following.begin(*beginning)
+        else:
+            self.active -= 1
+            while self.pending and (self.num_concurrent_runs is None or self.num_concurrent_runs > self.active):
+                following = next((one for one in self.pending if self._goes_on(one.loop)), None)
+                if following is None:
+                    break
+                self.active += 1
+                following.begin(*self.pending.pop(following))
+        if self._watches and not any(one.loop is run.loop for one in self.pending):
+            watch = self._watches.pop(run.loop, None)
+            if watch is not None:
+                watch.cancel()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Learn of the end of a loop: what ends it cancels all of its tasks at once, before any of them goes on."""
+        known = self._watches.get(loop)
+        if known is None or known.done():
+            self._watches = {one: watch for one, watch in self._watches.items() if not one.is_closed()}
+            watch = loop.create_task(_for_ever(loop), name="batonflow-queue", context=ContextVars())
+            watch.add_done_callback(partial(self._loop_ended, loop))
+            self._watches[loop] = watch
+
+    def _goes_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        watch = self._watches.get(loop)
+        return watch is not None and not (loop.is_closed() or watch.done() or watch.cancelling())
+
+    def _loop_ended(self, loop: asyncio.AbstractEventLoop, watch: "asyncio.Task[None]") -> None:
+        """What waited there for its turn ends as what goes on there does: a store has it for the next time."""
+        if self._watches.get(loop) is not watch:
+            return  # nothing waits there any more
+        for run in [one for one in self.pending if one.loop is loop]:
+            if run.root.drive is None:
+                run.ending.cancel()
+            else:
+                run.root.ending.interrupted("as its event loop ended before its turn came")
+        self._watches.pop(loop, None)
+
+
+async def _for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    await loop.create_future()
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would

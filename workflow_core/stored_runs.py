@@ -1,6 +1,5 @@
 """What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from copy import copy
 from os import PathLike
@@ -107,7 +106,8 @@ class StoredRuns:
         options.name = options.name if name is None else checked("workflow_name", name)
         given = checked("idle_release", idle_release)
         options.idle_release = given if options.idle_release is None else options.idle_release
-        options.active, options.pending, options.last_state = 0, OrderedDict(), None
+        options.last_state = None
+        options.forget_runs()
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(other, "__batonflow__", options)
         options.check_once(cast("Workflow", other))

@@ -1,6 +1,9 @@
 """What a run id means to a workflow with a store."""
 
 import asyncio
+import signal
+from contextlib import nullcontext
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,6 +14,7 @@ from batonflow.workflow_core import (
     StartEvent,
     StopEvent,
     Workflow,
+    WorkflowHandler,
     step,
 )
 from batonflow.workflow_core.errors import (
@@ -19,6 +23,7 @@ from batonflow.workflow_core.errors import (
     RunInUseError,
     WorkflowCancelledByUser,
 )
+from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.plugins import BasicRuntime
 from tests.workflow_core.flows import until
@@ -161,6 +166,77 @@ def test_a_run_of_which_no_step_ran_when_its_loop_ended_goes_on_too():
     asyncio.run(until_it_asks())
     assert asyncio.run(to_the_end()) == "after all"
     assert [record["kind"] for record in journal.records()].count("started") == 1
+
+
+class Queued(Workflow):
+    began: ClassVar[list[int]] = []
+    cancels: ClassVar[set[int]] = set()
+    quick = False
+
+    @step
+    async def go(self, ev: StartEvent) -> StopEvent:
+        Queued.began.append(ev.n)
+        if ev.n in Queued.cancels:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asyncio.sleep(0 if Queued.quick else 100)
+        return StopEvent(result=ev.n)
+
+
+@pytest.fixture
+def queued() -> type[Queued]:
+    Queued.began, Queued.cancels, Queued.quick = [], set(), False
+    return Queued
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in a store", "without a store"])
+@pytest.mark.parametrize("by", ["returning", "an interrupt"])
+def test_what_waits_for_its_turn_when_the_loop_ends_does_not_begin(
+    queued: type[Queued], caplog: pytest.LogCaptureFixture, kept: bool, by: str
+):
+    store = MemoryStore() if kept else None
+    flow = Queued(store=store, num_concurrent_runs=2, timeout=None)
+    handlers: list[WorkflowHandler] = []
+
+    async def until_two_have_begun() -> None:
+        handlers.extend(flow.run(n=n, run_id=f"r{n}") for n in range(6))
+        await until(lambda: len(queued.began) == 2)
+        if by == "an interrupt":
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(100)
+
+    with pytest.raises(KeyboardInterrupt) if by == "an interrupt" else nullcontext():
+        asyncio.run(until_two_have_begun())
+    assert queued.began == [0, 1]
+    error = RunInterruptedError if kept else WorkflowCancelledByUser
+    assert [type(handler.stopped_by) for handler in handlers] == [error] * 6
+    assert not caplog.records
+    queued.quick = True
+
+    async def again() -> list[Any]:
+        assert [await flow.run(n=n, run_id=f"r{n}") for n in (6, 7)] == [6, 7], "the queue goes on in another loop"
+        if store is None:
+            return []
+        assert {info.status for info in await store.list_runs() if info.run_id < "r6"} == {"running"}
+        return [await flow.resume(f"r{n}") for n in range(6)]
+
+    assert asyncio.run(again()) == (list(range(6)) if kept else [])
+
+
+async def test_the_next_one_begins_when_the_steps_of_one_are_cancelled_from_elsewhere(
+    queued: type[Queued], store: RunStore
+):
+    queued.cancels, queued.quick = {0, 1}, True
+    flow = queued(store=store, num_concurrent_runs=1)
+    handlers = [flow.run(n=n, run_id=f"r{n}") for n in range(3)]
+    for handler in handlers[:2]:
+        with pytest.raises(RunInterruptedError):
+            await handler
+    assert await handlers[2] == 2
+    assert queued.began == [0, 1, 2]
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "batonflow-queue"]
 
 
 async def test_whoever_awaits_a_run_whose_steps_are_cancelled_from_elsewhere_is_told_how_to_go_on():
