@@ -562,7 +562,7 @@ class _Opening:
         self._forget()
         self._run.early = None
         event = self._codec.read(record["event"])
-        self._run.stream.seq = record.get("seq", 0)
+        self._run.stream.begins = self._run.stream.seq = record.get("seq", 0)
         self._run.publish(event, "", 0)
         self._run.ending.restore(event)
 

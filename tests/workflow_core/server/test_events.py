@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.store import Loaded
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Fail, Greet, Progress, Slow, Steered, Unseen
@@ -78,6 +80,27 @@ async def test_now_leaves_out_what_was_before(serving: Serving) -> None:
         run_id = await running.start("slow", seconds=0.3)
         await anext(running.reading(run_id))
         assert types(await running.events(run_id, after_sequence="now")) == ["StopEvent"]
+
+
+async def test_a_finished_run_is_read_whole_while_somebody_here_asks_for_its_result(serving: Serving) -> None:
+    class Gated(MemoryStore):
+        gate = asyncio.Event()
+
+        async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
+            await self.gate.wait()
+            return await super().load(run_id, at)
+
+    store = Gated()
+    greet = Greet(store=store, workflow_name="greet")
+    await greet.run(name="Ann", run_id="r")
+    async with serving(WorkflowServer(store=store), greet=greet) as running:
+        again = greet.resume("r")
+        reading = asyncio.create_task(running.events("r"))
+        await asyncio.sleep(0.1)  # it has found the run that is on its way
+        assert not reading.done()
+        store.gate.set()
+        assert types(await reading) == ["Progress", "StopEvent"]
+        assert await again == "Hello, Ann!"
 
 
 async def test_an_event_reaches_its_readers_before_the_next_one_is_written(serving: Serving) -> None:
