@@ -28,17 +28,16 @@ from batonflow.workflow_core.errors import (
     StoreError,
 )
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.journal.cancels import check_appended, end_cancelled
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.desk import Desk, desk_of
 from batonflow.workflow_core.journal.drive import STREAM_BLOCK, Drive
 from batonflow.workflow_core.journal.fold import Fold
 from batonflow.workflow_core.journal.folded import add_commit, fold_of, snapshot_of
 from batonflow.workflow_core.journal.gaps import Reset, last_reset
-from batonflow.workflow_core.journal.history import no_such_run
 from batonflow.workflow_core.journal.recorder import Recorder
 from batonflow.workflow_core.journal.segments import as_json
 from batonflow.workflow_core.journal.store import (
-    Appended,
     Busy,
     Claimed,
     Created,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "begin_recorded",
-    "cancel_run",
     "folded",
     "forget_sleepers",
     "fork_run",
@@ -316,25 +314,7 @@ async def send_to_run(
         taker.check_target(event, inner if child else step)
     data = Codec(options.serializer).event(event)
     payload = as_json(data if step is None else {"event": data, "step": step})
-    return _check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
-
-
-async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
-    """Ask whoever drives a run, now or next, to cancel it.
-
-    Raises:
-        StoreError: There is no such run, or it is over.
-    """
-    key = f"cancel {current_source().token(20)}"
-    _check_appended(run_id, await store.append(run_id, key, reason.encode(errors="backslashreplace"), "cancel"))
-
-
-def _check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
-    if outcome is None:
-        raise no_such_run(run_id)
-    if isinstance(outcome, Ended):
-        raise StoreError(f"Run {run_id!r} is over ({outcome.info.status}) and takes no more events")
-    return outcome.new
+    return check_appended(run_id, await store.append(run_id, key or current_source().token(20), payload))
 
 
 class _Opening:
@@ -511,11 +491,19 @@ class _Opening:
         loaded = await self._store.load(claimed.run_id)
         if loaded is None:
             raise StoreError(f"Run {claimed.run_id!r} was deleted while it was taken up")
-        fold = folded(self._workflow, loaded)
+        try:
+            fold = folded(self._workflow, loaded)
+            if fold.root.ended is None:
+                restore(run, fold)
+        except StoreError:  # above all, the code does not fit
+            if not await end_cancelled(self._store, claimed, loaded, self._codec):
+                raise
+            if (info := await self._store.info(claimed.run_id)) is not None:
+                await self._give_result(info)
+            return
         if fold.root.ended is not None:
             source, at = loaded.info.forked_from or (claimed.run_id, claimed.seq)
             raise StoreError(f"Run {source!r} is over at commit {at}: fork at an earlier one")
-        restore(run, fold)
         drive = self._record_from(fold.last_record + 1)
         snapshot_at = loaded.snapshot[0] if loaded.snapshot is not None else 0
         known_to, run.stream.seq = run.stream.seq - 1, max(run.stream.seq, claimed.stream_seq)

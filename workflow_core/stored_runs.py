@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredRuns", "check_context", "check_run_id"]
 
 check_stored_id = at_first_use("batonflow.workflow_core.journal.bounds", "check_run_id")
-cancel_in_store = at_first_use("batonflow.workflow_core.durable", "cancel_run")
+cancel_in_store = at_first_use("batonflow.workflow_core.journal.cancels", "cancel_run")
 forget_sleepers = at_first_use("batonflow.workflow_core.durable", "forget_sleepers")
 fork_run = at_first_use("batonflow.workflow_core.durable", "fork_run")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")

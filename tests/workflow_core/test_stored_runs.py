@@ -34,7 +34,7 @@ from batonflow.workflow_core.errors import (
     WorkflowRuntimeError,
     WorkflowValidationError,
 )
-from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent
+from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
@@ -508,6 +508,29 @@ class TestOtherCode:
         handler = Asks(store=store).resume("r")
         handler.ctx.send_event(Told(text="back"))
         assert await handler == "tides: back", "whoever has the code can go on with it"
+
+    async def test_a_cancel_needs_no_code(self) -> None:
+        class Changed(Workflow):
+            @step
+            async def begin(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        store = MemoryStore()
+        await left_waiting(store)
+        flow = Changed(store=store, workflow_name=Asks().workflow_name)
+        await flow.cancel_run("r", "not wanted any more")
+        for _ in range(2):
+            with pytest.raises(WorkflowCancelledByUser, match="not wanted any more"):
+                await flow.resume("r")
+        with pytest.raises(WorkflowCancelledByUser, match="not wanted any more"):
+            await Asks(store=store).resume("r")
+        info = await store.info("r")
+        assert info is not None
+        assert (info.status, info.unread, info.owner) == ("cancelled", 0, None)
+        replayed = await store.replay("r", Asks())
+        assert (replayed.status, type(replayed.events[-1].event)) == ("cancelled", WorkflowCancelledEvent)
+        numbers = [record["id"] for record in await store.history("r")]
+        assert len(set(numbers)) == len(numbers)
 
     async def test_another_workflow_neither_wakes_nor_ends_nor_reads_it(self) -> None:
         class Other(Asks):

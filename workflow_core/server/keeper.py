@@ -115,7 +115,10 @@ class Keeper:
 
     def _leave(self, served: Served, run_id: str, error: Exception) -> None:
         """Try a run again after a while."""
-        self._say(run_id, f"run {run_id} of {served.name} cannot be taken up: {str(error) or repr(error)}")
+        why = self._runs.troubles[run_id] = (
+            f"run {run_id} of {served.name} cannot be taken up: {str(error) or repr(error)}"
+        )
+        self._say(run_id, why)
         _, pause = self._failed.get(run_id, (0.0, LOOKS_EVERY))
         self._failed[run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
 

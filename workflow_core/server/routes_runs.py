@@ -11,6 +11,7 @@ from starlette.routing import Route
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.journal.cancels import cancel_run, cancel_without_code
 from batonflow.workflow_core.server.bodies import body_of, choice, flag, number, run_id_of, statuses, words
 from batonflow.workflow_core.server.pending import UnfitAnswerError, answer, open_requests, put, told
 from batonflow.workflow_core.server.responses import JSON, refusal
@@ -145,6 +146,7 @@ class RunRoutes:
         internal = flag(request, "include_internal", default=False)
         sse = flag(request, "sse", default=True)
         names = flag(request, "include_qualified_name", default=True)
+        run_id = place.info.run_id
         following = Following(
             self._runs,
             place,
@@ -155,7 +157,7 @@ class RunRoutes:
         )
         if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
-        return EventStream(following.batches(), sse=sse, names=names)
+        return EventStream(following.batches(), sse=sse, names=names, idles=lambda: self._runs.troubles.get(run_id, ""))
 
     async def send(self, request: Request) -> Response:
         """Send an event to a run."""
@@ -217,7 +219,8 @@ class RunRoutes:
             if self._server.compat_status_codes:
                 raise HTTPException(404, "Handler not found")
             raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status})")
-        if not place.is_over:
+        # What nobody drives and nobody here has the code of is deleted as it stands.
+        if not place.is_over and not (purge and place.is_nobodys):
             await self._cancel(place)
         if not purge:
             return await self._what_became_of(place)
@@ -228,18 +231,19 @@ class RunRoutes:
         return JSON({"status": "deleted"})
 
     async def _cancel(self, place: Place) -> None:
-        if place.served is None and not place.info.owner_alive:
-            place.workflow()  # nobody is there who could
         run_id = place.info.run_id
         live = place.live()
-        if live is not None:
-            await live.cancel_run()
-        else:
-            if not place.info.owner_alive:
-                await _awaited(place)  # what does not fit the code cannot be taken up, and so not end either
-            key = f"cancel {current_source().token(20)}"
-            await place.store.append(run_id, key, b"", "cancel")
-            await self._runs.wake(place)
+        try:
+            if live is not None:
+                await live.cancel_run()
+            elif place.is_nobodys:
+                await cancel_without_code(place.store, run_id)
+            else:
+                await cancel_run(place.store, run_id, "")
+                await self._runs.wake(place)
+        except StoreError:
+            if (now := await self._runs.look_for(run_id)) is not None and not now.is_over:
+                raise
         # Whoever drives it may be another process.
         try:
             async with asyncio.timeout(SECONDS_TO_CANCEL):

@@ -59,6 +59,11 @@ class Place(NamedTuple):
         return self.info.is_over
 
     @property
+    def is_nobodys(self) -> bool:
+        """Whether no process drives it, and this one has no code that could."""
+        return self.served is None and not self.info.owner_alive
+
+    @property
     def codec(self) -> Codec:
         """Reads its records."""
         return _WITHOUT_CODE if self.served is None else self.served.codec
@@ -93,6 +98,8 @@ class Runs:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self.served: dict[str, Served] = {}
+        # Runs that could not be taken up here, and why.
+        self.troubles: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         # Streams of runs that are over, by run and last commit, while somebody reads them, and who reads them first.
         self._streams: WeakValueDictionary[tuple[str, int], StoredStream] = WeakValueDictionary()
@@ -194,6 +201,7 @@ class Runs:
 
     def arrived(self, run_id: str) -> None:
         """A run goes on in this process now."""
+        self.troubles.pop(run_id, None)
         for waiting in self._waiting.get(run_id, ()):
             if not waiting.done():
                 waiting.set_result(None)
@@ -247,8 +255,11 @@ class Runs:
         value: dict[str, Any] = {} if result is None else result["value"]
         waiting = info.status == "waiting" if live is None else live.is_waiting
         here = live is not None or info.owner == place.store.owner
+        found = run_told(info, kind, value)
+        if not over and live is None and not info.owner_alive:
+            found["error"] = self.troubles.get(info.run_id)
         return {
-            **run_told(info, kind, value),
+            **found,
             "workflow_name": _name(place),
             "result": result,
             "result_unreadable": unreadable,

@@ -1,7 +1,7 @@
 """The answer that a reader of a run's stream gets: server-sent events, or a line of JSON for each event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -23,6 +23,7 @@ class EventStream(Response):
         batches: The events; an empty group when a sign of life is due.
         sse: Server-sent events; else lines of JSON.
         names: Whether to tell the qualified names of classes.
+        idles: Why nothing comes, where that is known: said with the signs of life, which no client takes for an event.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class EventStream(Response):
         *,
         sse: bool,
         names: bool,
+        idles: Callable[[], str] = str,
     ) -> None:
         super().__init__(media_type="text/event-stream" if sse else "application/x-ndjson")
         self._batches = batches
         self._sse = sse
         self._names = names
+        self._idles = idles
         del self.headers["content-length"]
         self.headers["X-Accel-Buffering"] = "no"
 
@@ -85,7 +88,7 @@ class EventStream(Response):
         if parts:
             yield b"".join(parts)
         elif not batch and self._sse:
-            yield b": heartbeat\n\n"
+            yield b": %b\n\n" % (" ".join(self._idles().split()) or "heartbeat").encode(errors="replace")
 
     def _written(self, told: Told) -> bytes:
         data = told.envelope()

@@ -11,7 +11,7 @@ from pydantic import field_validator
 
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.journal.store import Appended, Ended, NewRun
+from batonflow.workflow_core.journal.store import Appended, Ended, NewRun, RunStore
 from batonflow.workflow_core.server import WorkflowServer, routes_runs
 from tests.workflow_core.journal.runs import begin, write
 from tests.workflow_core.server.conftest import Serving, eventually
@@ -406,16 +406,41 @@ async def test_a_run_that_nobody_ends_is_not_told_to_be_cancelled(
         assert (await running.get("/handlers/r"))["status"] == "running"
 
 
-async def test_a_run_that_does_not_fit_the_code_cannot_be_cancelled(serving: Serving) -> None:
+async def left_waiting(store: RunStore, *run_ids: str) -> None:
+    for run_id in run_ids:
+        handler = Ask(timeout=None, store=store, workflow_name="ask").run(run_id=run_id)
+        await anext(handler.inputs())
+        await handler.interrupt()
+
+
+@pytest.mark.parametrize("code", [{"slow": Slow(timeout=None, workflow_name="ask")}, {}], ids=["unfit", "gone"])
+async def test_a_run_whose_code_does_not_fit_or_is_gone_is_cancelled_and_deleted(
+    serving: Serving, code: dict[str, Workflow]
+) -> None:
     store = MemoryStore()
-    handler = Ask(timeout=None, store=store, workflow_name="ask").run(run_id="r")
-    await anext(handler.inputs())
-    await handler.interrupt()
-    async with serving(WorkflowServer(store=store), slow=Slow(timeout=None, workflow_name="ask")) as running:
-        answer = await running.http.post("/handlers/r/cancel")
-        assert answer.status_code == 409
-        assert "Step ask of Slow" in answer.json()["detail"]
-        assert (await running.get("/handlers/r"))["status"] == "running"
+    await left_waiting(store, "a", "b")
+    async with serving(WorkflowServer(store=store), **code) as running:
+        assert await running.post("/handlers/a/cancel") == {"status": "cancelled"}
+        assert (await running.get("/handlers/a"))["status"] == "cancelled"
+        assert (await running.events("a"))[-1]["type"] == "WorkflowCancelledEvent"
+        assert await running.post("/handlers/b/cancel?purge=true") == {"status": "deleted"}
+        assert [told["run_id"] for told in (await running.get("/handlers"))["handlers"]] == ["a"]
+
+
+async def test_it_is_said_of_a_run_why_it_cannot_be_taken_up(serving: Serving) -> None:
+    store = MemoryStore()
+    await left_waiting(store, "r")
+    await store.append("r", "key", b"[]")  # so that it is time
+    unfit = Slow(timeout=None, workflow_name="ask")
+    async with serving(WorkflowServer(store=store, sse_heartbeat_interval=0.05), slow=unfit) as running:
+        told = await running.until("r", lambda found: found["error"])
+        assert told["status"] == "running"
+        assert "run r of slow cannot be taken up: Step ask of Slow is in the records" in told["error"]
+        async with running.http.stream("GET", "/events/r") as answer:
+            async with asyncio.timeout(20):
+                async for line in answer.aiter_lines():
+                    if line == f": {told['error']}":
+                        break
 
 
 async def test_the_error_of_a_server_does_not_tell_what_happened_inside(
