@@ -75,7 +75,7 @@ class BudgetExceededError(BatonflowError, RuntimeError):
     """
 
     __batonflow_kept__: ClassVar[Mapping[str, Any]] = {
-        "limit": str, "budget": Budget, "agent": str | None, "spent": float, "needed": float, "begun": bool
+        "limit": str, "budget": Budget, "agent": str | None, "spent": int | float, "needed": int | float, "begun": bool
     }  # fmt: skip
 
     begun = False
@@ -86,7 +86,8 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         left = f", and about {needed:g} more would be needed" if needed else ""
         super().__init__(
             f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
-            "one, or on_exceeded='answer' for an answer from what was gathered"
+            "one, also to another turn on the context of this run, or on_exceeded='answer' for an answer from what was "
+            "gathered"
         )
 
 
