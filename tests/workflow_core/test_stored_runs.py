@@ -509,6 +509,55 @@ class TestOtherCode:
         handler.ctx.send_event(Told(text="back"))
         assert await handler == "tides: back", "whoever has the code can go on with it"
 
+    async def test_a_state_whose_new_field_has_no_default(self) -> None:
+        class Tally(BaseModel):
+            n: int
+
+        class Changed(Workflow):
+            @step
+            async def begin(self, ctx: Context[Tally], ev: StartEvent) -> Middle:
+                return Middle()
+
+            @step
+            async def ask(self, ctx: Context[Tally], ev: Middle) -> StopEvent:
+                return StopEvent()
+
+        store = MemoryStore()
+        await left_waiting(store)
+        with pytest.raises(ReplayIncompatible) as caught:
+            await Changed(store=store, workflow_name=Asks().workflow_name).resume("r")
+        said = str(caught.value)
+        assert said.startswith(
+            "Run 'r' cannot go on with Changed: State must have defaults for all fields, Tally has not"
+        )
+        assert said.endswith("Give new fields of a state a default")
+        assert "invalid format" not in said
+        assert "upcasters" not in said
+
+    async def test_a_question_that_the_code_does_not_ask_any_more(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Over(Event):
+            pass
+
+        class Changed(Workflow):
+            @step
+            async def begin(self, ev: StartEvent) -> Middle:
+                return Middle()
+
+            @step
+            async def ask(self, ev: Middle) -> Over:
+                return Over()
+
+            @step
+            async def end(self, ev: Over) -> StopEvent:
+                return StopEvent(result="nobody")
+
+        store = MemoryStore()
+        await left_waiting(store)
+        assert await Changed(store=store, workflow_name=Asks().workflow_name).resume("r") == "nobody"
+        [said] = caplog.messages
+        assert "step ask waited for Told before the run was taken up, and ended without" in said
+        assert "is withdrawn" in said
+
     async def test_a_cancel_needs_no_code(self) -> None:
         class Changed(Workflow):
             @step

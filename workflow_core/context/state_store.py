@@ -70,16 +70,22 @@ class StateStore(Protocol):
         ...
 
 
+class NoDefaultError(ValueError):
+    """A field of a state has no default."""
+
+
 def new_state(state_type: type[StateT]) -> StateT:
     """A state of this type from its defaults.
 
     Raises:
-        ValueError: A field has no default.
+        NoDefaultError: A field has none.
     """
     try:
         return state_type()
     except ValueError as error:
-        raise ValueError(f"State must have defaults for all fields, {state_type.__name__} has not: {error}") from error
+        raise NoDefaultError(
+            f"State must have defaults for all fields, {state_type.__name__} has not: {error}"
+        ) from error
 
 
 class StateCell:

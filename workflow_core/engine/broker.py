@@ -192,6 +192,7 @@ class Broker:
         step = item.step
         self._state.items.pop(item.id, None)
         if item.open_waits or item.answered is not None:
+            self._warn_of_withdrawn(item)
             self._drop_waits(step, item)
         if not item.suspended:
             self._state.busy -= 1
@@ -419,6 +420,7 @@ class Broker:
     def _on_wait_opened(self, tick: WaitOpened) -> None:
         waiter = tick.waiter
         item = waiter.item
+        waiter.asked = True
         if waiter not in self._state.waiters:  # a restored wait stands there before its step asks again
             self._state.waiters.add(waiter)
             item.open_waits += 1
@@ -475,6 +477,18 @@ class Broker:
     def _forget(self, waiter: Waiter) -> None:
         self._state.waiters.remove(waiter)
         waiter.item.open_waits -= 1
+
+    def _warn_of_withdrawn(self, item: WorkItem) -> None:
+        """Say which waits a run was taken up with and came to no more: somebody may be about to answer."""
+        for waiter in self._state.waiters.of(item):
+            if not waiter.asked:
+                awaited = waiter.event_type.__name__
+                self._commands.append(
+                    Warn(
+                        f"step {item.spec.name} waited for {awaited} before the run was taken up, and ended without: "
+                        f"{waiter.id} is withdrawn, as the code does not ask for it any more"
+                    )
+                )
 
     def _drop_waits(self, step: StepState, item: WorkItem) -> None:
         """Forget the waits of an attempt that is over, also one that was answered and stands in the queue."""

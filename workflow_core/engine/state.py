@@ -127,8 +127,8 @@ class Waiter:
     """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
 
     __slots__ = (
-        "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements", "timer",
-        "unknown_requirements",
+        "asked", "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements",
+        "timer", "unknown_requirements",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +146,8 @@ class Waiter:
         self.requirements = requirements
         self.item = item
         self.due = due
+        # Whether the step has come to it since it was restored.
+        self.asked = False
         self.question: Question | None = None
         # The segment that ended with this wait, when a journal listens.
         self.opened: Segment | None = None
