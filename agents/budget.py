@@ -86,8 +86,8 @@ class BudgetExceededError(BatonflowError, RuntimeError):
         left = f", and about {needed:g} more would be needed" if needed else ""
         super().__init__(
             f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
-            "one, also to another turn on the context of this run, or on_exceeded='answer' for an answer from what was "
-            "gathered"
+            "one (a new turn on the context of this run goes on from here), or on_exceeded='answer' for an answer from "
+            "what was gathered"
         )
 
 
