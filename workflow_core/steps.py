@@ -100,7 +100,9 @@ class StepSpec:
         return _accepts(self, accepted, event_type)
 
     def problem_with(self, result: Any) -> str | None:
-        """What is wrong with a result that is no single event; None for a list of events, if the step declares one."""
+        """What is wrong with the result of the step, None when it is as declared."""
+        if result is None or (isinstance(result, Event) and self.may_be_bare):
+            return None
         if not isinstance(result, list):
             if isinstance(result, Event):
                 return (

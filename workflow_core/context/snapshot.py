@@ -16,6 +16,7 @@ from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
 from batonflow.workflow_core.context.state_store import DELETED, NoDefaultError, StateCell, write_into
+from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
     Buffer,
@@ -27,7 +28,7 @@ from batonflow.workflow_core.engine.state import (
     Waiter,
     WorkItem,
 )
-from batonflow.workflow_core.engine.ticks import EventArrived
+from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
 from batonflow.workflow_core.family import call_as_data
@@ -76,7 +77,10 @@ def dump_run(
     Raises:
         ValueError: Something cannot be written; the message names it.
     """
-    writer = _Writer(serializer)
+    underway: Sequence[Tick] = ()
+    if state.running:
+        underway = state.restored_deliveries if run is None else run.underway()
+    writer = _Writer(serializer, underway)
     items = state.items_by_step()
     ended = run is not None and run.ending.over
     payload: dict[str, Any] = {
@@ -88,7 +92,7 @@ def dump_run(
         "stream_seq": state.stream_seq,
         "work_item_seq": state.item_seq,
         "waiter_seq": state.waiter_seq,
-        "deliveries": writer.deliveries(_undelivered(state, run)) if state.running else [],
+        "deliveries": deliveries_as_data(underway, writer.event),
         "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
         "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
     }
@@ -101,10 +105,6 @@ def dump_run(
     if run is not None and run.family is not None:
         payload["children"] = _dump_children(run, serializer, children_with)
     return payload
-
-
-def _undelivered(state: RunState, run: "Run | None") -> Sequence[EventArrived]:
-    return state.restored_deliveries if run is None else run.undelivered()
 
 
 def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
@@ -126,8 +126,9 @@ def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSe
 class _Writer:
     """Writes the parts of a run with one serializer."""
 
-    def __init__(self, serializer: BaseSerializer) -> None:
+    def __init__(self, serializer: BaseSerializer, underway: Sequence[Tick]) -> None:
         self._serializer = serializer
+        self._outcomes = outcomes_as_data(underway, self.event)
 
     def event(self, event: Event | None) -> str | None:
         if event is None:
@@ -198,6 +199,7 @@ class _Writer:
             "scope_path": _scope(item.stream),
             "work_item_id": f"work_item_{item.id}",
             "progress": self.progress(item.progress),
+            **({"outcome": self._outcomes[item.id]} if item.id in self._outcomes else {}),
         }
 
     def progress(self, progress: Progress | None) -> dict[str, Any] | None:
@@ -280,18 +282,6 @@ class _Writer:
             "released": sorted(stream.released),
         }
 
-    def deliveries(self, ticks: Sequence[EventArrived]) -> list[dict[str, Any]]:
-        return [
-            {
-                "event": self.event(tick.event),
-                "step_id": tick.target,
-                "recovery_counts": dict(tick.recoveries or {}),
-                "scope_path": [],
-                **({"origins": origins_of(tick.causes)} if tick.causes else {}),
-            }
-            for tick in ticks
-        ]
-
 
 def _scope(stream: Stream | None) -> list[str]:
     path: list[str] = []
@@ -336,6 +326,8 @@ class _Reader:
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
         self._numbers: set[int] = set()
+        # Of deliveries whose step had come to its end: its place among what was on its way, and what came of it.
+        self._outcomes: dict[WorkItem, tuple[int, StepReturned | StepFailed]] = {}
 
     def read(self) -> LoadedRun:
         data, state = self._data, self._state
@@ -351,15 +343,16 @@ class _Reader:
         for name, worker in workers.items():
             self._read_waiters(state.step(state.table.steps[name]), worker)
         self._start_what_was_executing(workers)
-        for delivery in entries(data, "deliveries"):
-            state.restored_deliveries.append(
-                EventArrived(
-                    self._event(delivery["event"]),
-                    delivery.get("step_id"),
-                    _counts(delivery),
-                    _causes(entries(delivery, "origins")),
-                )
+        deliveries = [
+            EventArrived(
+                self._event(delivery["event"]),
+                delivery.get("step_id"),
+                _counts(delivery),
+                _causes(entries(delivery, "origins")),
             )
+            for delivery in entries(data, "deliveries")
+        ]
+        state.restored_deliveries = with_outcomes(deliveries, self._outcomes.values())
         for entry in entries(data, "questions"):
             question = self._question(entry["event"])
             if question is not None:
@@ -469,6 +462,9 @@ class _Reader:
         item.causes = _causes(entries(entry, "origins"))
         item.released_stream = int(entry.get("releases") or 0)
         item.progress = self._progress(entry.get("progress"))
+        if entry.get("outcome"):
+            outcome: dict[str, Any] = entry["outcome"]
+            self._outcomes[item] = int(outcome["place"]), read_outcome(item, outcome, self._event)
         if item.stream is not None:
             item.stream.live += 1
         self._items[known or f"work_item_{number}"] = item
@@ -550,7 +546,7 @@ class _Reader:
             for item in items.get(name, ()):
                 if item.due is not None:
                     continue
-                if step.active < step.spec.num_workers:
+                if step.active < step.spec.num_workers or item in self._outcomes:
                     step.occupy(item)
                 else:
                     step.enqueue(item)

@@ -7,7 +7,7 @@ tick costs the same however many steps, queued events or past ticks there are.
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 from batonflow.workflow_core.engine.commands import (
     Answered,
@@ -313,7 +313,7 @@ class Broker:
                     return
                 self._produce(item, result, item.stream)
             else:
-                problem = self.problem_with(item, result)
+                problem = item.spec.problem_with(result)
                 if problem is not None:
                     self._on_failed(StepFailed(item, WorkflowRuntimeError(problem), tick.now))
                     return
@@ -324,12 +324,6 @@ class Broker:
                     return
                 self._open_stream(item, cast("list[Event]", result))
         self._close(item)
-
-    def problem_with(self, item: WorkItem, result: Any) -> str | None:
-        """What is wrong with the result of a step, None when it is as declared."""
-        if result is None or (isinstance(result, Event) and item.spec.may_be_bare):
-            return None
-        return item.spec.problem_with(result)
 
     def _count_produced(self, item: WorkItem, event: Event) -> None:
         produced = item.step.produced

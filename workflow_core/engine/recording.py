@@ -8,17 +8,16 @@ from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.journal.segments import RETURNED, Causes
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.broker import Broker
     from batonflow.workflow_core.journal.recorder import Recorder
 
 __all__ = ["tell", "verdict", "was_returned", "written_down"]
 
 
-def written_down(recorder: "Recorder", broker: "Broker", tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+def written_down(recorder: "Recorder", tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
     """Write down what an attempt did, before anybody acts on it; what cannot be written fails the attempt."""
     if isinstance(tick, StepReturned):
         try:
-            problem = broker.problem_with(tick.item, tick.result)
+            problem = tick.item.spec.problem_with(tick.result)
             if problem is not None:
                 raise WorkflowRuntimeError(problem)
             recorder.returned(tick.item, tick.result)

@@ -155,8 +155,10 @@ class Run(StoredRun):
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
+        underway, self.state.restored_deliveries = self.state.restored_deliveries, []
+        ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
         for item in list(self.state.items.values()):
-            if item.worker >= 0:
+            if item.worker >= 0 and item not in ended:
                 self.spawn(item)
         for item in self.state.delayed.values():
             self._set_retry_timer(item)
@@ -165,12 +167,24 @@ class Run(StoredRun):
             self.ending.go_on_after(self.state.stopped)
         if self.family is not None:
             self.family.restart()
-        deliveries, self.state.restored_deliveries = self.state.restored_deliveries, []
-        for tick in deliveries:
-            self.when_taken(tick.event, partial(self._post, tick, None))
+        for tick in underway:
+            if isinstance(tick, EventArrived):
+                self.when_taken(tick.event, partial(self._post, tick, None))
+            else:
+                self._post(self._ended_before(tick), None)
         self.loop.call_soon(self.settle)
         if self.ending.over:
             self.ending.children_ended()
+
+    def _ended_before(self, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+        """The outcome of a step that came to its end before the snapshot was taken, and is decided about now."""
+        item = tick.item
+        if item.open_waits:
+            self.waiting.abandon(item)
+        if self.recorder is None:
+            return tick
+        self.recorder.open(item, item.event)
+        return written_down(self.recorder, tick)
 
     def feed(self, tick: Tick) -> None:
         """Let the broker decide about a tick from outside a step, and start what it starts."""
@@ -207,10 +221,13 @@ class Run(StoredRun):
             self._pumping = True
             self.loop.call_soon(self._pump)
 
+    def underway(self) -> list[Tick]:
+        """What the broker is still to decide about: events, and outcomes of steps behind what they have sent."""
+        return [*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ())]
+
     def undelivered(self) -> list[EventArrived]:
         """Events that are sent and not yet delivered."""
-        ticks = (*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ()))
-        return [tick for tick in ticks if isinstance(tick, EventArrived)]
+        return [tick for tick in self.underway() if isinstance(tick, EventArrived)]
 
     def publish(self, event: Event, step: str, cause: int) -> None:
         """Put an event on the stream, and on those of the workflows around this one."""
@@ -379,7 +396,7 @@ class Run(StoredRun):
                 self.recorder.abandon(item)
             return []
         if self.recorder is not None:
-            tick = written_down(self.recorder, self.broker, tick)
+            tick = written_down(self.recorder, tick)
         if self.family is not None and item.progress is not None and item.progress.has_called:
             self.family.attempt_over(item)
         spec = item.spec

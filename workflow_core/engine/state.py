@@ -320,7 +320,7 @@ class RunState:
         self.running = False
         # Whether somebody cancelled the run that was restored: it may still go on.
         self.cancelled = False
-        # Events that a snapshot found on their way.
+        # What a snapshot found on its way: events, and outcomes of steps behind what they had sent.
         self.restored_deliveries: list[Any] = []
         # Seconds of the run's timeout used up before this process.
         self.elapsed = 0.0
@@ -366,7 +366,8 @@ class RunState:
             for step_name, members in stream.collected.items():
                 stream.collected_causes[step_name] = [name() for _ in members]
         for tick in self.restored_deliveries:
-            tick.causes = (name(),)
+            if hasattr(tick, "causes"):
+                tick.causes = (name(),)
 
     def count_child(self, name: str, ended: "RunState") -> None:
         """Keep the numbers of an attached workflow's run that is over."""

@@ -150,6 +150,8 @@ class Waiting:
     def abandon(self, item: WorkItem) -> None:
         """An attempt is over while branches of it still wait: they end."""
         for waiter in self._run.state.waiters.of(item):
+            if waiter.timer is not None:
+                waiter.timer.cancel()
             left, waiter.futures = waiter.futures, []
             for future in left:
                 future.cancel()

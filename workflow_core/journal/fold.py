@@ -62,6 +62,7 @@ class Delivery:
         once: Results of ``ctx.once``, by key.
         intents: Calls of effects that began, by key.
         waits: Open waits, by key.
+        outcome: What the step came to its end with, as a snapshot has it that the run began with.
     """
 
     step: str
@@ -81,6 +82,7 @@ class Delivery:
     once: dict[str, Any] = field(default_factory=dict[str, Any])
     intents: dict[str, Any] = field(default_factory=dict[str, Any])
     waits: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    outcome: dict[str, Any] | None = None
 
     def place(self, number: Any) -> tuple[Numbers, int]:
         """What counts here, and the number there, of a number in a record."""
@@ -431,6 +433,7 @@ class Fold:
         if place.stopped is not None:
             return
         delivery = place.delivery(record)
+        delivery.outcome = None
         for key in record.get("gave_up", ()):
             delivery.waits.pop(key, None)
         for number, path, value in record.get("writes", ()):

@@ -179,6 +179,7 @@ class _Writer:
             "origins": delivery.origins,
             "releases": delivery.releases,
             "progress": self._progress(delivery),
+            **({"outcome": delivery.outcome} if delivery.outcome is not None else {}),
         }
 
     def _event(self, delivery: Delivery) -> str:
@@ -356,6 +357,7 @@ class _Reader:
             releases=int(entry.get("releases") or 0),
             attempts=int(entry.get("attempts") or 0),
             due=entry.get("not_before"),
+            outcome=entry.get("outcome"),
         )
         if entry.get("bound_events"):
             slots = place.table.steps[step].slots

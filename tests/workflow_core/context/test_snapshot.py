@@ -14,9 +14,11 @@ from batonflow.workflow_core import (
     ContextSerdeError,
     Event,
     HumanResponseEvent,
+    InputRequiredEvent,
     StartEvent,
     StopEvent,
     Workflow,
+    WorkflowHandler,
     WorkflowTimeoutError,
     step,
 )
@@ -435,6 +437,45 @@ async def test_steps_that_are_gone_are_left_out():
 # --- any workflow, any moment -----------------------------------------------------------------------------------------
 
 
+Moment = tuple[str, int]
+"""When a run is stopped: after some turns of the event loop, or in the very turn in which some event is read."""
+
+moments = st.lists(st.tuples(st.sampled_from(["turns", "events"]), st.integers(0, 25)), min_size=1, max_size=5)
+
+
+async def stopped_at(handler: WorkflowHandler, moment: Moment) -> dict[str, Any] | None:
+    """The snapshot of a run at a moment, when it goes on no more; None when the run was over before."""
+    kind, count = moment
+    if kind == "turns":
+        for _ in range(count):
+            await asyncio.sleep(0)
+    else:
+        await read(handler, count)
+    if handler.is_done():
+        return None
+    payload = saved(handler)
+    await handler.cancel_run()
+    return payload
+
+
+async def read(handler: WorkflowHandler, count: int) -> None:
+    """Read some events off the stream; what the run asks meanwhile is answered."""
+
+    async def answer() -> None:
+        while True:
+            await asyncio.sleep(0.001)  # nothing but an answer moves the run by now
+            handler.ctx.send_event(HumanResponseEvent())
+
+    answering = asyncio.create_task(answer())
+    try:
+        async for _ in handler.stream_events():
+            count -= 1
+            if count < 0:
+                return
+    finally:
+        answering.cancel()
+
+
 class Work(Event):
     id: str
     depth: int
@@ -447,8 +488,13 @@ class Finished(Event):
 class Many(Workflow):
     """A tree of work, spread by sends, returns and lists, with sleeps and waits, whose leaves are counted in the end.
 
-    ``shape`` gives each node: how it hands on its children, for how many turns it pauses, and whether it waits.
+    ``shape`` gives each node: how it hands on its children, for how many turns it pauses, and whether it waits. Each
+    question and each end of a step is on the stream; ``ended`` has the steps that came to their end.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.ended: list[str] = []
 
     @step
     async def begin(self, ctx: Context, ev: StartEvent) -> Work:
@@ -463,19 +509,21 @@ class Many(Workflow):
         for _ in range(pause):
             await asyncio.sleep(0)
         if waits:
-            await ctx.wait_for_event(HumanResponseEvent)
+            await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent())
+        ctx.write_event_to_stream(Finished(id=ev.id))
         if ev.depth == 3:
+            self.ended.append(ev.id)
             return Finished(id=ev.id)
         children = [Work(id=f"{ev.id}{n}", depth=ev.depth + 1) for n in range(2)]
         if how == "send":
             for child in children:
                 ctx.send_event(child)
                 await asyncio.sleep(0)
-            return None
-        if how == "list":
-            return children
-        ctx.send_event(children[0])
-        return children[1]
+        elif how != "list":
+            for child in children[: 1 if how == "both" else 2]:
+                ctx.send_event(child)
+        self.ended.append(ev.id)
+        return {"list": children, "both": children[1]}.get(how)
 
     @step(num_workers=1)
     async def count(self, ctx: Context, ev: Finished) -> StopEvent | None:
@@ -487,14 +535,14 @@ class Many(Workflow):
 LEAVES = sorted(f"r{a}{b}{c}" for a in "01" for b in "01" for c in "01")
 NODES = sorted(["r", *(f"r{a}" for a in "01"), *(f"r{a}{b}" for a in "01" for b in "01"), *LEAVES])
 
-node = st.tuples(st.sampled_from(["send", "list", "both"]), st.integers(0, 3), st.booleans())
+node = st.tuples(st.sampled_from(["send", "send at once", "list", "both"]), st.integers(0, 3), st.booleans())
 
 
 @contract("5.2.1", "5.2.2", "16.3")
 @settings(max_examples=60)
-@given(st.lists(node, min_size=1, max_size=4), st.lists(st.integers(0, 25), min_size=1, max_size=5))
+@given(st.lists(node, min_size=1, max_size=4), moments)
 def test_a_run_stopped_and_resumed_at_any_moment_loses_and_doubles_nothing(
-    shape: list[tuple[str, int, bool]], turns: list[int]
+    shape: list[tuple[str, int, bool]], moments: list[Moment]
 ):
     async def answering(handler: Any) -> Any:
         while not handler.is_done():
@@ -506,16 +554,14 @@ def test_a_run_stopped_and_resumed_at_any_moment_loses_and_doubles_nothing(
     async def scenario() -> None:
         flow = Many(disable_validation=True, timeout=20)
         handler = flow.run(shape=shape)
-        for count in turns:
-            for _ in range(count):
-                await asyncio.sleep(0)
-            if handler.is_done():
+        for moment in moments:
+            payload = await stopped_at(handler, moment)
+            if payload is None:
                 break
-            payload = saved(handler)
-            await handler.cancel_run()
             handler = resume(flow, payload)
         assert await answering(handler) == LEAVES
         assert sorted(await handler.ctx.store.get("entered")) == NODES
+        assert sorted(flow.ended) == NODES
 
     asyncio.run(scenario())
 
@@ -529,7 +575,14 @@ class Inner(Event):
 
 
 class Nested(Workflow):
-    """Nested fan-outs with retries, waits, ``once`` and a targeted send; everything is joined in the end."""
+    """Nested fan-outs with retries, waits, ``once`` and a targeted send; everything is joined in the end.
+
+    ``ended`` has the attempts that came to their end, by returning or failing.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.ended: list[tuple[int, int]] = []
 
     @step
     async def outer(self, ctx: Context, ev: StartEvent) -> list[Part]:
@@ -547,15 +600,21 @@ class Nested(Workflow):
         _, failures, waits = (await ctx.store.get("plan"))[ev.n // 10]
         value = await ctx.once("value", lambda: ev.n + 1)
         ctx.send_event(Finished(id=str(ev.n)), step="note")
-        await asyncio.sleep(0)
-        if ctx.retry_info().retry_number < failures:
+        if ev.n % 2:
+            await asyncio.sleep(0)
+        attempt = ctx.retry_info().retry_number
+        if attempt < failures:
+            self.ended.append((ev.n, attempt))
             raise ValueError("again")
         if waits:
-            await ctx.wait_for_event(HumanResponseEvent)
+            await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent())
+            ctx.send_event(Finished(id=f"{ev.n} waited"), step="note")
+        self.ended.append((ev.n, attempt))
         return Sum(n=value)
 
     @step
     async def note(self, ctx: Context, ev: Finished) -> None:
+        ctx.write_event_to_stream(ev)
         async with ctx.store.edit_state() as state:
             state["notes"] = [*state.get("notes", []), ev.id]
 
@@ -576,18 +635,17 @@ plans = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()),
 
 @contract("5.2.1", "5.2.2", "16.3", "3.1.3")
 @settings(max_examples=60)
-@given(plans, st.lists(st.integers(0, 20), min_size=1, max_size=5))
-def test_streams_retries_and_waits_survive_a_stop_at_any_moment(plan: list[tuple[int, int, bool]], turns: list[int]):
+@given(plans, moments)
+def test_streams_retries_and_waits_survive_a_stop_at_any_moment(
+    plan: list[tuple[int, int, bool]], moments: list[Moment]
+):
     async def scenario() -> None:
         flow = Nested(disable_validation=True, timeout=20)
         handler = flow.run(plan=plan)
-        for count in turns:
-            for _ in range(count):
-                await asyncio.sleep(0)
-            if handler.is_done():
+        for moment in moments:
+            payload = await stopped_at(handler, moment)
+            if payload is None:
                 break
-            payload = saved(handler)
-            await handler.cancel_run()
             handler = resume(flow, payload)
         while not handler.is_done():
             handler.ctx.send_event(HumanResponseEvent())
@@ -596,12 +654,15 @@ def test_streams_retries_and_waits_survive_a_stop_at_any_moment(plan: list[tuple
         expected = sorted(sum(n * 10 + i + 1 for i in range(count)) for n, (count, _, _) in enumerate(plan))
         assert await handler == expected
         notes = sorted(await handler.ctx.store.get("notes", default=[]))
-        leaves = [
-            str(n * 10 + i)
+        attempts = [
+            (n * 10 + i, attempt)
             for n, (count, failures, _) in enumerate(plan)
             for i in range(count)
-            for _ in range(failures + 1)
+            for attempt in range(failures + 1)
         ]
+        assert sorted(flow.ended) == attempts
+        leaves = [str(leaf) for leaf, _ in attempts]
+        leaves += [f"{leaf} waited" for leaf, _ in attempts]
         # The run may end before a last note is taken, but none is taken twice.
         assert all(notes.count(one) <= leaves.count(one) for one in notes)
 
