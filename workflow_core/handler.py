@@ -168,7 +168,8 @@ class WorkflowHandler(EarlierHandler):
             expose_internal: Also give what the engine says about itself.
 
         Raises:
-            WorkflowRuntimeError: While iterating, when the stream has already been consumed to its end.
+            WorkflowRuntimeError: While iterating, when the stream has already been consumed to its end, or somebody
+                else waits for its next event: ``subscribe()`` is for several readers.
         """
         if self._reader is None:
             self._reader = self._run.reader(internal=expose_internal)

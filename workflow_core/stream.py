@@ -188,13 +188,21 @@ class StreamLog:
         Raises:
             WorkflowRuntimeError: Another event loop than that of the run is running here.
         """
+        await self.sleeper()
+
+    def sleeper(self) -> "asyncio.Future[None]":
+        """What wakes one reader as soon as something is appended.
+
+        Raises:
+            WorkflowRuntimeError: Another event loop than that of the run is running here.
+        """
         if asyncio.get_running_loop() is not self._loop:
             raise WorkflowRuntimeError(f"The run {ANOTHER_LOOP}; other loops can only read what is streamed already")
         sleeper: asyncio.Future[None] = self._loop.create_future()
         if self._sleepers is None:
             self._sleepers = []
         self._sleepers.append(sleeper)
-        await sleeper
+        return sleeper
 
 
 class StreamReader(AsyncIterator[StreamItem]):
@@ -214,10 +222,16 @@ class StreamReader(AsyncIterator[StreamItem]):
             self.position += 1
         self._next_note = 0
         self._after = after
+        self._sleeper: asyncio.Future[None] | None = None
         self.finished = False
 
     def __aiter__(self) -> "StreamReader":
         return self
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for the next event here."""
+        return self._sleeper is not None and not self._sleeper.done()
 
     def show_internal(self, internal: bool) -> None:
         """Read the engine's notes from here on, or no more."""
@@ -240,7 +254,8 @@ class StreamReader(AsyncIterator[StreamItem]):
             if self.log.ended:
                 self.finished = True
                 raise StopAsyncIteration
-            await self.log.more()
+            self._sleeper = sleeper = self.log.sleeper()
+            await sleeper
 
     def take(self) -> Entry | None:
         """The next event if there is one already."""
@@ -291,13 +306,22 @@ class EventIterator(AsyncIterator[Event]):
         if position < len(events) and not reader.internal:
             reader.position = position + 1
             return events[position]
-        if reader.finished and not self._started:
+        if not self._started:
+            self._begin()
+        return (await reader.next_entry())[5]
+
+    def _begin(self) -> None:
+        """Wait for the first time: somebody else may do so, or have read everything."""
+        if self._reader.finished:
             raise WorkflowRuntimeError(
                 f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for "
                 "several readers"
             )
+        if self._reader.is_awaited:
+            raise WorkflowRuntimeError(
+                f"The streamed events of run {self._run_id} are being read already; use subscribe() for several readers"
+            )
         self._started = True
-        return (await reader.next_entry())[5]
 
     async def aclose(self) -> None:
         """Stop reading; a later iteration goes on from here."""

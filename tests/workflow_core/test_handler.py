@@ -186,6 +186,26 @@ async def test_breaking_out_and_iterating_again_goes_on():
 
 
 @contract("6.1")
+async def test_a_second_reader_at_once_is_told():
+    handler = Waits().run()
+    first = asyncio.create_task(streamed(handler))
+    await asyncio.sleep(0.01)
+    with pytest.raises(WorkflowRuntimeError, match=r"being read already; use subscribe\(\) for several readers"):
+        await streamed(handler)
+    await handler.send_event(HumanResponseEvent())
+    assert names(await first) == ["Tick", "StopEvent"]
+
+
+@contract("6.1")
+async def test_reading_goes_on_after_a_reader_that_was_cancelled():
+    handler = Waits().run()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(streamed(handler), 0.01)
+    await handler.send_event(HumanResponseEvent())
+    assert names(await streamed(handler)) == ["StopEvent"]
+
+
+@contract("6.1")
 async def test_the_stream_of_a_failing_run_ends_quietly():
     handler = Fails().run()
     [last] = await streamed(handler)

@@ -406,7 +406,10 @@ class Context(EarlierContext, Generic[StateT]):
     # --- the handler's side -------------------------------------------------------------------------------------------
 
     def stream_events(self) -> AsyncIterator[Event]:
-        """The run's streamed events, from the beginning; each call is a reader of its own."""
+        """The run's streamed events and what the engine says about itself, from the beginning.
+
+        Each call is a reader of its own; ``handler.stream_events()`` gives the streamed events alone.
+        """
         return _events_of(self._from_handler("stream_events"))
 
     async def running_steps(self) -> list[str]:
@@ -496,5 +499,5 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
 
 
 async def _events_of(run: "Run") -> AsyncIterator[Event]:
-    async for item in run.reader():
+    async for item in run.reader(internal=True):
         yield item.event

@@ -234,7 +234,12 @@ async def test_the_handlers_context_streams_and_tells_the_running_steps(monkeypa
     handler = Flow().run()
     await asyncio.sleep(0)
     assert await handler.ctx.running_steps() == ["go"]
-    assert names([event async for event in handler.ctx.stream_events()]) == ["A", "StopEvent"]
+    assert names([event async for event in handler.ctx.stream_events()]) == [
+        "StepStateChanged",
+        "A",
+        "StepStateChanged",
+        "StopEvent",
+    ]
     assert await handler.ctx.running_steps() == []
     with pytest.warns(DeprecationWarning, match="get_result"):
         assert handler.ctx.get_result() == "r"
