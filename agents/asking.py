@@ -113,7 +113,7 @@ async def unpaused(
             raise WorkflowRuntimeError(PAUSED_TOO_OFTEN.format(name=agent, times=parts))
         response, parts = await ask(said), parts + 1
         more = response.message
-        kwargs = {**said.additional_kwargs, **more.additional_kwargs}
+        kwargs = said.additional_kwargs | more.additional_kwargs
         said = ChatMessage(_joined(said.blocks, more.blocks), role=MessageRole.ASSISTANT, additional_kwargs=kwargs)
         response = response.model_copy(update={"message": said})
     return response

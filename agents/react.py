@@ -208,7 +208,9 @@ class ReActAgent(BaseWorkflowAgent):
                 shown = parsed.response
         if not shown or shown == said.content:
             return said
-        return ChatMessage(shown, role=MessageRole.ASSISTANT, additional_kwargs=said.additional_kwargs)
+        answer = ChatMessage(shown, role=MessageRole.ASSISTANT)
+        answer.additional_kwargs = said.additional_kwargs
+        return answer
 
     async def handle_tool_call_results(
         self,

@@ -1,15 +1,19 @@
 """The responses that the events of a stream add up to."""
 
-from collections.abc import AsyncGenerator
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from io import StringIO
+from operator import itemgetter
 from typing import Any
 
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.call_forms import KwargsWithCalls
 from batonflow.llms.errors import IncompleteResponseError
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ALL_FIELDS, ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import KwargsWithCalls, parse_arguments
+from batonflow.llms.tool_protocol import parse_arguments
 from batonflow.llms.usage import record_usage
 from batonflow.workflow_core.clock import current_source
 
@@ -54,12 +58,23 @@ class _Text:
         return text if length == len(text) else text[:length]
 
 
+_number_of: Any = itemgetter(0)
+
+
 class _Call:
-    """A tool call that is arriving."""
+    """A tool call that is arriving.
 
-    __slots__ = ("_misled", "_opened", "_pieces", "_size", "_tried", "block", "extra", "id", "name", "settled_at")
+    Args:
+        index: Which one.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_misled", "_opened", "_pieces", "_size", "_states", "_tried", "block", "extra", "id", "index", "name",
+        "settled_at",
+    )  # fmt: skip
+
+    def __init__(self, index: int) -> None:
+        self.index = index
         self.id: str | None = None
         self.name = ""
         self.extra: dict[str, Any] | None = None
@@ -70,21 +85,34 @@ class _Call:
         self._size = 0
         self._tried = 0
         self._misled = 0
+        # After which event there were how many pieces, under which id and name. Each event from there on brings one
+        # piece, up to the next entry: nothing need be kept for every one.
+        self._states: list[tuple[int, int, str | None, str]] = []
 
-    def add(self, event: ToolCallDelta) -> None:
-        self.id = self.id or event.id
-        # Names come with the first piece; servers that repeat them in every piece must not make "addadd".
-        self.name = self.name or event.name or ""
-        self.extra = event.extra or self.extra
+    def goes_on(self, number: int) -> None:
+        """What comes behind event ``number`` is of this call."""
+        self._states.append((number, len(self._pieces), self.id, self.name))
+
+    def add(self, event: ToolCallDelta, number: int) -> None:
         piece = event.arguments
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
             self._opened += piece.count("{") - piece.count("}")
+        self.extra = event.extra or self.extra
+        # Names come with the first piece; servers that repeat them in every piece must not make "addadd".
+        if not piece or (event.id and not self.id) or (event.name and not self.name):
+            self.id = self.id or event.id
+            self.name = self.name or event.name or ""
+            self.goes_on(number)
 
-    def begun(self) -> ToolCallBlock:
-        """The call as far as it has come."""
-        return ToolCallBlock(tool_call_id=self.id, tool_name=self.name, tool_kwargs="".join(self._pieces))
+    def begun(self, number: int) -> ToolCallBlock:
+        """The call as far as it had come after event ``number``."""
+        at = bisect_right(self._states, number, key=_number_of)
+        since, count, call_id, name = self._states[at - 1]
+        most = self._states[at][1] if at < len(self._states) else len(self._pieces)
+        text = "".join(self._pieces[: min(count + number - since, most)])
+        return ToolCallBlock.made(call_id, name, text)
 
     def _may_be_whole(self) -> bool:
         # Parsing at every piece would take time with the square of the length. An object ends with a brace, and nearly
@@ -116,12 +144,13 @@ class Answer:
     It only grows, so that what it was after any event can be told later from a few numbers.
     """
 
-    __slots__ = ("_calls", "_last", "_number", "_parts", "settled_late")
+    __slots__ = ("_arriving", "_calls", "_last", "_number", "_parts", "settled_late")
 
     def __init__(self) -> None:
         self._parts: list[_Text | ContentBlock | _Call] = []
         # Made when first needed, as an answer is kept for as long as somebody holds a piece of it.
         self._calls: dict[int, _Call] | None = None
+        self._arriving: _Call | None = None
         self._number = 0
         # Whether its end made calls whole, which nobody can have seen before.
         self.settled_late = False
@@ -144,16 +173,24 @@ class Answer:
     def call(self, event: ToolCallDelta) -> None:
         """A piece of a call has arrived."""
         self._number += 1
+        call = self._arriving
+        if call is None or call.index != event.index:
+            call = self._arriving = self._turn_to(event.index)
+        call.add(event, self._number)
+        call.settle(self._number, final=False)
+
+    def _turn_to(self, index: int) -> _Call:
+        """The call of which a piece has arrived, when the last one was another's."""
         if self._calls is None:
             self._calls = {}
-        call = self._calls.get(event.index)
+        call = self._calls.get(index)
         if call is None:
             # That it begins does not say that those before it are whole: some servers write several at a time.
-            call = self._calls[event.index] = _Call()
+            call = self._calls[index] = _Call(index)
             self._last = None
             self._parts.append(call)
-        call.add(event)
-        call.settle(self._number, final=False)
+        call.goes_on(self._number - 1)
+        return call
 
     def shown(self, event: StreamEvent) -> ChatResponse | None:
         """Take an event that is not the last one; gives the answer so far where the event shows something of it."""
@@ -246,14 +283,15 @@ class Answer:
         """The message that the first ``count`` parts make, of the last one ``length`` characters."""
         blocks: list[ContentBlock] = []
         additional: dict[str, Any] = {}
-        parts, calls = self._parts[:count], list[ToolCallBlock]()
+        parts, calls = self._parts[:count], list[ToolCallBlock | Callable[[], ToolCallBlock]]()
         for position, part in enumerate(parts, 1):
             if isinstance(part, _Text):
                 text = part.first(part.length if position < len(parts) else length)
                 blocks.append(assembled(TextBlock, {"block_type": "text", "text": text}))
             elif isinstance(part, _Call):
                 if part.block is None or part.settled_at > number:
-                    calls.append(part.begun())
+                    # Not made for every piece of it, which would take time with the square of their number.
+                    calls.append(partial(part.begun, number))
                     continue
                 calls.append(part.block)
                 blocks.append(part.block)

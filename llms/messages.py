@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.call_forms import KwargsWithCalls
 from batonflow.llms.lazy_fields import LazyFields, assembled
 from batonflow.llms.usage import Usage
 
@@ -39,6 +40,10 @@ class MessageRole(str, Enum):  # noqa: UP042 - str(role) is "MessageRole.USER" f
     MODEL = "model"
 
 
+# Of dicts as such: calls that are only made when somebody asks are passed over, as the blocks tell of them.
+_items: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
+
+
 def _plain(value: Any) -> Any:
     """``value`` with models dumped and bytes encoded, however deep they lie."""
     if type(value) is str:
@@ -46,7 +51,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in cast("dict[Any, Any]", value).items()}
+        return {key: _plain(inner) for key, inner in _items(value)}
     if isinstance(value, list):
         return [_plain(inner) for inner in cast("list[Any]", value)]
     if isinstance(value, bytes):
@@ -83,6 +88,10 @@ class ChatMessage(BaseModel):
         elif content is not None:
             raise TypeError(f"content is text or a list of blocks, not {type(content).__name__}")
         super().__init__(**data)
+        # Those of an answer, in which the validation sees nothing of what is only made when somebody asks.
+        given = data.get("additional_kwargs")
+        if type(given) is KwargsWithCalls:
+            self.additional_kwargs = given.beside(self.blocks)
 
     @staticmethod
     def of_text(text: str, role: MessageRole = MessageRole.USER) -> "ChatMessage":

@@ -255,6 +255,8 @@ class MockFunctionCallingLLM(FunctionCallingLLM):
     ) -> list[ToolSelection]:
         """Calls in ``additional_kwargs["tool_calls"]``, else those in the blocks."""
         kept = kept_calls(response.message)
-        if kept is not None:
+        if kept is None:
+            return tool_selections(response.message)
+        if all(isinstance(call, ToolSelection) for call in kept):
             return cast("list[ToolSelection]", kept)
-        return tool_selections(response.message)
+        return tool_selections(ChatMessage(additional_kwargs={"tool_calls": kept}))

@@ -19,12 +19,12 @@ from batonflow.llms.blocks import (
     in_words,
     opened,
 )
+from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import (
-    arguments_text,
     chosen_tool,
     parse_arguments,
     tool_call_blocks,

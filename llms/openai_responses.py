@@ -17,6 +17,7 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
+from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
@@ -24,7 +25,7 @@ from batonflow.llms.openai_sdk import OpenAISDKModel, counted
 from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from batonflow.llms.tool_protocol import arguments_text, chosen_tool, tool_call_blocks, wire_id, wire_name
+from batonflow.llms.tool_protocol import chosen_tool, tool_call_blocks, wire_id, wire_name
 from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAIResponses", "responses_input"]

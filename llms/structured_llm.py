@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field, SerializeAsAny
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
+from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.closing import closed_after
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
 from batonflow.llms.partial import PartialModel
 from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate
 from batonflow.llms.structured import Outcome
-from batonflow.llms.tool_protocol import arguments_text
 
 __all__ = ["StructuredLLM", "generate_structured_response", "messages_to_xml_format"]
 

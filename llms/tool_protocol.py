@@ -10,9 +10,10 @@ from typing import Any, Protocol, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from batonflow.llms.blocks import ToolCallBlock
+from batonflow.llms.call_forms import CALLS
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import ChatMessage
-from batonflow.llms.sendable import has_halves, json_data, whole_texts
+from batonflow.llms.sendable import has_halves, whole_texts
 from batonflow.workflow_core.clock import current_source
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "ToolMetadataLike",
     "ToolSelection",
     "ToolSpec",
-    "arguments_text",
     "chosen_tool",
     "parse_arguments",
     "tool_call_blocks",
@@ -131,7 +131,6 @@ class ToolSelection(BaseModel):
         return dumped
 
 
-_CALLS = "tool_calls"
 # OpenAI takes no more.
 _LONGEST_NAME = 64
 _CHOICES = frozenset({"auto", "required", "none"})
@@ -221,25 +220,6 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def arguments_text(block: ToolCallBlock) -> str:
-    """The arguments of a call as JSON text, written as models write it.
-
-    Text that is no JSON object goes back as the model wrote it, or it could not see its mistake.
-    """
-    given = block.tool_kwargs
-    if isinstance(given, str):
-        return given
-    try:
-        return _as_models_write(given)
-    except ValueError:
-        # A number that was too large for a float, or a word that Python takes for one.
-        return _as_models_write(json_data(given))
-
-
-def _as_models_write(given: dict[str, Any]) -> str:
-    return json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
 def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
     """The calls of an assistant's message as blocks, also those kept in the older way, each under an id of its own."""
     texts = [block.tool_kwargs for block in message.blocks if isinstance(block, ToolCallBlock)]
@@ -253,85 +233,13 @@ def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
     ]
 
 
-class OlderFunction(BaseModel):
-    """Name and arguments of a call in the form of OpenAI's chat completions."""
-
-    name: str
-    arguments: str
-
-
-class OlderToolCall(BaseModel):
-    """A call in the form of OpenAI's chat completions."""
-
-    id: str
-    type: str = "function"
-    function: OlderFunction
-
-
-class KwargsWithCalls(dict[str, Any]):
-    """The ``additional_kwargs`` of an answer that calls tools.
-
-    Programs of LlamaIndex that go on by themselves ask there for ``"tool_calls"``, as its OpenAI models put them there
-    beside the blocks. Here they are made when somebody asks; no dump, no size and no request knows of them.
-
-    Args:
-        kept: What is in them.
-        calls: Of the answer, those too that have only begun.
-    """
-
-    __slots__ = ("_calls",)
-
-    def __init__(self, kept: dict[str, Any], calls: Sequence[ToolCallBlock]) -> None:
-        super().__init__(kept)
-        self._calls: Sequence[ToolCallBlock] | None = calls
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KwargsWithCalls, (dict(self), self._calls)
-
-    def __contains__(self, key: object) -> bool:
-        return (key == _CALLS and self._calls is not None) or super().__contains__(key)
-
-    def __missing__(self, key: str) -> Any:
-        if key != _CALLS or self._calls is None:
-            raise KeyError(key)
-        return [
-            OlderToolCall(
-                id=call.tool_call_id or "",
-                function=OlderFunction(name=call.tool_name, arguments=arguments_text(call)),
-            )
-            for call in self._calls
-        ]
-
-    def __delitem__(self, key: str) -> None:
-        if super().__contains__(key) or key not in self:
-            super().__delitem__(key)
-        else:
-            self._calls = None
-
-    def pop(self, key: str, *default: Any) -> Any:
-        """As of every dict."""
-        if key not in self:
-            return super().pop(key, *default)
-        value = self[key]
-        del self[key]
-        return value
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        """As of every dict."""
-        return self[key] if key in self else super().setdefault(key, default)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """As of every dict."""
-        return self[key] if key in self else default  # noqa: SIM401 - this is what get does here
-
-
 # Of dicts as such: what is only made when somebody asks is passed over.
 _get: Any = getattr(dict, "get")  # noqa: B009 - its type is that of a dict of nothing known
 
 
 def kept_calls(message: ChatMessage) -> Any:
     """What stands under ``"tool_calls"`` in a message and is no block; None for nothing."""
-    return _get(message.additional_kwargs, _CALLS)
+    return _get(message.additional_kwargs, CALLS)
 
 
 def tool_selections(message: ChatMessage) -> list[ToolSelection]:
@@ -375,7 +283,7 @@ def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
 
 
 def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
-    """Calls kept in ``additional_kwargs["tool_calls"]``: selections, their dumps, or dicts of OpenAI's form."""
+    """Calls kept in ``additional_kwargs["tool_calls"]``: selections, or calls in OpenAI's form; also as data."""
     selections: list[ToolSelection] = []
     for call in calls:
         if isinstance(call, ToolSelection):
@@ -387,15 +295,18 @@ def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
                 selections.append(ToolSelection.model_validate(given))
             else:
                 function = cast("dict[str, Any]", given.get("function", {}))
-                arguments, invalid = _arguments(function.get("arguments", ""))
-                selections.append(
-                    ToolSelection(
-                        tool_id=given.get("id") or _new_call_id(),
-                        tool_name=str(function.get("name", "")),
-                        tool_kwargs=arguments,
-                        invalid_arguments=invalid,
-                    )
-                )
+                selections.append(_selection(given.get("id"), function.get("name", ""), function.get("arguments", "")))
+        elif hasattr(call, "function"):
+            # What additional_kwargs give out themselves, and objects of a vendor's SDK.
+            function = call.function
+            selections.append(_selection(getattr(call, "id", None), function.name, function.arguments))
         else:
             raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is no tool call")
     return selections
+
+
+def _selection(call_id: Any, name: Any, given: Any) -> ToolSelection:
+    arguments, invalid = _arguments(given)
+    return ToolSelection(
+        tool_id=call_id or _new_call_id(), tool_name=str(name), tool_kwargs=arguments, invalid_arguments=invalid
+    )

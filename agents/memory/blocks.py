@@ -121,4 +121,4 @@ class StaticMemoryBlock(BaseMemoryBlock[list[ContentBlock]]):
 
 def _of_session(message: ChatMessage, session_id: str) -> ChatMessage:
     # A copy: the message itself is shown to models and kept.
-    return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, "session_id": session_id}})
+    return message.model_copy(update={"additional_kwargs": message.additional_kwargs | {"session_id": session_id}})

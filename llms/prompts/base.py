@@ -327,4 +327,4 @@ def _over_texts(message: ChatMessage, change: Callable[[str], str]) -> ChatMessa
         block.model_copy(update={"text": change(block.text)}) if isinstance(block, TextBlock) else block
         for block in message.blocks
     ]
-    return message.model_copy(update={"blocks": blocks, "additional_kwargs": dict(message.additional_kwargs)})
+    return message.model_copy(update={"blocks": blocks, "additional_kwargs": message.additional_kwargs.copy()})

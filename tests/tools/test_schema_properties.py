@@ -112,10 +112,10 @@ def test_arguments_cut_anywhere_arrive_whole_and_never_early(arguments: dict[str
     text = json.dumps(arguments)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    call = _Call()
+    call = _Call(0)
     seen = ""
     for number, piece in enumerate(pieces):
-        call.add(ToolCallDelta(index=0, name="t", arguments=piece))
+        call.add(ToolCallDelta(index=0, name="t", arguments=piece), number)
         call.settle(number, final=False)
         seen += piece
         assert call.block is None or seen == text
