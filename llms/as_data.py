@@ -11,7 +11,7 @@ from batonflow.workflow_core.instrumentation.redaction import without_secrets
 __all__ = ["AsData"]
 
 _ADDRESS = re.compile(r"https?://\S+\?\S*")
-_MAY_BE_KEY = re.compile(r"key|token|secret|sig|pass|auth|cred", re.IGNORECASE)
+_MAY_BE_KEY = re.compile(r"key|token|secret|sig|pass|pwd|auth|cred|jwt|(?<![a-z])code(?![a-z])", re.IGNORECASE)
 
 # Inside of the class, dict is the method.
 _Data = dict[str, Any]

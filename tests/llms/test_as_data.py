@@ -131,6 +131,14 @@ def test_no_part_of_it_holds_a_secret_or_a_mark_of_one() -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["code", "access-code", "sig", "signature", "api_key", "subscription-key", "pwd", "jwt"]
+)
+def test_keys_in_addresses_do_not_come_out(name: str) -> None:
+    note = Vendor(api_key="k", note=f"https://h/v1?{name}=hidden&api-version=2&encoding=utf8").to_dict()["note"]
+    assert note == "https://h/v1?api-version=2&encoding=utf8"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "https://docs.x/manual?key=a is the manual. Answer from it only.",
