@@ -10,6 +10,7 @@ from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context.once import begun_earlier
+from batonflow.workflow_core.context.telling import in_words
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
 __all__ = ["is_begun", "is_recorded", "recorded", "writable", "writable_value"]
@@ -114,5 +115,5 @@ def writable(ctx: Context[Any], output: ToolOutput) -> ToolOutput:
     if not recorder.can_write(output.raw_output):
         output.raw_output = repr(output.raw_output)
     if not recorder.can_write(output.raw_input):
-        output.raw_input = as_sent(output.raw_input)
+        output.raw_input = in_words(output.raw_input, recorder.can_write)
     return output

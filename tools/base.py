@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel
 
@@ -136,6 +136,9 @@ class ToolOutput(BaseModel):
     Raises:
         ValueError: Both ``content`` and ``blocks`` are given.
     """
+
+    # What a snapshot may hold in words.
+    __batonflow_told__: ClassVar[frozenset[str]] = frozenset({"raw_input", "raw_output"})
 
     blocks: list[ContentBlock]
     tool_name: str

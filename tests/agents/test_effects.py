@@ -1,6 +1,7 @@
 """Tool calls of agents whose runs a store keeps: written down before and after, and never silently repeated."""
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Base64Bytes
 
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse
@@ -18,6 +19,7 @@ from batonflow.agents.events import ToolCallResult
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
 from batonflow.tools import FunctionTool, tool
+from batonflow.workflow_core import Context
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.workflow_core.flows import until
 
@@ -155,6 +157,49 @@ async def test_a_value_that_no_store_can_keep_becomes_its_text() -> None:
     output = await agent.run("Find it.")
     assert str(output) == "Found."
     assert output.tool_calls[0].tool_output.raw_output.startswith("<object object")
+
+
+@pytest.mark.parametrize("returned", [object(), b"\xff", {"ok": True}])
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_snapshot_can_be_taken_whatever_a_tool_was_given_and_returned(returned: Any, inside: bool) -> None:
+    @tool
+    async def upload(data: Base64Bytes) -> object:
+        """Upload."""
+        return returned
+
+    @tool(requires_approval=True)
+    async def publish() -> str:
+        """Publish."""
+        return "published"
+
+    def made(name: str, tools: list[Any], *calls: Any) -> FunctionAgent:
+        def says(request: ChatRequest) -> Any:
+            return "Done." if request.messages[-1].role == "tool" else list(calls)
+
+        return FunctionAgent(name=name, description="It works.", tools=tools, llm=ScriptedLLM([says] * 2))
+
+    def whole() -> FunctionAgent:
+        one = made("one", [upload, publish], tool_call("upload", data="/////w=="), tool_call("publish"))
+        return made("two", [one.as_tool()], tool_call("one", input="Go on.")) if inside else one
+
+    handler = whole().run("Upload it, then publish.")
+    async for _ in handler.approvals():
+        break
+    payload = json.loads(json.dumps(handler.ctx.to_dict()))
+    await handler.cancel_run()
+    agent = whole()
+    again = agent.run(ctx=Context.from_dict(agent, payload))
+    async for request in again.approvals():
+        request.approve()
+    output = await again
+    assert str(output) == "Done."
+    if not inside:
+        first, second = [call.tool_output for call in output.tool_calls]
+        assert (first.raw_input, second.raw_output) == (
+            {"args": [], "kwargs": {"data": repr(b"\xff" * 4)}},
+            "published",
+        )
+        assert first.raw_output == (returned if isinstance(returned, dict) else repr(returned))
 
 
 async def test_without_a_store_nothing_is_written_or_asked() -> None:

@@ -6,7 +6,7 @@ from inspect import BoundArguments
 from typing import Any
 
 import pytest
-from pydantic import PrivateAttr
+from pydantic import Base64Bytes, PrivateAttr
 
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput, run_tool, tool
 from batonflow.workflow_core.context import Context
@@ -17,6 +17,7 @@ from batonflow.workflow_core.instrumentation import (
     BaseSpanHandler,
     get_dispatcher,
 )
+from batonflow.workflow_core.instrumentation.genai import CAPTURE_CONTENT
 
 
 class Heard(BaseEventHandler, BaseSpanHandler[BaseSpan]):
@@ -136,3 +137,17 @@ async def test_what_ends_a_call_from_outside_drops_its_span_with_the_arguments(h
     assert [(what, given) for what, _, given, _ in heard.spans] == [
         ("open", {"kwargs": {"why": "x"}}), ("drop", {"kwargs": {"why": "x"}}),
     ]  # fmt: skip
+
+
+async def test_bytes_that_are_no_text_do_not_keep_a_tool_from_being_called(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool
+    def upload(data: Base64Bytes) -> str:
+        """Upload."""
+        return f"{len(data)} bytes"
+
+    monkeypatch.setenv(CAPTURE_CONTENT, "true")
+    output = await run_tool(upload, {"data": "/////w=="})
+    assert (output.content, output.is_error) == ("4 bytes", False)
+    assert [what for what, *_ in heard.spans] == ["open", "close"]

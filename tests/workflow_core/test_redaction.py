@@ -1,5 +1,6 @@
 """Redaction: what looks like a secret does not come through, and what does not, does."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from batonflow.workflow_core.instrumentation import redaction
-from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, redacted, without_secrets
+from batonflow.workflow_core.instrumentation.redaction import CYCLE, REDACTED, TOO_DEEP, redacted, without_secrets
 
 
 class Login(BaseModel):
@@ -107,6 +108,45 @@ def test_data_inside_of_itself() -> None:
     ann = Account("ann", "hunter2")
     ann.others.append(ann)
     assert redacted(ann) == {"user": "ann", "password": REDACTED, "others": [CYCLE]}
+
+
+class Mute:
+    """It cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("mute")
+
+
+class Shut(dict[str, Any]):
+    """It cannot say what is in it."""
+
+    def items(self) -> Any:
+        raise RuntimeError("shut")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"\xff", repr(b"\xff")),
+        (Mute(), "<Mute>"),
+        (Shut(password="hunter2"), "<Shut>"),
+        ({1: b"\xff", 2: [Mute()]}, {"1": repr(b"\xff"), "2": ["<Mute>"]}),
+        (b"\xff sk-" + b"a" * 20, f"b'\\xff {REDACTED}'"),
+    ],
+)
+def test_what_has_no_form_in_json(value: Any, shown: Any) -> None:
+    assert redacted(value) == shown
+    assert redacted({"deep": [value]}) == {"deep": [shown]}
+    assert without_secrets({"x": b"\xff"}) == {"x": repr(b"\xff")}
+
+
+def test_data_of_very_many_levels_end_with_a_mark() -> None:
+    data: dict[str, Any] = {"password": "hunter2"}
+    for _ in range(100_000):
+        data = {"in": [data]}
+    text = json.dumps(redacted(data))
+    assert TOO_DEEP in text
+    assert "hunter2" not in text
 
 
 def test_the_same_data_in_two_places_is_shown_in_both() -> None:

@@ -16,6 +16,7 @@ from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
 from batonflow.workflow_core.context.state_store import DELETED, NoDefaultError, StateCell, write_into
+from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.state import (
@@ -116,7 +117,7 @@ def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSe
         with_ = children_with or inner.workflow.__batonflow__.serializer
         payload = dump_run(inner.state, inner.cell, with_, run=inner, children_with=children_with)
         if inner.ending.done and not inner.state.running and inner.ending.event is not None:
-            payload["result"] = serializer.serialize(inner.ending.event)
+            payload["result"] = written(serializer, inner.ending.event)
         call = call_as_data(child.call) if child.call is not None else None
         entry = {"name": child.name, "path": inner.path, "call": call, "by_event": child.by_event}
         runs.append({**entry, "payload": payload})
@@ -134,7 +135,7 @@ class _Writer:
         if event is None:
             return None
         try:
-            return self._serializer.serialize(event)
+            return written(self._serializer, event)
         except (TypeError, ValueError) as error:
             raise ValueError(f"Event {type(event).__name__} cannot be written into a snapshot: {error}") from error
 
@@ -229,7 +230,7 @@ class _Writer:
 
     def record(self, key: str, value: Any) -> str:
         try:
-            return self._serializer.serialize(value)
+            return written(self._serializer, value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"The result of ctx.once({key!r}, ...) cannot be written: {error}") from error
 

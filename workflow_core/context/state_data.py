@@ -6,6 +6,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 
@@ -33,18 +34,17 @@ def dump_state(state: BaseModel, serializer: BaseSerializer) -> dict[str, Any]:
         data: Any = {"_data": _dump_keys(state.to_dict(), serializer)}
     else:
         try:
-            data = serializer.serialize(state)
+            data = written(serializer, state)
         except (TypeError, ValueError) as error:
             raise ValueError(f"The state {cls.__name__} cannot be written: {error}") from error
     return {"store_type": "in_memory", "state_type": cls.__name__, "state_module": cls.__module__, "state_data": data}
 
 
 def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, str]:
-    written: dict[str, str] = {}
-    serialize = serializer.serialize
+    found: dict[str, str] = {}
     for key, value in values.items():
         try:
-            written[key] = serialize(value)
+            found[key] = written(serializer, value)
         except (TypeError, ValueError) as error:
             if key not in KEYS_THAT_MAY_BE_LEFT_OUT:
                 raise ValueError(
@@ -55,7 +55,7 @@ def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, 
             warnings.warn(
                 f"State key {key!r} was left out of the snapshot: {error}", UnserializableKeyWarning, stacklevel=2
             )
-    return written
+    return found
 
 
 def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:

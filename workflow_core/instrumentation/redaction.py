@@ -11,13 +11,16 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic_core import to_jsonable_python
 
-__all__ = ["CYCLE", "REDACTED", "never_show", "redacted", "without_secrets"]
+__all__ = ["CYCLE", "REDACTED", "TOO_DEEP", "never_show", "redacted", "without_secrets"]
 
 REDACTED = "[redacted]"
 """Stands for what looks like a secret."""
 
 CYCLE = "[cycle]"
 """Stands for data inside of itself."""
+
+TOO_DEEP = "[deep]"
+"""Stands for what lies in more than two hundred others."""
 
 _NAMES = re.compile(
     r"(?:^|[_\-.\s])(?:(?:api|private|secret|access|signing|encryption)[_-]?keys?|secrets?|pass(?:word|phrase|code)s?"
@@ -51,7 +54,8 @@ def redacted(value: Any) -> Any:
     models and dataclasses. It is a net with holes: nothing else finds a secret that looks like any other text.
 
     Args:
-        value: Anything; what has no form in JSON becomes its ``repr``, and what contains itself ends with a mark.
+        value: Anything; what has no form in JSON becomes its ``repr``, or the name of its class where that fails, and
+            what contains itself or has hundreds of levels ends with a mark.
 
     Example:
         >>> redacted({"user": "ann", "api_key": "sk-1234"})
@@ -153,20 +157,34 @@ def _redacted(value: Any, around: set[int]) -> Any:
         return value
     if isinstance(value, SecretStr | SecretBytes):
         return REDACTED
-    parts = value.items() if kind is dict else _named_parts(value)
-    if parts is None and not isinstance(value, list | tuple | set | frozenset | deque):
-        plain = to_jsonable_python(value, fallback=repr)
-        return _text(plain) if isinstance(plain, str) else plain
     here = id(cast("object", value))
     if here in around:
         return CYCLE
+    if len(around) == _DEEPEST:
+        return TOO_DEEP
     around.add(here)
-    if parts is None:
-        found: Any = [_redacted(one, around) for one in cast("Iterable[Any]", value)]
-    else:
-        found = {str(name): REDACTED if _is_secret(name, one) else _redacted(one, around) for name, one in parts}
-    around.discard(here)
-    return found
+    try:
+        return _of_parts(value, kind, around)
+    except Exception:  # noqa: BLE001 - whatever its own methods raise; what it would say of itself may have secrets in it
+        return f"<{kind.__name__}>"
+    finally:
+        around.discard(here)
+
+
+_DEEPEST = 200
+
+
+def _of_parts(value: Any, kind: type[Any], around: set[int]) -> Any:
+    parts = value.items() if kind is dict else _named_parts(value)
+    if parts is not None:
+        return {str(name): REDACTED if _is_secret(name, one) else _redacted(one, around) for name, one in parts}
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return [_redacted(one, around) for one in cast("Iterable[Any]", value)]
+    try:
+        plain = to_jsonable_python(value, fallback=repr)
+    except ValueError:  # bytes that are no text
+        plain = repr(value)
+    return _text(plain) if isinstance(plain, str) else plain
 
 
 def never_show(secret: str) -> None:
