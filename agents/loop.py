@@ -67,7 +67,7 @@ from batonflow.agents.prompts import (
     NO_STEPS_LEFT,
     ONE_HANDOFF,
 )
-from batonflow.agents.results import LONG_RESULTS, READ_RESULT, read_result, whole_text
+from batonflow.agents.results import LONG_RESULTS, READ_RESULT, cut_text, read_result, whole_text
 from batonflow.agents.shown_state import with_shown_state
 from batonflow.agents.tracing import is_traced, traced
 from batonflow.agents.unfinished import close_turn, left_over
@@ -481,7 +481,7 @@ class AgentLoop(AgentForks):
     ) -> None:
         """Put the answer's structured form into the output, and show it, where one is wanted.
 
-        A form that a guard blocks is left out, and the answer stays. The conversation has what was ``shown`` of it.
+        A form that a guard blocks is left out; the answer stays. The conversation has what was ``shown`` of a long one.
         """
         team = self._bf_team()
         says = agent if team.output_cls is None and team.structured_output_fn is None else team
@@ -590,7 +590,7 @@ class AgentLoop(AgentForks):
             text = await whole_text(ctx, direct)
             if direct.tool_name != HANDOFF_TOOL:
                 output = await self._bf_final(ctx, agent, direct_output(agent.name, direct, so_far, text), memory)
-                await self._bf_structure(ctx, agent, output, memory, shown=direct.tool_output.content)
+                await self._bf_structure(ctx, agent, output, memory, shown=cut_text(direct))
                 await self._bf_name_next(ctx)
                 return await self._bf_ended(ctx, output)
             await agent.finalize(ctx, direct_output(agent.name, direct, results, text), memory)

@@ -79,11 +79,14 @@ def direct_output(name: str, direct: ToolCallResult, so_far: Sequence[ToolCallRe
 
 
 def with_text(message: ChatMessage, shown: str, whole: str) -> ChatMessage:
-    """A message that has a whole text in the place of what was shown of it."""
-    blocks: list[Any] = [
-        block.model_copy(update={"text": block.text.replace(shown, whole)}) if isinstance(block, TextBlock) else block
-        for block in message.blocks
-    ]
+    """A message that has a whole text in the place of what was shown of it, where that stands last."""
+    blocks: list[Any] = list(message.blocks)
+    for place in reversed(range(len(blocks))):
+        block = blocks[place]
+        if isinstance(block, TextBlock) and shown in block.text:
+            before, _, behind = block.text.rpartition(shown)
+            blocks[place] = block.model_copy(update={"text": f"{before}{whole}{behind}"})
+            break
     return message.model_copy(update={"blocks": blocks})
 
 

@@ -10,7 +10,7 @@ from batonflow.llms import TextBlock
 from batonflow.tools import FunctionTool, ToolOutput, ToolPolicy
 from batonflow.workflow_core import Context
 
-__all__ = ["HANDLE", "LONG_RESULTS", "READ_RESULT", "read_result", "shortened", "whole_text"]
+__all__ = ["HANDLE", "LONG_RESULTS", "READ_RESULT", "cut_text", "read_result", "shortened", "whole_text"]
 
 READ_RESULT = "read_result"
 """The name of the tool that reads on."""
@@ -57,6 +57,11 @@ async def whole_text(ctx: Context[Any], result: ToolCallResult) -> str:
     """The text of a result, of which the model may have been shown the beginning only."""
     kept: dict[str, str] = await ctx.store.get(LONG_RESULTS, default={}) if HANDLE in result else {}
     return kept.get(result.get(HANDLE), result.tool_output.content)
+
+
+def cut_text(result: ToolCallResult) -> str:
+    """What the model was shown of a result that is longer; nothing where it was shown all of it."""
+    return result.tool_output.content if HANDLE in result else ""
 
 
 def _free(handle: str, text: str, kept: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, SecretStr
 
 from batonflow import retry_policy
 from batonflow.agents import (
+    AgentOutput,
     AgentWorkflow,
     Budget,
     CodeActAgent,
@@ -23,7 +24,7 @@ from batonflow.agents import (
     ToolProgress,
 )
 from batonflow.agents.memory import ChatMemoryBuffer
-from batonflow.llms import ImageBlock, ScriptedLLM, TextBlock, ToolCallBlock, tool_call
+from batonflow.llms import ChatMessage, ImageBlock, ScriptedLLM, TextBlock, ToolCallBlock, tool_call
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context, Event
@@ -643,6 +644,53 @@ async def test_a_structured_form_is_made_of_the_whole_answer() -> None:
 
     made = agent(tool_call("report"), tools=[report], max_result_chars=100, structured_output_fn=form)
     assert (await made.run("Go.")).structured_response == {"total": 42}
+
+
+class Ending(ReActAgent):
+    """Puts its answer in other words."""
+
+    async def finalize(self, ctx: Any, output: AgentOutput, memory: Any) -> AgentOutput:
+        output = await super().finalize(ctx, output, memory)
+        output.response = ChatMessage("The final: 1!", role="assistant")
+        return output
+
+
+async def test_a_structured_form_is_made_of_what_was_said_in_the_words_in_which_it_was() -> None:
+    @tool(return_direct=True)
+    def one() -> str:
+        """One."""
+        return "1"
+
+    seen: list[str] = []
+
+    def form(messages: list[ChatMessage]) -> dict[str, Any]:
+        seen.append(messages[-1].content or "")
+        return {"n": 1}
+
+    said = "Thought: step 1 of 1\nAction: one\nAction Input: {}"
+    output = await Ending(llm=ScriptedLLM([said]), tools=[one], structured_output_fn=form).run("Give 1.")
+    assert (str(output), output.structured_response) == ("The final: 1!", {"n": 1})
+    assert seen[0].startswith("Thought: step 1 of 1\nAction: one\n")
+    assert "final" not in seen[0]
+
+
+async def test_a_long_answer_stands_once_in_what_a_structured_form_is_made_of() -> None:
+    @tool(return_direct=True)
+    def report() -> str:
+        """Report."""
+        return "r" * 5000 + "TOTAL=42"
+
+    seen: list[str] = []
+
+    def form(messages: list[ChatMessage]) -> dict[str, Any]:
+        seen.append(messages[-1].content or "")
+        return {"n": 1}
+
+    said = "Thought: go\nAction: report\nAction Input: {}"
+    made = ReActAgent(llm=ScriptedLLM([said]), tools=[report], max_result_chars=100, structured_output_fn=form)
+    await made.run("Go.")
+    assert seen[0].count("TOTAL=42") == 1
+    assert seen[0].endswith("Answer: " + "r" * 5000 + "TOTAL=42")
 
 
 async def test_a_direct_answer_is_whole_where_nobody_reads_on() -> None:
