@@ -24,6 +24,8 @@ from batonflow.llms import (
 from batonflow.llms.answer import Answer
 from batonflow.llms.stream import ChatRequest, ToolCallDelta
 from batonflow.llms.tool_protocol import tool_selections
+from batonflow.workflow_core.context.serializers import JsonSerializer
+from batonflow.workflow_core.instrumentation.redaction import redacted
 
 
 async def test_an_answer_that_calls_tools_says_so_as_programs_of_llamaindex_ask() -> None:
@@ -90,6 +92,11 @@ async def test_but_no_dump_and_no_size_knows_of_it() -> None:
     assert message.model_dump()["additional_kwargs"] == {}
     assert not message.additional_kwargs
     assert ChatMessage.model_validate_json(message.model_dump_json()) == message
+    serializer = JsonSerializer()
+    for one in (message, ChatMessage(message.blocks, additional_kwargs=message.additional_kwargs | {"x": 1})):
+        assert "function" not in serializer.serialize(one)
+        assert serializer.deserialize(serializer.serialize(one)) == one
+        assert "function" not in str(redacted(one))
     assert count_tokens(message) == count_tokens(list(message.blocks))
     assert deepcopy(message).additional_kwargs["tool_calls"] == message.additional_kwargs["tool_calls"]
     assert len(tool_selections(message)) == 1

@@ -1,6 +1,7 @@
 """Redaction: what looks like a secret does not come through, and what does not, does."""
 
 import json
+from collections import UserDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,7 +118,7 @@ class Mute:
         raise RuntimeError("mute")
 
 
-class Shut(dict[str, Any]):
+class Shut(UserDict[str, Any]):
     """It cannot say what is in it."""
 
     def items(self) -> Any:

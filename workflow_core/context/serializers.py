@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
-    "PickleSerializer", "as_json", "is_marked", "is_plain", "read_json",
+    "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
 IS_PYDANTIC = "__is_pydantic"
@@ -41,6 +41,9 @@ MARKED = "marked"
 
 _IS_COMPONENT = "__is_component"
 _MARKS = frozenset({IS_PYDANTIC, _IS_COMPONENT, IS_DATA})
+
+items_of: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
+"""The items of a dict of any class: what a class makes beside, when it is asked, are no data of it."""
 
 _WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -181,7 +184,7 @@ class JsonSerializer:
         if form is not None:
             return self._encode_model(value, form)
         if isinstance(value, dict):
-            items: Any = value.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            items = items_of(value)
             found = {key if isinstance(key, str) else _key(key): self._written(inner) for key, inner in items}
             if len(found) < len(items):
                 raise ValueError("two keys of a dict are the same as text, as 1 and '1' are, and JSON has no others")

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, items_of
 
 __all__ = ["in_words", "written"]
 
@@ -52,13 +52,14 @@ def written(serializer: BaseSerializer, value: Any) -> str:
 def _told(value: Any, can_write: Callable[[Any], bool]) -> Any:
     """``value`` with words where they will do and nothing else can be written; itself where there is no such place."""
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value)
-        found = {name: _told(one, can_write) for name, one in items.items()}
-        return found if any(found[name] is not one for name, one in items.items()) else items
+        before = cast("dict[Any, Any]", value)
+        items = items_of(before)
+        found = {name: _told(one, can_write) for name, one in items}
+        return found if any(found[name] is not one for name, one in items) else before
     if isinstance(value, list | tuple):
-        before = cast("list[Any]", value)
-        after = [_told(one, can_write) for one in before]
-        return after if any(one is not was for one, was in zip(after, before, strict=True)) else before
+        parts = cast("list[Any]", value)
+        after = [_told(one, can_write) for one in parts]
+        return after if any(one is not was for one, was in zip(after, parts, strict=True)) else parts
     return _model_told(value, can_write) if isinstance(value, BaseModel) else value
 
 
@@ -103,7 +104,7 @@ def _in_words(value: Any, can_write: Callable[[Any], bool], around: tuple[int, .
     if id(value) in around or len(within) > _DEEPEST:
         return _as_data(value)
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
+        items = items_of(value)
         found: Any = {name: _in_words(one, can_write, within) for name, one in items}
     elif isinstance(value, list | tuple):
         found = [_in_words(one, can_write, within) for one in cast("list[Any]", value)]

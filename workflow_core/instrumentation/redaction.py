@@ -164,7 +164,7 @@ def _redacted(value: Any, around: set[int]) -> Any:
         return TOO_DEEP
     around.add(here)
     try:
-        return _of_parts(value, kind, around)
+        return _of_parts(value, around)
     except Exception:  # noqa: BLE001 - whatever its own methods raise; what it would say of itself may have secrets in it
         return f"<{kind.__name__}>"
     finally:
@@ -172,10 +172,12 @@ def _redacted(value: Any, around: set[int]) -> Any:
 
 
 _DEEPEST = 200
+# Of every class of dicts what lies in it, and not what it makes beside when it is asked.
+_items: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
 
 
-def _of_parts(value: Any, kind: type[Any], around: set[int]) -> Any:
-    parts = value.items() if kind is dict else _named_parts(value)
+def _of_parts(value: Any, around: set[int]) -> Any:
+    parts: Any = _items(value) if issubclass(type(value), dict) else _named_parts(value)
     if parts is not None:
         return {str(name): REDACTED if _is_secret(name, one) else _redacted(one, around) for name, one in parts}
     if isinstance(value, list | tuple | set | frozenset | deque):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel
 
+from batonflow.llms import ChatMessage, ScriptedLLM, tool_call
 from batonflow.workflow_core import Event, StopEvent
 from batonflow.workflow_core.context.serializers import JsonSerializer, PickleSerializer
 from batonflow.workflow_core.context.telling import written
@@ -73,6 +74,12 @@ def test_it_is_found_wherever_it_is() -> None:
     assert again(Reported(report=report, more=[report])).get("more") == [told]
     assert again(StopEvent(result=report)).result == told
     assert again(Sent(data=(report,))).data == [told]
+
+
+async def test_nothing_else_is_changed() -> None:
+    said = (await ScriptedLLM([tool_call("add", a=2)]).achat([ChatMessage("2 + 40?")])).message
+    read = again([said, Report(place="Brest", found=b"\xff")])
+    assert read[0] == said
 
 
 def test_only_where_words_will_do() -> None:
