@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
     "RetryInfo",
@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _FRAMES, _CHARACTERS = 12, 8_000
+
+type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
@@ -154,5 +156,5 @@ def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Ex
     # Without its __init__, which makes the text anew from what there was then.
     error = cls.__new__(cls, message)
     for name, kind in kept.items():
-        setattr(error, name, TypeAdapter(kind).validate_python(values.get(name)))
+        setattr(error, name, type_adapter(kind).validate_python(values.get(name)))
     return error

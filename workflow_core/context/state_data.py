@@ -6,11 +6,13 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.context.serializers import BaseSerializer
-from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
+
+written = at_first_use("batonflow.workflow_core.context.telling", "written")
 
 KEYS_THAT_MAY_BE_LEFT_OUT = ("memory",)
 
