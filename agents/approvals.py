@@ -1,7 +1,7 @@
 """Asking a person before a tool runs: the question, the answer, and the rules that bind one to the other."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
@@ -107,11 +107,11 @@ class Agreed(NamedTuple):
 
     Attributes:
         arguments: What to call with, checked.
-        edited: Names of those that are something else than what was shown; None when there was no edit at all.
+        edited: Whether that is something else than what was shown.
     """
 
     arguments: dict[str, Any]
-    edited: Collection[str] | None = None
+    edited: bool = False
 
 
 class OpenApprovals:
@@ -268,7 +268,7 @@ def _edited(
         tool, {name: value if name in changed else sent.get(name, value) for name, value in given.items()}
     )
     kept = {name: arguments[name] for name in checked if name in arguments and name in given and name not in changed}
-    return Agreed({**checked, **kept}, edited=changed)
+    return Agreed({**checked, **kept}, edited=True)
 
 
 def _later(seconds: float) -> float:

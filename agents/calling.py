@@ -353,10 +353,7 @@ async def _agreed(
         said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name, sent=arguments, begun=begun)
     if isinstance(said, str):
         raise _Refused(said)
-    if said.edited is not None:
-        edited = as_sent(said.arguments)
-        told = {name: value if name in said.edited else told.get(name, value) for name, value in edited.items()}
-    return _Agreed(said.arguments, told, checked=True)
+    return _Agreed(said.arguments, as_sent(said.arguments) if said.edited else told, checked=True)
 
 
 async def _runs(ctx: Context[Any]) -> dict[str, list[str]]:

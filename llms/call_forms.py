@@ -1,7 +1,7 @@
 """Calls of tools in the form of OpenAI's chat completions, in which programs of LlamaIndex ask for them."""
 
 import json
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -53,8 +53,8 @@ class KwargsWithCalls(dict[str, Any]):
     """The ``additional_kwargs`` of an answer that calls tools.
 
     Programs of LlamaIndex that go on by themselves ask there for ``"tool_calls"``, as its OpenAI models put them there
-    beside the blocks. Here they are made when somebody asks: by that name, or for all that is in it, as ``{**kwargs}``
-    does. The blocks tell of them already, so no dump, no comparison, no size and no request knows of them.
+    beside the blocks. Here they are made when somebody asks: by that name, or for all keys, as ``{**kwargs}`` does.
+    The blocks tell of them already, so no dump, no comparison, no size and no request knows of them.
 
     Args:
         kept: What is in them beside.
@@ -74,8 +74,8 @@ class KwargsWithCalls(dict[str, Any]):
         return dict(super().items())
 
     def beside(self, blocks: Iterable[Any]) -> dict[str, Any]:
-        """What a message of ``blocks`` keeps of them: without a block that calls, it would lose what is not made."""
-        return self.copy() if any(isinstance(block, ToolCallBlock) for block in blocks) else dict(self)
+        """What a message of ``blocks`` keeps of them: without a block that calls, calls are not what it says."""
+        return self.copy() if any(isinstance(block, ToolCallBlock) for block in blocks) else self.entries()
 
     def _blocks(self) -> list[ToolCallBlock]:
         return [call if isinstance(call, ToolCallBlock) else call() for call in self._calls or ()]
@@ -108,14 +108,6 @@ class KwargsWithCalls(dict[str, Any]):
     def keys(self) -> Any:
         """As of every dict."""
         return KeysView(self)
-
-    def values(self) -> Any:
-        """As of every dict."""
-        return ValuesView(self)
-
-    def items(self) -> Any:
-        """As of every dict."""
-        return ItemsView(self)
 
     def get(self, key: str, default: Any = None) -> Any:
         """As of every dict."""

@@ -16,7 +16,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_edits import edited_state
-from batonflow.workflow_core.context.state_store import NoDefaultError, StateCell, named_values
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default, named_values
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import (
@@ -582,7 +582,7 @@ def restore(run: Run, fold: Fold) -> None:
         loaded = load_run(workflow, snapshot_of(fold, run.state.run_id), workflow.__batonflow__.serializer)
         run.adopt(loaded)
     except ContextSerdeError as error:
-        if isinstance(error.__cause__, NoDefaultError):  # the records are as they should be
+        if lacks_default(error.__cause__):  # the records are as they should be
             text = f"Run {run.state.run_id!r} cannot go on with {type(workflow).__name__}: {error}"
             raise ReplayIncompatible(f"{text}. Give new fields of a state a default") from error
         raise ReplayIncompatible(

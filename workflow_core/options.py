@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context as ContextVars
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.class_steps import ClassSteps
@@ -184,7 +184,7 @@ class Options:
         self.active = 0
         self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
         # On each event loop with runs that wait for their turn, a task by which to learn that the loop ends.
-        self._watches: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+        self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
     def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
@@ -303,25 +303,27 @@ class Options:
                 following.begin(*self.pending.pop(following))
         if self._watches and not any(one.loop is run.loop for one in self.pending):
             watch = self._watches.pop(run.loop, None)
-            if watch is not None:
-                watch.cancel()
+            if watch is not None:  # it ends by itself: programs may await all tasks that there are
+                watch.over.set()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Learn of the end of a loop: what ends it cancels all of its tasks at once, before any of them goes on."""
         known = self._watches.get(loop)
-        if known is None or known.done():
+        if known is None or known.task.done():
             self._watches = {one: watch for one, watch in self._watches.items() if not one.is_closed()}
-            watch = loop.create_task(_for_ever(loop), name="batonflow-queue", context=ContextVars())
-            watch.add_done_callback(partial(self._loop_ended, loop))
-            self._watches[loop] = watch
+            over = asyncio.Event()
+            task = loop.create_task(_until(over), name="batonflow-queue", context=ContextVars())
+            task.add_done_callback(partial(self._loop_ended, loop))
+            self._watches[loop] = _Watch(task, over)
 
     def _goes_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         watch = self._watches.get(loop)
-        return watch is not None and not (loop.is_closed() or watch.done() or watch.cancelling())
+        return watch is not None and not (loop.is_closed() or watch.task.done() or watch.task.cancelling())
 
-    def _loop_ended(self, loop: asyncio.AbstractEventLoop, watch: "asyncio.Task[None]") -> None:
+    def _loop_ended(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
         """What waited there for its turn ends as what goes on there does: a store has it for the next time."""
-        if self._watches.get(loop) is not watch:
+        watch = self._watches.get(loop)
+        if watch is None or watch.task is not task:
             return  # nothing waits there any more
         for run in [one for one in self.pending if one.loop is loop]:
             if run.root.drive is None:
@@ -331,8 +333,13 @@ class Options:
         self._watches.pop(loop, None)
 
 
-async def _for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    await loop.create_future()
+class _Watch(NamedTuple):
+    task: "asyncio.Task[None]"
+    over: asyncio.Event
+
+
+async def _until(over: asyncio.Event) -> None:
+    await over.wait()
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would

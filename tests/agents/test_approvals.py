@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, SecretStr
+from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, SecretStr, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import override
 
@@ -155,7 +155,32 @@ class TestTheAnswer:
         output = await handler
         assert paid == [(500, "1234", b"\xff\xff\xff\xff", "b")]
         [told] = output.tool_calls
-        assert told.tool_kwargs == {"amount": 5, "pin": "1234", "file": "/////w==", "note": "b"}
+        assert told.tool_kwargs == {"amount": 500, "pin": "**********", "file": r"b'\xff\xff\xff\xff'", "note": "b"}
+
+    async def test_what_a_person_leaves_out_is_told_as_what_stood_for_it(self) -> None:
+        paid: list[tuple[str, int]] = []
+
+        class Payment(BaseModel):
+            to: str
+            amount: int = 0
+
+            @model_validator(mode="before")
+            @classmethod
+            def _usual(cls, data: dict[str, Any]) -> dict[str, Any]:
+                return {"amount": 10, **data}
+
+        def pay(to: str, amount: int) -> str:
+            """Pay."""
+            paid.append((to, amount))
+            return "paid"
+
+        made = tool(fn_schema=Payment, requires_approval=True)(pay)
+        handler = start(tool_call("pay", to="a", amount=500), tools=[made])
+        async for request in handler.approvals():
+            request.approve(arguments={"to": "b"})
+        output = await handler
+        assert paid == [("b", 10)]
+        assert output.tool_calls[0].tool_kwargs == {"to": "b", "amount": 10}
 
     async def test_what_is_shown_for_a_secret_never_becomes_one(self) -> None:
         used: list[str] = []

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
-from batonflow.workflow_core.context.state_store import DELETED, NoDefaultError, StateCell, write_into
+from batonflow.workflow_core.context.state_store import DELETED, StateCell, lacks_default, write_into
 from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.progress import Numbers, Progress
@@ -308,9 +308,9 @@ def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> 
         return _Reader(workflow, data, serializer).read()
     except ContextSerdeError:
         raise
-    except NoDefaultError as error:
-        raise ContextSerdeError(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        if lacks_default(error):
+            raise ContextSerdeError(str(error)) from error
         raise ContextSerdeError(
             f"Context dict specified in an invalid format: {type(error).__name__}: {error}"
         ) from error

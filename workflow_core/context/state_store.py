@@ -70,22 +70,24 @@ class StateStore(Protocol):
         ...
 
 
-class NoDefaultError(ValueError):
-    """A field of a state has no default."""
+_NO_DEFAULT = "State must have defaults for all fields"
+
+
+def lacks_default(error: BaseException | None) -> bool:
+    """Whether an error is that of :func:`new_state`."""
+    return isinstance(error, ValueError) and str(error).startswith(_NO_DEFAULT)
 
 
 def new_state(state_type: type[StateT]) -> StateT:
     """A state of this type from its defaults.
 
     Raises:
-        NoDefaultError: A field has none.
+        ValueError: A field has none.
     """
     try:
         return state_type()
     except ValueError as error:
-        raise NoDefaultError(
-            f"State must have defaults for all fields, {state_type.__name__} has not: {error}"
-        ) from error
+        raise ValueError(f"{_NO_DEFAULT}, {state_type.__name__} has not: {error}") from error
 
 
 class StateCell:

@@ -37,23 +37,44 @@ def deliveries_as_data(ticks: Iterable[Tick], write: WriteEvent) -> list[dict[st
 
 def outcomes_as_data(ticks: Sequence[Tick], write: WriteEvent) -> dict[int, dict[str, Any]]:
     """The outcomes among it, by the number of the delivery; ``place`` counts all that is on its way."""
-    return {
-        tick.item.id: {"place": place, "began": tick.item.started_at, "ended": tick.now, **_outcome(tick, write)}
-        for place, tick in enumerate(ticks)
-        if isinstance(tick, StepReturned | StepFailed)
-    }
+    found: dict[int, dict[str, Any]] = {}
+    place = 0
+    for tick in ticks:
+        if isinstance(tick, StepReturned | StepFailed):
+            outcome = _outcome(tick, write)
+            if outcome is None:
+                continue
+            found[tick.item.id] = {"place": place, "began": tick.item.started_at, "ended": tick.now, **outcome}
+        place += 1
+    return found
 
 
-def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, Any]:
+def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, Any] | None:
+    """An outcome as data; None where it would come back as another one, so that the step is to run again instead."""
     if isinstance(tick, StepFailed):
-        return {"failed": dump_exception(tick.error)}
+        return _failure(tick.error)
     result = tick.result
     problem = tick.item.spec.problem_with(result)
     if problem is not None:  # what it returned need not be anything that can be written
-        return {"failed": dump_exception(WorkflowRuntimeError(problem))}
-    if isinstance(result, list):
-        return {"returned": [write(event) for event in cast("list[Event]", result)]}
-    return {"returned": None if result is None else write(result)}
+        return _failure(WorkflowRuntimeError(problem))
+    try:
+        if isinstance(result, list):
+            return {"returned": [write(event) for event in cast("list[Event]", result)]}
+        return {"returned": None if result is None else write(result)}
+    except ValueError:
+        return None
+
+
+def _failure(error: BaseException) -> dict[str, Any] | None:
+    # Retry policies and @catch_error look at what an error is and at what it carries.
+    data = dump_exception(error)
+    read = load_exception(data)
+    same = type(read) is type(error) and read.args == error.args and _carried(read) == _carried(error)
+    return {"failed": data} if same else None
+
+
+def _carried(error: BaseException) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if name != "__notes__"}
 
 
 def read_outcome(item: WorkItem, entry: dict[str, Any], read: ReadEvent) -> StepReturned | StepFailed:

@@ -20,7 +20,7 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
+from batonflow.workflow_core.retry_policy import retry_if_exception_type, retry_policy, stop_after_attempt, wait_fixed
 from tests.workflow_core.flows import resume, saved
 
 
@@ -183,17 +183,43 @@ async def test_what_is_no_event_is_refused_after_the_restore_too():
     assert flow.placed == ["order"]
 
 
-async def test_an_outcome_that_cannot_be_written_is_named():
+async def test_a_step_whose_outcome_cannot_be_written_runs_again():
     class Stops(Shop):
         @step
         async def order(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            self.placed.append("order")
             ctx.send_event(Item())
             return StopEvent(result=object())
 
-    handler = Stops().run()
-    with pytest.raises(ValueError, match="Event StopEvent cannot be written into a snapshot"):
-        await asked(handler)
-    await handler
+    flow = Stops()
+    payload = await asked(flow.run())
+    assert type(await answered(resume(flow, payload))) is object
+    assert flow.placed == ["order", "order"]
+
+
+class HttpError(Exception):
+    def __init__(self, code: int, url: str) -> None:
+        super().__init__(f"{code} at {url}")
+        self.code = code
+
+
+async def test_a_step_whose_error_would_come_back_as_another_runs_again_for_its_policy_to_see_it():
+    class Fails(Shop):
+        @step(
+            retry_policy=retry_policy(
+                retry=retry_if_exception_type(HttpError), wait=wait_fixed(0), stop=stop_after_attempt(4)
+            )
+        )
+        async def order(self, ctx: Context, ev: StartEvent) -> StopEvent | None:
+            self.placed.append("order")
+            if len(self.placed) < 3:
+                ctx.send_event(Item())
+                raise HttpError(503, "shop")
+            return StopEvent(result="placed")
+
+    flow = Fails()
+    payload = await asked(flow.run())
+    assert await answered(resume(flow, payload)) == "placed"
 
 
 async def test_a_failed_attempt_counts():

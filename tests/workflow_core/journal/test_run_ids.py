@@ -235,6 +235,7 @@ async def test_the_next_one_begins_when_the_steps_of_one_are_cancelled_from_else
             await handler
     assert await handlers[2] == 2
     assert queued.began == [0, 1, 2]
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))  # as programs do that leave in good order
     await asyncio.sleep(0)
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "batonflow-queue"]
 
