@@ -19,9 +19,16 @@ from batonflow.workflow_core import (
     catch_error,
     step,
 )
+from batonflow.workflow_core.engine import runner
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_if_exception_type, retry_policy, stop_after_attempt, wait_fixed
 from tests.workflow_core.flows import resume, saved
+
+
+@pytest.fixture(autouse=True)
+def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, what a step sends is taken up in the turn in which it ends."""
+    monkeypatch.setattr(runner, "SECONDS_PER_TURN", 60.0)
 
 
 class Item(Event):
