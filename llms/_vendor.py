@@ -4,13 +4,13 @@ Vendors' SDKs take a second or two of processor time to import; a program that u
 others, and a program that uses none must not need any.
 """
 
-import asyncio
 import importlib
 import sys
 from types import ModuleType
 from typing import Any
 
 from batonflow.llms.errors import MissingDependencyError
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["aload", "load"]
 
@@ -40,4 +40,4 @@ async def aload(name: str, extra: str = "") -> Any:
     # A module being imported by another thread is in sys.modules too, but not ready for use.
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         return module
-    return await asyncio.to_thread(load, name, extra)
+    return await in_thread(load, name, extra)

@@ -5,7 +5,6 @@ writes one of the methods of the public family instead. Whatever is written, all
 ``achat``, ``stream_chat``, ``astream_chat``, ``complete``, ``acomplete``, ``stream_complete``, ``astream_complete``.
 """
 
-import asyncio
 import json
 import threading
 from abc import abstractmethod
@@ -48,6 +47,7 @@ from batonflow.llms.telling import CHAT, COMPLETION, is_told, silently, told
 from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.llms.tracing import traced
+from batonflow.workflow_core.threads import in_thread, start_in_thread
 
 __all__ = ["LLM", "CustomLLM"]
 
@@ -105,12 +105,12 @@ async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
                 items.close()
 
     try:
-        while (item := await asyncio.to_thread(advance)) is not end:
+        while (item := await in_thread(advance)) is not end:
             yield cast("_T", item)
     finally:
         if busy.locked():
             # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
-            asyncio.get_running_loop().run_in_executor(None, close)
+            start_in_thread(close)
         else:
             close()
 
@@ -317,7 +317,7 @@ class LLM(Predicting):
                 yield _whole(await self.achat(messages, **kwargs))
                 return
             case "chat":
-                yield _whole(await asyncio.to_thread(self.chat, messages, **kwargs))
+                yield _whole(await in_thread(self.chat, messages, **kwargs))
                 return
             case _:
                 if not self._completes:
@@ -412,7 +412,7 @@ class LLM(Predicting):
             return await _TOLD["acomplete"](self, prompt, formatted, **kwargs)
         match self._origins["acomplete"]:
             case "complete":
-                return await asyncio.to_thread(self.complete, prompt, formatted, **kwargs)
+                return await in_thread(self.complete, prompt, formatted, **kwargs)
             case "astream_complete":
                 return _completed(await _final(await self.astream_complete(prompt, formatted, **kwargs)))
             case "stream_complete":
@@ -435,7 +435,7 @@ class LLM(Predicting):
             case "acomplete":
                 yield _whole_completion(await self.acomplete(prompt, formatted, **kwargs))
             case "complete":
-                yield _whole_completion(await asyncio.to_thread(self.complete, prompt, formatted, **kwargs))
+                yield _whole_completion(await in_thread(self.complete, prompt, formatted, **kwargs))
             case _:
                 responses = await self.astream_chat([ChatMessage(prompt)], **kwargs)
                 async with closed_after(responses):

@@ -11,6 +11,7 @@ from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
 from batonflow.llms.react_steps import ActionReasoningStep, ResponseReasoningStep
 from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
 from batonflow.llms.tool_protocol import ToolSelection, tool_specs
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "called", "conversation", "react_step"]
 
@@ -166,7 +167,7 @@ async def _call(known: dict[str, Any], call: ToolSelection) -> Any:
     try:
         if hasattr(tool, "acall"):
             return await tool.acall(**call.tool_kwargs)
-        output = await asyncio.to_thread(getattr(tool, "call", tool), **call.tool_kwargs)
+        output = await in_thread(getattr(tool, "call", tool), **call.tool_kwargs)
         return await output if inspect.isawaitable(output) else output
     except Exception as err:  # noqa: BLE001 - the boundary of tools
         text = f"Encountered error: {str(err) or type(err).__name__}"

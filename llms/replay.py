@@ -20,6 +20,7 @@ from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.sendable import sendable
 from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.llms.wrapping import WrappedLLM
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["RecordingLLM", "ReplayLLM", "normalised"]
 
@@ -134,7 +135,7 @@ class RecordingLLM(WrappedLLM):
         entry: dict[str, Any] = {"events": _EVENTS.dump_python(answered, mode="json", exclude_none=True)}
         if err is not None:
             entry["error"] = _dumped(err)
-        await asyncio.to_thread(self._write, asked, entry)
+        await in_thread(self._write, asked, entry)
 
     def _write(self, asked: dict[str, Any], entry: dict[str, Any]) -> None:
         with self._lock:

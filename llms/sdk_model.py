@@ -34,6 +34,7 @@ from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import price, prices_available
 from batonflow.workflow_core.instrumentation.redaction import never_show
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["SDKModel", "unsupported"]
 
@@ -224,7 +225,7 @@ class SDKModel(FunctionCallingLLM):
         sdk, http = await aload(self.sdk_name, self.sdk_name), await aload("httpx2", self.sdk_name)
         # Files are read and addresses fetched while the body is made.
         fetches = any(not _is_here(block) for message in request.messages for block in message.blocks)
-        body = await asyncio.to_thread(self._merged, request) if fetches else self._merged(request)
+        body = await in_thread(self._merged, request) if fetches else self._merged(request)
         client = await self._client()
         shown = False
         try:

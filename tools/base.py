@@ -1,6 +1,5 @@
 """What a tool is: metadata a model reads, a call, and an output."""
 
-import asyncio
 import json
 import warnings
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.sendable import sendable
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = [
     "AsyncBaseTool",
@@ -271,7 +271,7 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
 
     async def acall(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
         """Call the tool in a thread."""
-        return await asyncio.to_thread(self.call, input, **kwargs)
+        return await in_thread(self.call, input, **kwargs)
 
 
 def adapt_to_async_tool(tool: BaseTool) -> AsyncBaseTool:

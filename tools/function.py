@@ -1,6 +1,5 @@
 """FunctionTool: a Python function as a tool."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from batonflow.tools.schema import (
     validated_arguments,
 )
 from batonflow.workflow_core.retrying import RetryPolicy
+from batonflow.workflow_core.threads import call_in_thread
 
 __all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
 
@@ -57,15 +57,10 @@ def _at_once(function: Function) -> AsyncFunction:
 
 
 def _in_thread(function: Function) -> AsyncFunction:
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except StopIteration as error:  # a future cannot carry it
-            raise RuntimeError(f"{_name_of(function)} raised StopIteration") from error
+    name = f"Tool function {_name_of(function)}"
 
     async def call(*args: Any, **kwargs: Any) -> Any:
-        # to_thread takes the caller's context variables along: spans and tags stay right.
-        return await asyncio.to_thread(guarded, *args, **kwargs)
+        return await call_in_thread(partial(function, *args, **kwargs), name)
 
     return call
 

@@ -12,6 +12,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, cast
 
 from batonflow.llms._bridge import run_sync
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["GENERATORS", "Report", "settled", "settled_sync"]
 
@@ -72,7 +73,7 @@ def _exhausted(generator: Generator[Any, Any, Any], keep_on: Callable[[Any], boo
 async def _in_thread(generator: Generator[Any, Any, Any], report: Report | None) -> Any:
     relay = _Relay(asyncio.get_running_loop(), report)
     try:
-        result = await asyncio.to_thread(_exhausted, generator, relay.send)
+        result = await in_thread(_exhausted, generator, relay.send)
     finally:
         # After a cancellation the thread goes on to the next yield; there it learns that nobody listens any more.
         relay.closed = True

@@ -1,6 +1,5 @@
 """QueryEngineTool and RetrieverTool: what answers questions, and what finds passages for them, as tools."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ from batonflow.tools.errors import ToolDefinitionError
 from batonflow.tools.function import text_of
 from batonflow.tools.policy import ToolPolicy
 from batonflow.tools.retrieval import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["QueryEngineTool", "RetrieverTool"]
 
@@ -223,7 +223,7 @@ async def _ask(source: Any, method: str, *args: Any) -> Any:
     asynchronous = getattr(source, f"a{method}", None)
     if asynchronous is not None:
         return await asynchronous(*args)
-    return await asyncio.to_thread(getattr(source, method), *args)
+    return await in_thread(getattr(source, method), *args)
 
 
 def _ask_sync(source: Any, method: str, *args: Any) -> Any:

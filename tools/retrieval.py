@@ -4,7 +4,6 @@ There are no indexes and no vector stores here. A program brings the search; the
 :class:`~batonflow.tools.RetrieverTool` and :class:`~batonflow.tools.QueryEngineTool` make tools of.
 """
 
-import asyncio
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SerializeAsAny
 from batonflow.llms._bridge import run_sync
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = [
     "BaseNodePostprocessor",
@@ -297,7 +297,7 @@ class BaseRetriever(_WrittenOnce):
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Find nodes for a question."""
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+        return await in_thread(self._retrieve, query_bundle)
 
 
 class BaseNodePostprocessor(_WrittenOnce, BaseModel):
@@ -352,7 +352,7 @@ class BaseNodePostprocessor(_WrittenOnce, BaseModel):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         """Drop, order or change nodes."""
-        return await asyncio.to_thread(self._postprocess_nodes, nodes, query_bundle)
+        return await in_thread(self._postprocess_nodes, nodes, query_bundle)
 
 
 def _one_query(bundle: QueryBundle | None, text: str | None) -> QueryBundle | None:
@@ -396,7 +396,7 @@ class CustomQueryEngine(_WrittenOnce, BaseModel):
 
     async def acustom_query(self, query_str: str) -> str | Response:
         """Answer a question."""
-        return await asyncio.to_thread(self.custom_query, query_str)
+        return await in_thread(self.custom_query, query_str)
 
 
 def _as_response(answer: str | Response) -> Response:

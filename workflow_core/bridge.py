@@ -1,85 +1,187 @@
-"""The one bridge from plain code to async code: a background thread with an event loop, one per process."""
+"""The bridge from synchronous to asynchronous code: event loops in threads of their own.
+
+It works in scripts, in notebooks and under a running loop alike, because the loop of the caller is never asked to wait
+for itself. A synchronous call that is made inside another one, by a step or a tool for example, gets a loop of its own:
+each depth of nesting has one, so an inner call never waits for a loop that waits for it.
+"""
 
 import asyncio
 import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-__all__ = ["run_on_background_loop"]
+__all__ = ["BackgroundLoop", "background_loop", "is_background_thread", "run_on_background_loop", "wait_for_outcome"]
 
 
 SECONDS_TO_CANCEL = 2.0
 """How long an interrupted caller waits for the run's steps to clean up."""
 
 SECONDS_ALONE = 0.5
-"""What takes no longer has nothing going on beside it."""
+"""A call that takes longer gets its companion, see ``run_on_background_loop``."""
+
+_depth: ContextVar[int] = ContextVar("batonflow_sync_depth", default=0)
 
 
-class _Background:
-    """The loop and its thread, made at first use; the thread ends with the process."""
+class BackgroundLoop:
+    """An event loop in a thread of its own, which ends with the process.
 
-    def __init__(self) -> None:
+    Args:
+        depth: How many synchronous calls are around those that run here.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._awaited: set[concurrent.futures.Future[Any]] = set()
+        # A daemon: a program that has ended its work must not be kept alive by an idle loop.
+        self.thread = threading.Thread(target=self._run, name=f"batonflow-sync-{depth}", daemon=True)
+        self.thread.start()
 
-    def loop(self) -> asyncio.AbstractEventLoop:
+    def _run(self) -> None:
+        try:
+            while not self.loop.is_closed():
+                # sys.exit() in a task, and loop.stop(), end the loop's turn. Other calls depend on it, so it goes on:
+                # the exit itself reaches its caller through the task.
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self.loop.run_forever()
+        finally:
+            with self._lock:
+                awaited, self._awaited = self._awaited, set()
+            for future in awaited:
+                with contextlib.suppress(concurrent.futures.InvalidStateError):
+                    future.set_exception(RuntimeError("The background event loop of run_sync() has ended"))
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
+        """Run a coroutine here; its future also ends when the loop does."""
+
+        async def deeper() -> Any:
+            _depth.set(self.depth + 1)
+            return await work
+
+        future = asyncio.run_coroutine_threadsafe(deeper(), self.loop)
         with self._lock:
-            if self._loop is None or self._thread is None or not self._thread.is_alive():
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="batonflow-sync", daemon=True)
-                self._thread.start()
-            return self._loop
+            self._awaited.add(future)
+        future.add_done_callback(self._forget)
+        if not self.thread.is_alive() and not future.done():
+            future.set_exception(RuntimeError("The background event loop of run_sync() has ended"))
+        return future
 
-    def is_here(self) -> bool:
-        return threading.current_thread() is self._thread
+    def _forget(self, future: "concurrent.futures.Future[Any]") -> None:
+        with self._lock:
+            self._awaited.discard(future)
 
 
-_background = _Background()
+_loops: list[BackgroundLoop] = []
+_lock = threading.Lock()
+
+
+def background_loop() -> BackgroundLoop:
+    """Return the loop for a synchronous call that is made here; it is made at first use."""
+    with _lock:
+        depth = _depth.get()
+        here = threading.current_thread()
+        for known in _loops[depth:]:
+            if known.thread is here:  # reached without the caller's context variables
+                depth = known.depth + 1
+        while len(_loops) <= depth:
+            _loops.append(BackgroundLoop(len(_loops)))
+        found = _loops[depth]
+        if not found.thread.is_alive():  # as in a process that was forked
+            found = _loops[depth] = BackgroundLoop(depth)
+        return found
+
+
+def is_background_thread() -> bool:
+    """Tell whether the current thread runs one of the background loops."""
+    here = threading.current_thread()
+    return any(known.thread is here for known in _loops)
+
+
+async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await awaitable, None
+    except (KeyboardInterrupt, SystemExit) as error:
+        # It is for the caller, and would end the turn of the background loop if it went on from here.
+        return None, error
+
+
+def wait_for_outcome(coroutine: Coroutine[Any, Any, Any], background: BackgroundLoop | None = None) -> Any:
+    """Run a coroutine on a background loop, with the caller's context variables, and return its result.
+
+    Ctrl-C cancels it.
+
+    Args:
+        coroutine: The coroutine.
+        background: The loop to use; one for a call that is made here by default.
+
+    Raises:
+        RuntimeError: This is the thread of that loop, which would wait for itself; or the loop has ended.
+    """
+    background = background or background_loop()
+    if background.thread is threading.current_thread():
+        coroutine.close()
+        raise RuntimeError(
+            "A synchronous iterator was continued on the event loop that produces its items. Use the asynchronous "
+            "method there (astream_chat for stream_chat)"
+        )
+    future = background.submit(_outcome(coroutine))
+    try:
+        result, error = future.result()
+    except BaseException:
+        # Ctrl-C arrives here while the work goes on over there.
+        if not future.done():
+            future.cancel()
+            concurrent.futures.wait([future], timeout=5)
+        raise
+    if error is not None:
+        raise error
+    return result
 
 
 def run_on_background_loop(
-    start: Callable[[], Awaitable[Any]], beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+    start: Callable[[], Awaitable[Any]],
+    beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> Any:
-    """Call ``start`` on the background loop, await what it returns, and give the result back to this thread.
+    """Call ``start`` on a background loop, await what it returns, and give the result back to this thread.
 
     Args:
         start: Returns an awaitable; one with ``interrupt`` is stopped by it when this thread is interrupted.
-        beside: Given that awaitable, what goes on beside it when it takes long, until it is over.
+        beside: Given that awaitable, returns a companion that runs beside it when it takes long, until it is over.
+        loop: Another running loop to use, for a workflow that belongs to a run there.
 
     Raises:
-        RuntimeError: Called on the background loop's own thread, which would wait for itself.
+        RuntimeError: The loop has ended.
     """
-    if _background.is_here():
-        raise RuntimeError(
-            "run_sync() was called on the loop that runs it and would wait for ever: await run() instead"
-        )
-    loop = _background.loop()
     running: list[Any] = []
 
     async def outcome() -> tuple[Any, BaseException | None]:
+        here = asyncio.get_running_loop()
         awaitable = start()
         running.append(awaitable)
         tasks: list[asyncio.Task[None]] = []
         timer: asyncio.TimerHandle | None = None
         if beside is not None:
             begin = partial(beside, awaitable)
-            timer = loop.call_later(SECONDS_ALONE, lambda: tasks.append(loop.create_task(begin())))
+            timer = here.call_later(SECONDS_ALONE, lambda: tasks.append(here.create_task(begin())))
         try:
-            return await awaitable, None
-        except (KeyboardInterrupt, SystemExit) as error:
-            # Raised by a step: it is for the caller, and would end the background loop if it went on from here.
-            return None, error
+            return await _outcome(awaitable)
         finally:
             if timer is not None:
                 timer.cancel()
             for task in tasks:
                 task.cancel()
 
-    future = asyncio.run_coroutine_threadsafe(outcome(), loop)
+    if loop is None:
+        background = background_loop()
+        loop, future = background.loop, background.submit(outcome())
+    else:
+        future = asyncio.run_coroutine_threadsafe(outcome(), loop)
     try:
         result, error = future.result()
     except (KeyboardInterrupt, SystemExit):

@@ -531,7 +531,7 @@ class _Opening:
             if run.recorder is not None and run.ending.event is not None and not interrupted:
                 run.recorder.ended(run.ending.event, run.stream.seq)
             return
-        self._options.launch(run, event, None, causes)
+        self._options.turns.launch(run, event, None, causes)
         for sent, target, path in early:
             if path:
                 run.send_to(sent, path)

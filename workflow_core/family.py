@@ -183,7 +183,7 @@ class Family:
         """Start a child on an event."""
         run = inner_run(workflow, path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
-        workflow.__batonflow__.launch(run, event, step, causes)
+        workflow.__batonflow__.turns.launch(run, event, step, causes)
 
     def call(
         self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
@@ -204,7 +204,7 @@ class Family:
             self.finished.append(child)
             return run
         self.children.append(child)
-        workflow.__batonflow__.launch(run, None if saved is not None else event, None, item.causes)
+        workflow.__batonflow__.turns.launch(run, None if saved is not None else event, None, item.causes)
         if saved is not None:
             self._is_back(run)
         return run
@@ -242,7 +242,7 @@ class Family:
             workflow = attached[saved["name"]]
             run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
-            workflow.__batonflow__.launch(run, None)
+            workflow.__batonflow__.turns.launch(run, None)
             self._is_back(run)
 
     def _is_back(self, child: "Run") -> None:

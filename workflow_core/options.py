@@ -4,30 +4,25 @@ All that the engine, the journal, the server and the agents want of a workflow t
 ``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
 """
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import Context as ContextVars
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.class_steps import ClassSteps
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.turns import Turns
 from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.engine.state import RunState
     from batonflow.workflow_core.events import Event
-    from batonflow.workflow_core.journal.segments import Causes
     from batonflow.workflow_core.journal.store import RunStore
     from batonflow.workflow_core.observers import Observer
     from batonflow.workflow_core.steps import StepTable
@@ -126,10 +121,10 @@ class Options:
     """
 
     __slots__ = (
-        "_on_parent_stop", "_serializer", "_watches", "active", "children", "disable_validation", "idle_release",
-        "last_state", "name", "num_concurrent_runs", "on_stall", "pending", "resource_manager", "runtime",
-        "said_verbose", "skip_graph_checks", "steps", "store", "store_streamed", "timeout", "timeout_excludes_waiting",
-        "types", "upcasters", "validated", "verbose", "version",
+        "_on_parent_stop", "_serializer", "children", "disable_validation", "idle_release", "last_state", "name",
+        "num_concurrent_runs", "on_stall", "resource_manager", "runtime", "said_verbose", "skip_graph_checks", "steps",
+        "store", "store_streamed", "timeout", "timeout_excludes_waiting", "turns", "types", "upcasters", "validated",
+        "verbose", "version",
     )  # fmt: skip
 
     store: "RunStore | None"
@@ -181,10 +176,7 @@ class Options:
 
     def forget_runs(self) -> None:
         """Have no runs: these are the options of a workflow that is new."""
-        self.active = 0
-        self.pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
-        # On each event loop with runs that wait for their turn, a task by which to learn that the loop ends.
-        self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
+        self.turns = Turns(self)
 
     def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
@@ -265,81 +257,6 @@ class Options:
             if not self.disable_validation:
                 validate_workflow(workflow)
             self.validated = table
-
-    # --- whose turn it is ---------------------------------------------------------------------------------------------
-
-    def launch(self, run: "Run", event: "Event | None", step: str | None = None, causes: "Causes" = ()) -> None:
-        """Begin a run now, or when one of the active runs ends.
-
-        Args:
-            run: The run.
-            event: What it starts with; None for a restored one.
-            step: The only step that the event goes to.
-            causes: What the event depends on, when another workflow of the tree made it.
-        """
-        limit = self.num_concurrent_runs
-        if limit is not None and self.active >= limit:
-            self.pending[run] = event, step, causes
-            self._watch(run.loop)
-            if event is not None:  # a snapshot taken until its turn comes holds it
-                run.state.running = True
-                run.state.restored_deliveries = [EventArrived(event, step)]
-        else:
-            self.active += 1
-            run.begin(event, step, causes)
-
-    def ended(self, run: "Run") -> None:
-        """A run is over: forget it and let the next waiting one begin."""
-        self.runtime.discard(run)
-        if run in self.pending:
-            del self.pending[run]
-        else:
-            self.active -= 1
-            while self.pending and (self.num_concurrent_runs is None or self.num_concurrent_runs > self.active):
-                following = next((one for one in self.pending if self._goes_on(one.loop)), None)
-                if following is None:
-                    break
-                self.active += 1
-                following.begin(*self.pending.pop(following))
-        if self._watches and not any(one.loop is run.loop for one in self.pending):
-            watch = self._watches.pop(run.loop, None)
-            if watch is not None:  # it ends by itself: programs may await all tasks that there are
-                watch.over.set()
-
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Learn of the end of a loop: what ends it cancels all of its tasks at once, before any of them goes on."""
-        known = self._watches.get(loop)
-        if known is None or known.task.done():
-            self._watches = {one: watch for one, watch in self._watches.items() if not one.is_closed()}
-            over = asyncio.Event()
-            task = loop.create_task(_until(over), name="batonflow-queue", context=ContextVars())
-            task.add_done_callback(partial(self._loop_ended, loop))
-            self._watches[loop] = _Watch(task, over)
-
-    def _goes_on(self, loop: asyncio.AbstractEventLoop) -> bool:
-        watch = self._watches.get(loop)
-        return watch is not None and not (loop.is_closed() or watch.task.done() or watch.task.cancelling())
-
-    def _loop_ended(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
-        """What waited there for its turn ends as what goes on there does: a store has it for the next time."""
-        watch = self._watches.get(loop)
-        if watch is None or watch.task is not task:
-            return  # nothing waits there any more
-        for run in [one for one in self.pending if one.loop is loop]:
-            if run.root.drive is None:
-                run.ending.cancel()
-            else:
-                run.root.ending.interrupted("as its event loop ended before its turn came")
-        self._watches.pop(loop, None)
-
-
-class _Watch(NamedTuple):
-    task: "asyncio.Task[None]"
-    over: asyncio.Event
-
-
-async def _until(over: asyncio.Event) -> None:
-    await over.wait()
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would

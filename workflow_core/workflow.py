@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from os import PathLike
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -378,7 +379,7 @@ class Workflow(StoredRuns):
         store = options.store
         if store is None:
             run = new_run(self, ctx, run_id, stepwise=stepwise)
-            options.launch(run, event)
+            options.turns.launch(run, event)
         elif stepwise:
             raise WorkflowRuntimeError(
                 "run(stepwise=True) hands its events to the caller and cannot be kept in a store"
@@ -400,13 +401,15 @@ class Workflow(StoredRuns):
             kwargs: As for ``run``.
 
         Raises:
-            RuntimeError: Called on the background loop itself, where waiting would block the run; await ``run()``
-                there.
+            RuntimeError: An asynchronous step called this for a workflow that is attached to its own: it would wait for
+                its own event loop. Await ``run()`` there.
 
         Example:
             >>> print(workflow.run_sync(topic="tides"))
         """
-        return run_on_background_loop(lambda: self.run(*args, **kwargs), beside=say_when_asked)
+        return run_on_background_loop(
+            lambda: self.run(*args, **kwargs), beside=say_when_asked, loop=_loop_of_parent(self)
+        )
 
     def _repr_html_(self) -> str:
         return workflow_svg(self)
@@ -428,6 +431,20 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
     except ValidationError as error:
         problems = in_words(error)
         raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
+
+
+def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:
+    """The event loop of the run that a synchronous step starts an attached workflow in."""
+    parent = _parent_of(workflow)
+    if parent is None:
+        return None
+    run = parent[0].run
+    if get_ident() == run.thread_id:
+        raise RuntimeError(
+            f"run_sync() of the attached workflow {parent[1]!r} was called on the event loop of the run that it would "
+            "be a part of, and would wait for itself: await run() instead"
+        )
+    return run.loop
 
 
 def _parent_of(workflow: Workflow) -> "tuple[Family, str, Any] | None":

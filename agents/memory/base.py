@@ -1,6 +1,5 @@
 """What every memory offers."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -10,6 +9,7 @@ from typing_extensions import override
 
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms._bridge import run_sync
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["AsyncMemory", "BaseMemory"]
 
@@ -66,27 +66,27 @@ class BaseMemory(BaseModel, ABC):
 
     async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the contract's name
         """Async form of ``get``."""
-        return await asyncio.to_thread(self.get, input, **kwargs)
+        return await in_thread(self.get, input, **kwargs)
 
     async def aget_all(self) -> list[ChatMessage]:
         """Async form of ``get_all``."""
-        return await asyncio.to_thread(self.get_all)
+        return await in_thread(self.get_all)
 
     async def aput(self, message: ChatMessage) -> None:
         """Async form of ``put``."""
-        await asyncio.to_thread(self.put, message)
+        await in_thread(self.put, message)
 
     async def aput_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Async form of ``put_messages``."""
-        await asyncio.to_thread(self.put_messages, messages)
+        await in_thread(self.put_messages, messages)
 
     async def aset(self, messages: list[ChatMessage]) -> None:
         """Async form of ``set``."""
-        await asyncio.to_thread(self.set, messages)
+        await in_thread(self.set, messages)
 
     async def areset(self) -> None:
         """Async form of ``reset``."""
-        await asyncio.to_thread(self.reset)
+        await in_thread(self.reset)
 
     def attach_llm(self, llm: LLM) -> None:
         """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from batonflow.agents.memory.turn_taking import TurnTaking
 from batonflow.llms import ChatMessage
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore", "dump_of"]
 
@@ -87,7 +88,7 @@ class BaseChatStore(BaseModel, ABC):
     async def _run(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """How the async forms call the others."""
         async with self._turns.here():
-            running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+            running = asyncio.ensure_future(in_thread(function, *arguments))
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:

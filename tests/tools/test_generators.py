@@ -6,7 +6,6 @@ import functools
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -197,19 +196,21 @@ class TestThread:
         assert (await run_tool(query, {}, report=lambda _: None)).content == "42"
 
     async def test_an_asynchronous_one_needs_none(self) -> None:
-        class Watched(ThreadPoolExecutor):
-            used = 0
+        where: list[int] = []
 
-            def submit(self, *args: Any, **kwargs: Any) -> Any:
-                self.used += 1
-                return super().submit(*args, **kwargs)
+        def body(files: int) -> int:
+            where.append(threading.get_ident())
+            return files
 
-        executor = Watched()
-        asyncio.get_running_loop().set_default_executor(executor)
-        await run_tool(aindex, {"files": 1})
-        assert executor.used == 0
-        await run_tool(index, {"files": 1})
-        assert executor.used > 0
+        async def abody(files: int) -> AsyncIterator[int]:
+            yield body(files)
+
+        def threaded(files: int) -> Iterator[int]:
+            yield body(files)
+
+        for function in (abody, threaded):
+            await run_tool(FunctionTool.from_defaults(function, description="Index."), {"files": 1})
+        assert where[0] == threading.get_ident() != where[1]
 
     async def test_it_has_the_caller_s_context_variables(self) -> None:
         variable = contextvars.ContextVar("variable", default="unset")

@@ -760,17 +760,37 @@ def test_run_sync_uses_one_thread_for_all_runs():
         async def go(self, ev: StartEvent) -> StopEvent:
             return StopEvent(result=threading.current_thread().name)
 
-    assert Where().run_sync() == Where().run_sync() == "batonflow-sync"
+    assert Where().run_sync() == Where().run_sync() == "batonflow-sync-0"
 
 
-def test_run_sync_on_its_own_thread_says_what_to_do():
+def test_run_sync_inside_a_step_of_run_sync_has_a_loop_of_its_own():
     class Inside(Workflow):
         @step
         async def go(self, ev: StartEvent) -> StopEvent:
             return StopEvent(result=Hello().run_sync(name="Ann"))
 
-    with pytest.raises(RuntimeError, match="await run"):
-        Inside().run_sync()
+    assert Inside().run_sync() == Hello().run_sync(name="Ann")
+
+
+def test_run_sync_of_an_attached_workflow_on_the_loop_of_its_parent_names_the_remedy():
+    class Inside(Workflow):
+        @step
+        async def go(self, ev: StartEvent, child: Hello) -> StopEvent:
+            return StopEvent(result=child.run_sync(name="Ann"))
+
+    with pytest.raises(RuntimeError, match=r"await run\(\) instead"):
+        Inside(workflows={"child": Hello()}).run_sync()
+
+
+def test_a_synchronous_step_runs_an_attached_workflow_as_a_part_of_its_run():
+    class Inside(Workflow):
+        @step
+        def go(self, ev: StartEvent, child: Hello) -> StopEvent:
+            return StopEvent(result=(child.run_sync(name="Ann"), child.last_run_state.run_id))
+
+    result, run_id = Inside(workflows={"child": Hello()}).run_sync(run_id="outer")
+    assert result == Hello().run_sync(name="Ann")
+    assert run_id.startswith("outer/")
 
 
 @contract("4.3")

@@ -17,6 +17,7 @@ from batonflow.tools.mcp.definitions import ToolDefinition
 from batonflow.tools.mcp.errors import MCPConnectionError, MCPServerError, MCPTimeoutError
 from batonflow.tools.mcp.listing import Listing
 from batonflow.tools.mcp.transport import Endpoint, LastWords, transport_to
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["Connection", "SessionLostError"]
 
@@ -142,7 +143,7 @@ class Connection:
             return
         if self.loop is not asyncio.get_running_loop():
             self.ask_to_stop()
-            await asyncio.to_thread(self._closed.wait, _SECONDS_TO_CLOSE)
+            await in_thread(self._closed.wait, _SECONDS_TO_CLOSE)
             return
         self._stop.set()
         if not self._ready.is_set():

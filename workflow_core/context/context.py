@@ -126,11 +126,14 @@ class Context(EarlierContext, Generic[StateT]):
     def detach(self) -> None:
         """Belong to an attempt that is over: a thread that still runs for it must not act in the next one."""
         self._run_ref = _no_run
+        if self._store is not None:
+            self._store.detach()
 
     def bind(self, run: "Run") -> None:
         """Become the handler's face of a run that starts with this context."""
         self._run_ref = lambda: run
-        self._cell = run.cell
+        if self._cell is not run.cell:
+            self._cell, self._store = run.cell, None
         self._restored = None
 
     @property
@@ -217,8 +220,12 @@ class Context(EarlierContext, Generic[StateT]):
     def store(self) -> InMemoryStateStore[StateT]:
         """The run's key-value state; see ``InMemoryStateStore``."""
         if self._store is None:
-            self._store = InMemoryStateStore.on(self._cell, self._item)
+            is_detached = self._item is not None and self._run_ref is _no_run
+            self._store = InMemoryStateStore.on(self._cell, self._item, self._run_of_handler, is_detached=is_detached)
         return self._store
+
+    def _run_of_handler(self) -> "Run | None":
+        return self._run_ref()
 
     # --- events -------------------------------------------------------------------------------------------------------
 

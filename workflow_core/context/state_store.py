@@ -1,20 +1,23 @@
 """The key-value state of a run: typed or free, with dotted paths and edits that commit as a whole."""
 
-import asyncio
 import copy
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
 from batonflow.workflow_core.context.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
+from batonflow.workflow_core.context.state_lock import StateLock
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError
+from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError
 from batonflow.workflow_core.events import DictLikeModel
 
 if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
     from batonflow.workflow_core.journal.recorder import Recorder
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
 ]
 
 StateT = TypeVar("StateT", bound=BaseModel)
+T = TypeVar("T")
 _MISSING: Any = object()
 
 DELETED: Any = object()
@@ -90,10 +94,13 @@ def new_state(state_type: type[StateT]) -> StateT:
         raise ValueError(f"{_NO_DEFAULT}, {state_type.__name__} has not: {error}") from error
 
 
+_making_lock = Lock()
+
+
 class StateCell:
     """The one place where a run's state lives; every store object of the run looks at the same cell."""
 
-    __slots__ = ("editor", "foreign", "lock", "recorder", "state", "state_type")
+    __slots__ = ("_lock", "foreign", "recorder", "state", "state_type")
 
     state: BaseModel
 
@@ -101,12 +108,23 @@ class StateCell:
         self.state_type = state_type
         if state is not None:
             self.state = state
-        # The lock of edit_state and who holds it; made at the first edit.
-        self.lock: asyncio.Lock | None = None
-        self.editor: asyncio.Task[Any] | None = None
+        self._lock: StateLock | None = None
         self.foreign: str | None = None
         # Writes down what is changed, when the run is recorded.
         self.recorder: Recorder | None = None
+
+    @property
+    def lock(self) -> StateLock:
+        """The lock of ``edit_state``, made at the first edit."""
+        if self._lock is None:
+            with _making_lock:
+                self._lock = self._lock or StateLock()
+        return self._lock
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a block edits the state now, or writes to it from another thread."""
+        return self._lock is not None and self._lock.locked
 
     if not TYPE_CHECKING:
 
@@ -121,24 +139,43 @@ class StateCell:
 class InMemoryStateStore(Generic[StateT]):
     """State kept in memory; ``ctx.store`` is one.
 
+    Each asynchronous method has a synchronous form: ``get_sync``, ``set_sync``, ``get_state_sync``, ``set_state_sync``,
+    ``clear_sync`` and ``edit_state_sync``. Synchronous steps and tools call these, from any thread.
+
     Args:
         initial_state: The model to begin with.
 
     Example:
         >>> await ctx.store.set("user.name", "Ann")
-        >>> await ctx.store.get("user.name")
+        >>> ctx.store.get_sync("user.name")
         'Ann'
     """
 
-    __slots__ = ("_cell", "_item")
+    __slots__ = ("_cell", "_find_run", "_is_detached", "_item")
 
     def __init__(self, initial_state: StateT) -> None:
         self._cell = StateCell(type(initial_state), initial_state)
         self._item: WorkItem | None = None
+        self._find_run: Callable[[], Run | None] | None = None
+        self._is_detached = False
 
     @classmethod
-    def on(cls, cell: StateCell, item: WorkItem | None) -> "InMemoryStateStore[Any]":
-        """The store of a cell, as a running attempt (or, with None, the handler) uses it."""
+    def on(
+        cls,
+        cell: StateCell,
+        item: WorkItem | None,
+        find_run: "Callable[[], Run | None] | None" = None,
+        *,
+        is_detached: bool = False,
+    ) -> "InMemoryStateStore[Any]":
+        """Return the store of a cell, for a running attempt or for the handler.
+
+        Args:
+            cell: The cell.
+            item: The delivery of the attempt; None for the handler.
+            find_run: Returns the run of the handler's store, on whose event loop the state changes.
+            is_detached: Whether the attempt is over, so that its writes no longer count.
+        """
         if cell.foreign is not None:
             raise ContextSerdeError(
                 f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through "
@@ -147,7 +184,13 @@ class InMemoryStateStore(Generic[StateT]):
         store = cls.__new__(cls)
         store._cell = cell
         store._item = item
+        store._find_run = find_run
+        store._is_detached = is_detached
         return store
+
+    def detach(self) -> None:
+        """Take no more writes: the attempt is over, though a thread of it may go on."""
+        self._is_detached = True
 
     @property
     def state_type(self) -> type[StateT]:
@@ -163,6 +206,14 @@ class InMemoryStateStore(Generic[StateT]):
             TypeError: The path is no text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
+        return self.get_sync(path, default)
+
+    def get_sync(self, path: str, default: Any = _MISSING) -> Any:
+        """Return the value at a dotted path; as ``get``, from any thread."""
+        run = self._elsewhere()
+        return self._get(path, default) if run is None else run.on_loop(lambda: self._get(path, default))
+
+    def _get(self, path: str, default: Any) -> Any:
         item = self._item
         recorded = item is not None and item.segment is not None
         found: Any = self._cell.state
@@ -190,6 +241,14 @@ class InMemoryStateStore(Generic[StateT]):
 
     async def get_state(self) -> StateT:
         """A shallow copy of the whole state."""
+        return self.get_state_sync()
+
+    def get_state_sync(self) -> StateT:
+        """Return a shallow copy of the whole state; as ``get_state``, from any thread."""
+        run = self._elsewhere()
+        return self._get_state() if run is None else run.on_loop(self._get_state)
+
+    def _get_state(self) -> StateT:
         if self._cell.recorder is not None:
             self._note_read(None)
             for name in _names(self._cell.state):  # what is in the copy is that of the state
@@ -208,15 +267,21 @@ class InMemoryStateStore(Generic[StateT]):
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
-        if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _no_path(path)
-        if not path:
-            raise ValueError("Path cannot be empty: name the key to write")
-        cell = self._cell
-        if cell.lock is not None:
-            await self._wait_for_editor()
+        _check_path(path)
+        if self._cell.is_edited or self._elsewhere() is not None:
+            await self._write(partial(self._set, path, value))
+        else:
+            self._set(path, value)
+
+    def set_sync(self, path: str, value: Any) -> None:
+        """Put a value at a dotted path; as ``set``, from any thread."""
+        _check_path(path)
+        self._write_sync(partial(self._set, path, value))
+
+    def _set(self, path: str, value: Any) -> None:
         if not self._counts():
             return
+        cell = self._cell
         state = cell.state
         if type(state) is DictState and "." not in path:
             values = state.__pydantic_extra__
@@ -238,8 +303,13 @@ class InMemoryStateStore(Generic[StateT]):
         Raises:
             ValueError: The class of ``state`` has nothing to do with the state's.
         """
-        if self._cell.lock is not None:
-            await self._wait_for_editor()
+        await self._write(partial(self._set_state, state))
+
+    def set_state_sync(self, state: StateT) -> None:
+        """Replace the state; as ``set_state``, from any thread."""
+        self._write_sync(partial(self._set_state, state))
+
+    def _set_state(self, state: BaseModel) -> None:
         if self._counts():
             before = self._cell.state
             self._put(state)
@@ -262,8 +332,13 @@ class InMemoryStateStore(Generic[StateT]):
 
     async def clear(self) -> None:
         """Reset every value to its default."""
-        if self._cell.lock is not None:
-            await self._wait_for_editor()
+        await self._write(self._clear)
+
+    def clear_sync(self) -> None:
+        """Reset every value to its default; as ``clear``, from any thread."""
+        self._write_sync(self._clear)
+
+    def _clear(self) -> None:
         if self._counts():
             before, self._cell.state = self._cell.state, new_state(type(self._cell.state))
             self._note_write("", self._cell.state)
@@ -279,40 +354,99 @@ class InMemoryStateStore(Generic[StateT]):
         Raises:
             RuntimeError: Called inside another ``edit_state`` block of the same task.
         """
-        cell = self._cell
-        if cell.lock is None:
-            cell.lock = asyncio.Lock()
-        await self._wait_for_editor()
-        async with cell.lock:
-            cell.editor = asyncio.current_task()
-            if self._item is not None and self._item.segment is not None:
-                self._note_read(None)
-                for name in _names(cell.state):
-                    if _shared_inside(_read(cell.state, name)):
-                        self._note_read(name)
-            try:
-                draft = _draft(cell.state)
-                yield cast("StateT", draft)
-                if self._counts():
-                    self._note_edit(cell.state, draft)
-                    cell.state = draft
-            finally:
-                cell.editor = None
+        lock = self._cell.lock
+        _refuse_inside_edit(lock)
+        await lock.acquire()
+        try:
+            lock.hold()
+            draft = self._on_loop(self._begin_edit)
+            yield cast("StateT", draft)
+            self._on_loop(partial(self._commit, draft))
+        finally:
+            lock.release()
 
-    async def _wait_for_editor(self) -> None:
-        cell = self._cell
-        if cell.editor is not None and cell.editor is asyncio.current_task():
-            raise RuntimeError(
-                "The store cannot be written inside an edit_state block: change the draft it gives instead"
-            )
-        if cell.lock is not None and cell.lock.locked():
-            async with cell.lock:
-                pass
+    @contextmanager
+    def edit_state_sync(self) -> Generator[StateT]:
+        """Edit a copy of the state alone; as ``edit_state``, from any thread.
+
+        Raises:
+            RuntimeError: Called inside another such block, or on the event loop of the task that edits the state.
+
+        Example:
+            >>> with ctx.store.edit_state_sync() as state:
+            ...     state.count += 1
+        """
+        lock = self._cell.lock
+        _refuse_inside_edit(lock)
+        lock.acquire_sync()
+        try:
+            lock.hold()
+            draft = self._on_loop(self._begin_edit)
+            yield cast("StateT", draft)
+            self._on_loop(partial(self._commit, draft))
+        finally:
+            lock.release()
+
+    def _begin_edit(self) -> BaseModel:
+        state = self._cell.state
+        if self._item is not None and self._item.segment is not None:
+            self._note_read(None)
+            for name in _names(state):
+                if _shared_inside(_read(state, name)):
+                    self._note_read(name)
+        return _draft(state)
+
+    def _commit(self, draft: BaseModel) -> None:
+        if self._counts():
+            self._note_edit(self._cell.state, draft)
+            self._cell.state = draft
+
+    # --- where it happens ---------------------------------------------------------------------------------------------
+
+    def _elsewhere(self) -> "Run | None":
+        """Return the run that this is used for, when its event loop belongs to another thread."""
+        item = self._item
+        find = self._find_run
+        run = item.run if item is not None else find() if find is not None else None
+        return None if run is None or run.thread_id == get_ident() or not run.loop.is_running() else run
+
+    def _on_loop(self, act: Callable[[], T]) -> T:
+        run = self._elsewhere()
+        return act() if run is None else run.on_loop(act)
+
+    async def _write(self, write: Callable[[], None]) -> None:
+        """Write when no block edits the state; from another thread as the only writer."""
+        if not self._cell.is_edited and self._elsewhere() is None:
+            write()
+            return
+        lock = self._cell.lock
+        _refuse_inside_edit(lock)
+        await lock.acquire()
+        try:
+            self._on_loop(write)
+        finally:
+            lock.release()
+
+    def _write_sync(self, write: Callable[[], None]) -> None:
+        if not self._cell.is_edited and self._elsewhere() is None:
+            write()
+            return
+        lock = self._cell.lock
+        _refuse_inside_edit(lock)
+        lock.acquire_sync()
+        try:
+            self._on_loop(write)
+        finally:
+            lock.release()
 
     # --- what the run must know ---------------------------------------------------------------------------------------
 
     def _counts(self) -> bool:
         """Number the write; tells whether it is to be done, as a restored attempt passes over those already done."""
+        if self._is_detached:
+            raise ContextStateError(
+                "The state was not written: the attempt of this step is over, for example as its time was up"
+            )
         item = self._item
         if item is None:
             return True
@@ -387,6 +521,24 @@ def named_values(cell: StateCell) -> list[tuple[str, Any]]:
     fresh = new_state(cell.state_type)
     found = [(name, _read(cell.state, name)) for name in _names(cell.state)]
     return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
+
+
+def _refuse_inside_edit(lock: StateLock) -> None:
+    if lock.edits_here():
+        raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
+
+
+def _check_path(path: object) -> None:
+    """Refuse what cannot name a value of the state.
+
+    Raises:
+        TypeError: The path is not a text.
+        ValueError: It is empty.
+    """
+    if not isinstance(path, str):
+        raise _no_path(path)
+    if not path:
+        raise ValueError("Path cannot be empty: name the key to write")
 
 
 def _no_path(path: object) -> TypeError:

@@ -1,19 +1,20 @@
 """How a step's function is called: which arguments it gets, on the loop or in a thread."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.family import attached_arguments
+from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["call_step", "events_and_context"]
+
+call_in_thread = at_first_use("batonflow.workflow_core.threads", "call_in_thread")
 
 
 def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
@@ -31,7 +32,9 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
         arguments = (run.context_for(item), subject)
     if not spec.is_free:
         arguments = (run.workflow, *arguments)
-    return spec.func(*arguments) if spec.is_async else _in_thread(partial(spec.func, *arguments))
+    if spec.is_async:
+        return spec.func(*arguments)
+    return call_in_thread(partial(spec.func, *arguments), f"Step {spec.name}")
 
 
 def events_and_context(run: "Run", item: WorkItem) -> dict[str, Any]:
@@ -61,17 +64,4 @@ async def _call_by_names(run: "Run", item: WorkItem) -> Any:
     function = spec.func if spec.is_free else partial(spec.func, run.workflow)
     if spec.is_async:
         return await function(**arguments)
-    return await _in_thread(partial(function, **arguments))
-
-
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Run a sync step in the default thread pool, with the context variables of the run."""
-    context = copy_context()
-
-    def call() -> Any:
-        try:
-            return context.run(function)
-        except StopIteration as error:  # a future cannot carry it
-            raise RuntimeError("A sync step raised StopIteration") from error
-
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+    return await call_in_thread(partial(function, **arguments), f"Step {spec.name}")

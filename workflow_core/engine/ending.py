@@ -255,7 +255,7 @@ class Ending:
         if run.observer is not None:
             run.observer.run_ended(run, event, self.error)
         self._tell()
-        run.workflow.__batonflow__.ended(run)
+        run.workflow.__batonflow__.turns.ended(run)
         if run.family is not None:
             run.family.ended()
         if not self.handlers:

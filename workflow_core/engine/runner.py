@@ -11,10 +11,10 @@ commands, and goes on with one of the steps that it started. Three rules keep th
 """
 
 import asyncio
+import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future as ThreadFuture
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import partial
@@ -69,6 +69,9 @@ T = TypeVar("T")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
+
+SECONDS_TO_LOOK = 1.0
+"""How often a thread that waits for the loop of a run looks whether that loop is still there."""
 
 
 class Run(StoredRun):
@@ -277,7 +280,7 @@ class Run(StoredRun):
         """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
         if threading.get_ident() == self.thread_id:
             return function()
-        done: ThreadFuture[T] = ThreadFuture()
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def call() -> None:
             try:
@@ -286,7 +289,14 @@ class Run(StoredRun):
                 done.set_exception(error)
 
         self.loop.call_soon_threadsafe(call)
-        return done.result()
+        while True:
+            concurrent.futures.wait([done], SECONDS_TO_LOOK)
+            if done.done():
+                return done.result()
+            if self.loop.is_closed():
+                raise WorkflowRuntimeError(
+                    f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
+                )
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

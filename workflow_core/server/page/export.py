@@ -1,6 +1,5 @@
 """One run as one file: the page with the run's data in it, which asks nobody for anything."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
 from os import PathLike
@@ -15,6 +14,7 @@ from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.store import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.representation.build import get_workflow_representation
 from batonflow.workflow_core.server.page.derived import graph_of
+from batonflow.workflow_core.threads import in_thread
 from batonflow.workflow_core.trace import run_told, trace_of
 from batonflow.workflow_core.workflow import Workflow
 
@@ -82,7 +82,7 @@ async def export_run(
     representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}
     page = run_page({"handler": _told(info, entries), "representation": representation, "entries": entries})
     if path is not None:
-        await asyncio.to_thread(Path(path).write_text, page, encoding="utf-8")
+        await in_thread(Path(path).write_text, page, encoding="utf-8")
     return page
 
 

@@ -1,0 +1,92 @@
+"""The lock of a state's editor, for tasks of any event loop and for threads."""
+
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+__all__ = ["StateLock", "current_editor"]
+
+
+def current_editor() -> object:
+    """Return the identity of an editor that runs here: the task, or the thread outside of event loops."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task or threading.get_ident()
+
+
+class StateLock:
+    """A lock that is taken in the order of the calls, by tasks and threads alike.
+
+    Attributes:
+        editor: The identity of its holder while a block edits the state, see ``current_editor``.
+        thread: The thread of that holder.
+    """
+
+    __slots__ = ("_guard", "_waiting", "editor", "locked", "thread")
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: deque[Future[None]] = deque()
+        self.locked = False
+        self.editor: object = None
+        self.thread = 0
+
+    def edits_here(self) -> bool:
+        """Tell whether the caller is inside a block of its own that edits the state."""
+        if self.editor is None:
+            return False
+        # A block in a synchronous function belongs to its thread, whatever loop is started there.
+        return self.editor == current_editor() or self.editor == threading.get_ident()
+
+    def _enter(self) -> "Future[None] | None":
+        with self._guard:
+            if not self.locked:
+                self.locked = True
+                return None
+            turn: Future[None] = Future()
+            self._waiting.append(turn)
+            return turn
+
+    async def acquire(self) -> None:
+        """Take the lock; waits without blocking the event loop."""
+        turn = self._enter()
+        if turn is None:
+            return
+        try:
+            await asyncio.wrap_future(turn)
+        except asyncio.CancelledError:
+            if not turn.cancel():  # it was handed over meanwhile
+                self.release()
+            raise
+
+    def acquire_sync(self) -> None:
+        """Take the lock; blocks the thread.
+
+        Raises:
+            RuntimeError: The lock is held on this very thread, which would wait for itself.
+        """
+        if self.locked and self.thread == threading.get_ident():
+            raise RuntimeError(
+                "The state is being edited by a task of this event loop: await the asynchronous method of the store"
+            )
+        turn = self._enter()
+        if turn is not None:
+            turn.result()
+
+    def hold(self) -> None:
+        """Note the caller as the editor, after the lock was taken."""
+        self.editor, self.thread = current_editor(), threading.get_ident()
+
+    def release(self) -> None:
+        """Hand the lock over, or free it."""
+        self.editor, self.thread = None, 0
+        with self._guard:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self.locked = False
