@@ -19,6 +19,7 @@ from batonflow.workflow_core.context.state_edits import edited_state
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default, named_values
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
+from batonflow.workflow_core.engine.waits import is_address
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
     ReplayIncompatible,
@@ -533,8 +534,8 @@ class _Opening:
             return
         self._options.turns.launch(run, event, None, causes)
         for sent, target, path in early:
-            if path:
-                run.send_to(sent, path)
+            if path or is_address(target):
+                run.send_to(sent, path, target)
             else:
                 run.when_taken(sent, partial(run.send, sent, target, None))
 

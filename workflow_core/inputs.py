@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.workflow_core.engine.state import Question, Waiter
+from batonflow.workflow_core.engine.waits import TO_STEPS, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.lazy import at_first_use
@@ -186,10 +187,12 @@ class InputRequest:
             )
         run, event = self._awaited()[0], self.answer(**given)
         run.root.questions.close(self._question, event)
+        waiter = self._question.waiter
+        target = TO_STEPS if waiter is None else address_of(waiter)
         if run.root.is_away or run.is_replaced:
-            run.root.send_to(event, run.path)
+            run.root.send_to(event, run.path, target)
         else:
-            run.send(event, None, None)
+            run.send(event, target, None)
 
     def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
         """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
@@ -263,8 +266,11 @@ def is_answer(key: str) -> bool:
     return key.startswith(_ANSWER_TO)
 
 
-def asker_of(run: "Run", key: str) -> "Run | None":
-    """The run of a tree that takes the answer with this key; None when it is not here, or asks no more.
+def asker_of(run: "Run", key: str) -> "tuple[Run, str] | None":
+    """Return the run of a tree that takes the answer with this key, and the address there.
+
+    Returns:
+        None when the run is not here, or asks no more.
 
     Args:
         run: The run at the root.
@@ -276,9 +282,12 @@ def asker_of(run: "Run", key: str) -> "Run | None":
     for question in run.state.questions:
         if key == answer_key(question.path, question.cause, question=question.number):
             taking = run.questions.taking(question)
-            return None if taking is None or taking[0].is_replaced else taking[0]
+            return None if taking is None or taking[0].is_replaced else (taking[0], TO_STEPS)
     asking = (
-        inner for inner in runs_inside(run) for waiter in inner.state.waiters if key == _key_of(waiter, inner.path)
+        (inner, address_of(waiter))
+        for inner in runs_inside(run)
+        for waiter in inner.state.waiters
+        if key == _key_of(waiter, inner.path)
     )
     return next(asking, None)
 

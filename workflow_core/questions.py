@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem
+from batonflow.workflow_core.engine.waits import is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 if TYPE_CHECKING:
@@ -257,9 +258,17 @@ class Questions:
             if run is None or not (run.path == within.path or run.path.startswith(within.path and f"{within.path}/")):
                 return None
             closed = question.answered or waiter.unknown_requirements or waiter not in run.state.waiters
-            # An answer may be on its way, also after a restore.
-            closed = closed or any(waiter.wants(tick.event) for on in {self._root, run} for tick in on.undelivered())
+            closed = closed or self._is_answered_soon(run, waiter)
         return None if closed or run is None or run.ending.over else run
+
+    def _is_answered_soon(self, run: "Run", waiter: Waiter) -> bool:
+        """Tell whether an answer to a wait is on its way, also after a restore."""
+        answered: set[Waiter] = set()
+        for on in (run,) if run is self._root else (run, self._root):
+            for tick in on.undelivered():
+                if on is run or not is_address(tick.target):
+                    answered.update(run.state.waiters.takers(tick.event, tick.target, answered))
+        return waiter in answered
 
     def taking(self, question: Question) -> "tuple[Run, tuple[type[Event], ...]] | None":
         """Where steps take answers to a question that no wait belongs to, and of which types.

@@ -47,6 +47,7 @@ from batonflow.workflow_core.engine.ticks import (
     WaitClosed,
     WaitOpened,
 )
+from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,
@@ -104,9 +105,22 @@ class Broker:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _on_event(self, tick: EventArrived) -> None:
-        if tick.target is not None and self._targets_collector(tick):
-            return
+        if tick.target is not None:
+            if is_address(tick.target):
+                self._on_answer(tick)
+                return
+            if self._targets_collector(tick):
+                return
         if not self._deliver(tick.event, None, tick.recoveries, tick.causes, tick.target):
+            self._commands.append(Unrouted(tick.event, tick.target, tick.causes))
+
+    def _on_answer(self, tick: EventArrived) -> None:
+        """Give an answer to the wait that asked, or to the steps when a question without a wait asked."""
+        if tick.target == TO_STEPS:
+            taken = self._deliver(tick.event, None, tick.recoveries, tick.causes, to_waits=False)
+        else:
+            taken = bool(self._answer_waiters(tick.event, tick.target, tick.causes))
+        if not taken:
             self._commands.append(Unrouted(tick.event, tick.target, tick.causes))
 
     def _targets_collector(self, tick: EventArrived) -> bool:
@@ -128,10 +142,12 @@ class Broker:
         recoveries: Recoveries | None,
         causes: Causes,
         target: str | None = None,
+        *,
+        to_waits: bool = True,
     ) -> bool:
         """Give an event to every step that takes it; tells whether anybody did."""
         route = self._table.routes[type(event)]
-        served = self._answer_waiters(event, target, causes) if self._state.waiters.all else None
+        served = self._answer_waiters(event, target, causes) if to_waits and self._state.waiters.all else None
         for spec in route.singles:
             if (target is None or spec.name == target) and not (served and spec.name in served):
                 self._enqueue(self._new_item(spec, event, stream, recoveries, causes))
@@ -426,12 +442,11 @@ class Broker:
             self._start_next(step)
 
     def _answer_waiters(self, event: Event, target: str | None, causes: Causes) -> set[str]:
-        """Every open wait that wants the event gets it; returns the steps which thereby had their delivery."""
+        """Give an event to the open waits that take it; returns the steps which thereby had their delivery."""
         served: set[str] = set()
-        for waiter in self._state.waiters.wanting(event):
-            if target is None or waiter.item.spec.name == target:
-                served.add(waiter.item.spec.name)
-                self._answer(waiter, event, causes)
+        for waiter in self._state.waiters.takers(event, target):
+            served.add(waiter.item.spec.name)
+            self._answer(waiter, event, causes)
         return served
 
     def _on_wait_answered(self, tick: WaitAnswered) -> None:

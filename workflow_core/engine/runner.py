@@ -47,6 +47,7 @@ from batonflow.workflow_core.engine.state import RunState, WorkItem, current_ite
 from batonflow.workflow_core.engine.stored_run import StoredRun
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
+from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family, awaits_people
@@ -571,7 +572,9 @@ class Run(StoredRun):
     def _offer(self, command: Unrouted) -> None:
         """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
         event = command.event
-        if self.family is not None and self.family.offer(event, command.causes):
+        if is_address(command.target) and command.target != TO_STEPS:
+            self.ending.warn(f"{type(event).__name__} answers a question that is not open any more, and is dropped")
+        elif self.family is not None and self.family.offer(event, command.causes):
             return
         if self.recorder is not None and command.causes and not was_returned(command.causes):
             self.recorder.dropped(command.causes)

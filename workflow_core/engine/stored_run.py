@@ -125,10 +125,16 @@ class StoredRun:
         else:
             self._late.append((ready, deliver))
 
-    def send_to(self, event: Event, path: str) -> None:
-        """Send an event to one workflow of the tree, of which this is the root, as soon as that is here."""
+    def send_to(self, event: Event, path: str, target: str | None = None) -> None:
+        """Send an event to one workflow of the tree, of which this is the root, as soon as that is here.
+
+        Args:
+            event: The event.
+            path: The place of the workflow in the tree.
+            target: The only step that the event goes to, or the address of a wait.
+        """
         if self.early is not None:
-            self.early.append((event, None, path))
+            self.early.append((event, target, path))
             if self.is_asleep:
                 self.rouse()
             return
@@ -138,7 +144,7 @@ class StoredRun:
             taker = run_at(root, path)
             return taker is not None and reaches(taker, event)
 
-        self._when(ready, lambda: (run_at(root, path) or root).send(event, None, None))
+        self._when(ready, lambda: (run_at(root, path) or root).send(event, target, None))
 
     @property
     def has_late(self) -> bool:

@@ -1,18 +1,35 @@
-"""The open waits of a run, found by the type of an event and by the delivery they belong to."""
+"""The open waits of a run, found by the type of an event and by the delivery they belong to.
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+An answer to one question goes to one place. Its target is an address then: that of the wait that asked, or of the steps
+of the run when no wait asked. Addresses are plain text, so records and snapshots hold them like names of steps.
+"""
 
-from batonflow.workflow_core.events import Event
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from batonflow.workflow_core.events import Event, HumanResponseEvent
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.state import Waiter, WorkItem
 
-__all__ = ["Waits"]
+__all__ = ["TO_STEPS", "Waits", "address_of", "is_address"]
 
 K = TypeVar("K")
 
 _FEW = 8
+
+TO_STEPS = "@"
+"""The address of the steps of a run: no wait takes what is sent there."""
+
+
+def address_of(waiter: "Waiter") -> str:
+    """Return the address of a wait, which no other wait of the run has."""
+    return f"@{waiter.item.id}/{waiter.key}"
+
+
+def is_address(target: str | None) -> bool:
+    """Tell an address from the name of a step."""
+    return target is not None and target.startswith("@")
 
 
 class Waits:
@@ -65,6 +82,39 @@ class Waits:
         if self._index.wide:
             found.sort(key=self.all.__getitem__)
         return (waiter for waiter in found if waiter.wants(event))
+
+    def takers(self, event: Event, target: str | None = None, besides: "Container[Waiter]" = ()) -> "list[Waiter]":
+        """Return the open waits that an event answers.
+
+        Of the waits that ask a person only one gets an answer, as the person who answers has seen one question. It is
+        the wait with the most requirements, and of equal ones the oldest.
+
+        Args:
+            event: The event.
+            target: The only step that it goes to, or an address.
+            besides: Waits that are answered already.
+        """
+        if is_address(target):
+            found = self.at(cast("str", target))
+            return [found] if found is not None and found not in besides and found.wants(event) else []
+        takers: list[Waiter] = []
+        asks_person: list[Waiter] = []
+        for waiter in self.wanting(event):
+            if (target is None or waiter.item.spec.name == target) and waiter not in besides:
+                asks = waiter.question is not None or isinstance(event, HumanResponseEvent)
+                (asks_person if asks else takers).append(waiter)
+        if asks_person:
+            takers.append(max(asks_person, key=lambda waiter: len(waiter.requirements)))
+        return takers
+
+    def at(self, address: str) -> "Waiter | None":
+        """Return the open wait with an address."""
+        item_id, _, key = address.removeprefix("@").partition("/")
+        if self._index is None:
+            waits = [waiter for waiter in self.all if str(waiter.item.id) == item_id]
+        else:
+            waits = list(self._index.by_item.get(int(item_id), ())) if item_id.isdecimal() else []
+        return next((waiter for waiter in waits if waiter.key == key), None)
 
     def __contains__(self, waiter: object) -> bool:
         return waiter in self.all

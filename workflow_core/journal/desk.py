@@ -265,10 +265,16 @@ class Desk:
             drive.consumed(item)
             asker = asker_of(run, item.key)
             close_answered(run, item.key, event)
-            if step is not None and "." in step and run.family is not None:
+            if asker is not None:
+                asker[0].send(event, asker[1], None)
+            elif is_answer(item.key):
+                run.ending.warn(
+                    f"{type(event).__name__} in its inbox answers a question that is not open any more, and is dropped"
+                )
+            elif step is not None and "." in step and run.family is not None:
                 run.family.send_to(event, step, ())
             else:
-                (asker or run).send(event, step, None)
+                run.send(event, step, None)
 
         # An answer is for the one who asked, who may not be back yet.
         ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None

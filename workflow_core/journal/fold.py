@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.journal.codec import Codec
@@ -188,7 +189,9 @@ class Place:
 
     def sent(self, origin: Origin, event: Any, recoveries: dict[str, int] | None, target: str | None) -> None:
         """An event came from outside a fan-out; when no step takes it, it is kept until a record says who did."""
-        elsewhere = target is not None and "." in target and target not in self.table.steps
+        if target == TO_STEPS:
+            target = None
+        elsewhere = is_address(target) or (target is not None and "." in target and target not in self.table.steps)
         if elsewhere or not self.came(origin, event, 0, recoveries, target):
             self.loose[origin] = event, target, recoveries
 
@@ -369,7 +372,10 @@ class Fold:
         self._used_elsewhere(record)
         place = self._place(record)
         event = record["event"]
-        place.sent((record["id"], 0), event, None, record.get("target"))
+        target: str | None = record.get("target")
+        place.sent((record["id"], 0), event, None, target)
+        if is_address(target) and target != TO_STEPS:
+            return  # the record of the wait tells which question it closes
         if not place.table.route(place.event_class(event)).takes_human:
             return
         answered = record.get("answers")

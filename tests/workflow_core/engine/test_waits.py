@@ -33,6 +33,10 @@ class Reply(HumanResponseEvent):
     text: str = ""
 
 
+class Signal(Event):
+    pass
+
+
 class Other(HumanResponseEvent):
     text: str = ""
 
@@ -172,7 +176,7 @@ async def test_the_same_id_gives_the_same_answer_again():
 
 
 @contract("5.6")
-async def test_equal_waits_of_parallel_executions_stay_separate_and_are_all_answered():
+async def test_equal_waits_of_parallel_executions_stay_separate_and_get_an_answer_each():
     class Flow(Workflow):
         @step
         async def fan(self, ev: StartEvent) -> list[Item]:
@@ -190,7 +194,30 @@ async def test_equal_waits_of_parallel_executions_stay_separate_and_are_all_answ
     handler = Flow().run()
     await waiting(handler, 2)
     handler.ctx.send_event(Reply())
+    await waiting(handler, 1)
+    handler.ctx.send_event(Reply())
     assert sorted(await handler) == [1, 2]  # whoever ends first stands first
+
+
+async def test_an_event_that_is_not_a_person_s_answer_reaches_every_wait_for_it():
+    class Flow(Workflow):
+        @step
+        async def fan(self, ev: StartEvent) -> list[Item]:
+            return [Item(n=1), Item(n=2)]
+
+        @step
+        async def ask(self, ctx: Context, ev: Item) -> Done:
+            await ctx.wait_for_event(Signal)
+            return Done(n=ev.n)
+
+        @step
+        async def join(self, done: list[Done]) -> StopEvent:
+            return StopEvent(result=sorted(one.n for one in done))
+
+    handler = Flow().run()
+    await waiting(handler, 2)
+    handler.ctx.send_event(Signal())
+    assert await handler == [1, 2]
 
 
 @contract("5.6")
