@@ -53,6 +53,7 @@ class ApprovalRequired(InputRequiredEvent):
         expires_at: Wall-clock seconds after which it counts as denied; None for never.
         reason: Why it is asked: the tool's policy, or a call of which nobody knows whether it happened.
         problem: What was wrong with the arguments of an earlier answer, None otherwise.
+        tool_id: The model's id of the call, as in ``ToolCall`` and ``ToolCallResult``.
     """
 
     id: str
@@ -63,6 +64,7 @@ class ApprovalRequired(InputRequiredEvent):
     expires_at: float | None = None
     reason: Reason = "policy"
     problem: str | None = None
+    tool_id: str = ""
 
 
 class ApprovalResponse(HumanResponseEvent):
@@ -190,6 +192,7 @@ async def approved_arguments(
     arguments: dict[str, Any],
     *,
     call: str,
+    tool_id: str,
     agent: str,
     sent: Mapping[str, Any] | None = None,
     begun: bool = False,
@@ -203,6 +206,7 @@ async def approved_arguments(
         tool: What is to run.
         arguments: With what, checked already.
         call: Names the call within its run; the same after a restore.
+        tool_id: The model's id of the call.
         agent: Who wants it.
         sent: What the arguments were before they were checked.
         begun: Whether the call was begun after an approval; nobody is asked for another one.
@@ -216,6 +220,7 @@ async def approved_arguments(
     seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
     while True:
         request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem, reason)
+        request.tool_id = tool_id
         if seconds is not None:
             # Until when was told with the question, and stays so when this begins again after a restore.
             request.expires_at = await ctx.once(f"approval {request.id} until", _later, seconds)
@@ -333,6 +338,7 @@ class ApprovalRequest:
         agent: Who wants to call it.
         digest: Of tool and arguments.
         expires_at: Wall-clock seconds after which it counts as denied; None for never.
+        tool_id: The model's id of the call.
 
     Example:
         >>> async for request in handler.approvals():
@@ -348,6 +354,7 @@ class ApprovalRequest:
         self.expires_at = request.expires_at
         self.reason = request.reason
         self.problem = request.problem
+        self.tool_id = request.tool_id
         self._ctx = ctx
 
     def __repr__(self) -> str:

@@ -217,7 +217,7 @@ async def perform(
         if most is not None and not await _may_run(ctx, tool.metadata.get_name(), place, most):
             return _refused(call, TOOL_USED_UP.format(tool_name=call.tool_name, limit=most))
         try:
-            agreed = await _agreed(ctx, agent, tool, arguments, told, place, limits)
+            agreed = await _agreed(ctx, agent, tool, arguments, told, call.tool_id, place, limits)
             arguments, told = agreed.arguments, agreed.told
         except _Refused as refused:
             return _refused(call, str(refused))
@@ -337,6 +337,7 @@ async def _agreed(
     tool: AsyncBaseTool,
     arguments: dict[str, Any],
     told: dict[str, Any],
+    tool_id: str,
     place: str,
     limits: Limits | None,
 ) -> _Agreed:
@@ -350,7 +351,9 @@ async def _agreed(
         return _Agreed(arguments, told, checked=False)
     with nullcontext() if limits is None else limits.waiting():
         begun = is_begun(ctx, tool, place)
-        said = await approved_arguments(ctx, tool, checked, call=place, agent=agent.name, sent=arguments, begun=begun)
+        said = await approved_arguments(
+            ctx, tool, checked, call=place, tool_id=tool_id, agent=agent.name, sent=arguments, begun=begun
+        )
     if isinstance(said, str):
         raise _Refused(said)
     return _Agreed(said.arguments, as_sent(said.arguments) if said.edited else told, checked=True)

@@ -78,6 +78,7 @@ async def recorded(
             tool,
             arguments,
             call=question,
+            tool_id=call.tool_id,
             agent=agent.name,
             reason="unknown_outcome",
             problem=OTHER_ARGUMENTS if changed else None,

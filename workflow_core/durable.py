@@ -29,6 +29,7 @@ from batonflow.workflow_core.errors import (
     StoreError,
 )
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.journal.cancels import check_appended, end_cancelled
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.desk import Desk, desk_of
@@ -47,9 +48,12 @@ from batonflow.workflow_core.journal.store import (
     NewRun,
     RunInfo,
     RunStore,
+    StoredCommit,
 )
 from batonflow.workflow_core.journal.traces import trace_in
 from batonflow.workflow_core.new_runs import new_run
+from batonflow.workflow_core.replay import replayed
+from batonflow.workflow_core.stream import Entry
 from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ __all__ = [
     "resume_sleeper",
     "runs_of",
     "send_to_run",
+    "stored_stream",
     "wake_sleeper",
 ]
 
@@ -231,7 +236,7 @@ async def give_up(run: Run) -> None:
     with suppress(StoreError):
         # Again and again, as the run goes on meanwhile, and may leave memory or come back: what is on its way must not
         # come after the release.
-        while True:
+        while not run.ending.done:
             coming_or_leaving = run.opening or (run.drive and run.drive.parking)
             if coming_or_leaving is not None:
                 await asyncio.wait({coming_or_leaving})
@@ -517,12 +522,32 @@ class _Opening:
             lost_from = (known_to if only_slept else max(fold.last_streamed, last_reset(loaded.commits))) + 1
             drive.reset = Reset(run.stream.seq, run.now(), lost_from, run.stream.seq - 1)
             run.publish(drive.reset.event(), "", 0)
+        if not only_slept:
+            self._repeat_questions(loaded)
         _digests[run] = loaded.info.digest
         self._begin(None, ())
         if self._event is not None:
             run.send(self._event, None, None)
         for item in loaded.inbox:
             self._desk.deliver(drive, item)
+
+    def _repeat_questions(self, loaded: Loaded) -> None:
+        """Stream the open questions again: the readers of the process that asked are gone."""
+        run = asks = self._run
+        if run.family is not None:  # those of runs inside are known when they are restored, which a copy is for that
+            steps = self._options.steps
+            asks = Run(self._workflow, RunState(run.state.run_id, steps.table), StateCell(steps.state_type))
+            restore(asks, folded(self._workflow, loaded))
+            if asks.family is not None:
+                asks.family.unfold()
+        answered = {item.key for item in loaded.inbox}
+        found = [
+            question
+            for inner, question in asks.questions.at_rest()
+            if InputRequest(inner, question).answer_key not in answered
+        ]
+        if found:
+            run.questions.repeat(found)
 
     def _begin(self, event: Event | None, causes: Any) -> None:
         run = self._run
@@ -549,6 +574,7 @@ class _Opening:
             self._run.ending.warn(f"its result is known, and its state cannot be had: {error}")
         record = read_json(info.result or b"null")
         self._forget()
+        self._run.silence()  # nothing that was prepared for a new run is written
         self._run.early = None
         event = self._codec.read(record["event"])
         self._run.stream.begins = self._run.stream.seq = record.get("seq", 0)
@@ -557,6 +583,24 @@ class _Opening:
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
+
+
+async def stored_stream(run: Run, after: int) -> list[Entry]:
+    """Return what a run had streamed before this process took it up, behind a place in the stream.
+
+    Raises:
+        StoreError: The store fails, or something was streamed of a class that is not loaded.
+    """
+    if run.opening is not None and asyncio.get_running_loop() is run.loop:
+        await asyncio.wait({run.opening})
+    store, run_id, begins = run.workflow.__batonflow__.store, run.state.run_id, run.stream.begins
+    if store is None or begins <= after + 1:
+        return []
+    commits: list[StoredCommit] = []
+    while page := await store.read(run_id, commits[-1].seq if commits else 0):
+        commits += page
+    events = replayed(run_id, "running", commits, run.workflow).events
+    return [(one.seq, one.ts, one.step, one.path, one.cause, one.event) for one in events if after < one.seq < begins]
 
 
 def folded(workflow: "Workflow", loaded: Loaded) -> Fold:

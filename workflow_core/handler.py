@@ -180,6 +180,9 @@ class WorkflowHandler(EarlierHandler):
     def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
         """Read the stream with positions and origins; any number of readers, each independent.
 
+        Of a run that this process took up from a store, the stored stream comes first. The questions that are open are
+        streamed again when the run is taken up, so a reader of the live part alone meets them too.
+
         Args:
             after: Begin behind this ``seq``; -1 for the beginning.
             internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
@@ -188,7 +191,7 @@ class WorkflowHandler(EarlierHandler):
             >>> async for item in handler.subscribe(after=41):
             ...     print(item.seq, item.step, item.event)
         """
-        return self._run.reader(after, internal=internal)
+        return self._run.reader(after, internal=internal, stored=True)
 
     def inputs(self) -> AsyncIterator[InputRequest]:
         """What the run asks people, workflows inside it included: the open questions, then those to come, to its end.

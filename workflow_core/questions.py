@@ -6,7 +6,7 @@ event is streamed.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -167,6 +167,15 @@ class Questions:
                 state.questions.append(question)
                 found.append(question)
         return found
+
+    def repeat(self, open_ones: "Iterable[Question]") -> None:
+        """Stream open questions again, for the readers of a process that has just taken the run up."""
+        self.look()
+        root = self._root
+        for question in open_ones:
+            step = "" if question.waiter is None else question.waiter.item.spec.name
+            root.stream.publish(question.event, root.now(), (step, question.path, question.cause))
+        self._position = len(root.stream.events)  # they are known already
 
     def person_answered(self, run: "Run", event: Event) -> None:
         """A step takes a person's answer that no wait wanted.

@@ -42,6 +42,7 @@ class ReplayedEvent(NamedTuple):
         path: Which workflow of the tree, empty for the run itself.
         commit: Number of the commit that holds it.
         event: The event.
+        cause: Number of the delivery that wrote it, 0 for the engine.
     """
 
     seq: int
@@ -50,6 +51,7 @@ class ReplayedEvent(NamedTuple):
     path: str
     commit: int
     event: Event
+    cause: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,15 @@ def replayed(
     events: list[ReplayedEvent] = []
     for record in records:
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
+        cause = record.get("item", 0)
         for _, event, seq, ts, *_ in record.get("streamed", ()):
             if event is not None:  # else the workflow does not keep what it streams
-                events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event)))
+                events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]
             questions = [event for event in asked if isinstance(event, InputRequiredEvent)]
             for (seq, ts), event in zip(record["published"], questions, strict=True):
-                events.append(ReplayedEvent(seq, ts, step, path, commit, event))
+                events.append(ReplayedEvent(seq, ts, step, path, commit, event, cause))
         if record["kind"] == "ended" and not path:
             last = record.get("seq", max((entry.seq for entry in events), default=-1) + 1)
             events.append(ReplayedEvent(last, record["at"], "", "", commit, codec.read(record["event"])))

@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 from batonflow.workflow_core.errors import WorkflowRuntimeError
@@ -212,10 +213,20 @@ class StreamReader(AsyncIterator[StreamItem]):
         log: The stream.
         after: Begin behind this ``seq``.
         internal: Also read the engine's notes; when some are lost already, an event says how many.
+        earlier: Loads what a store has from before the log, behind a ``seq``; it is read first.
     """
 
-    def __init__(self, log: StreamLog, after: int = -1, *, internal: bool = False) -> None:
+    def __init__(
+        self,
+        log: StreamLog,
+        after: int = -1,
+        *,
+        internal: bool = False,
+        earlier: Callable[[int], Awaitable[list[Entry]]] | None = None,
+    ) -> None:
         self.log = log
+        self._earlier = earlier
+        self._stored: deque[Entry] = deque()
         self.internal = internal
         self.position = 0
         while self.position < len(log.seqs) and log.seqs[self.position] <= after:
@@ -247,6 +258,11 @@ class StreamReader(AsyncIterator[StreamItem]):
 
     async def next_entry(self) -> Entry:
         """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
+        if self._earlier is not None:
+            load, self._earlier = self._earlier, None
+            self._stored.extend(await load(self._after))
+        if self._stored:
+            return self._stored.popleft()
         while True:
             entry = self.take()
             if entry is not None:
@@ -314,7 +330,7 @@ class EventIterator(AsyncIterator[Event]):
         """Wait for the first time: somebody else may do so, or have read everything."""
         if self._reader.finished:
             raise WorkflowRuntimeError(
-                f"All the streamed events of run {self._run_id} have already been consumed; use subscribe() for "
+                f"All the streamed events have already been consumed (run {self._run_id}); use subscribe() for "
                 "several readers"
             )
         if self._reader.is_awaited:

@@ -379,6 +379,7 @@ class Workflow(StoredRuns):
         store = options.store
         if store is None:
             run = new_run(self, ctx, run_id, stepwise=stepwise)
+            handler = self.__batonflow_handler__(run)  # before eager tasks end the run, so that its result is awaited
             options.turns.launch(run, event)
         elif stepwise:
             raise WorkflowRuntimeError(
@@ -387,9 +388,10 @@ class Workflow(StoredRuns):
         else:
             known = None if run_id is None else known_run(store, self, run_id, event)
             run = known or new_run(self, ctx, run_id)
+            handler = self.__batonflow_handler__(run)
             if known is None:
                 begin_recorded(self, store, run, event)
-        return self.__batonflow_handler__(run)
+        return handler
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
         """Run to the end and return the result; from plain code, a notebook, or under a running event loop.

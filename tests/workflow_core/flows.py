@@ -10,7 +10,7 @@ from batonflow.workflow_core import Context, Event, Workflow, WorkflowHandler
 __all__ = ["names", "resume", "saved", "streamed", "until"]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     """Let the loop turn until the condition holds; a test that waits for ever fails with TimeoutError."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

@@ -52,6 +52,7 @@ from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError,
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.family import Family, awaits_people
 from batonflow.workflow_core.journal.segments import Causes
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.questions import Questions
 from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 T = TypeVar("T")
+
+stored_stream = at_first_use("batonflow.workflow_core.durable", "stored_stream")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
@@ -273,9 +276,16 @@ class Run(StoredRun):
                 self.family.adopt(name, cast("Workflow", value))
         return found
 
-    def reader(self, after: int = -1, *, internal: bool = False) -> StreamReader:
-        """A new reader of the run's stream."""
-        return StreamReader(self.stream, after, internal=internal)
+    def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
+        """Make a reader of the run's stream.
+
+        Args:
+            after: Begin behind this place.
+            internal: Also give what the engine says about itself.
+            stored: Begin with what a store has from before this process took the run up.
+        """
+        earlier = partial(stored_stream, self) if stored and self.workflow.__batonflow__.store is not None else None
+        return StreamReader(self.stream, after, internal=internal, earlier=earlier)
 
     def on_loop(self, function: Callable[[], T]) -> T:
         """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""

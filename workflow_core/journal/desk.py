@@ -31,6 +31,9 @@ logger = logging.getLogger("batonflow.workflow_core")
 SECONDS_OF_SHORT_RUNS = 0.05
 """A run that is over sooner needs no renewed lease, and nobody can have written to it."""
 
+SECONDS_BETWEEN_LOOKS = 1.0
+SLEEPERS_PER_LOOK = 100
+
 _PAUSE_AFTER_TROUBLE = 1.0
 _MOST_LEFT = 10_000
 
@@ -68,6 +71,8 @@ class Desk:
         self._parking: set[asyncio.Task[None]] = set()
         # Runs that left memory while somebody here holds their handlers, with what wakes them.
         self._sleepers: dict[str, Sleeper] = {}
+        # Looks from time to time whether another process has ended one of them.
+        self._looking: asyncio.Task[None] | None = None
         # Runs that left memory, with the epochs that they had here.
         self._left: dict[str, int] = {}
 
@@ -115,6 +120,13 @@ class Desk:
 
     def _watch_on(self) -> None:
         """Watch the inboxes as long as there are any to watch."""
+        if self._sleepers and (self._looking is None or self._looking.done()):
+            self._looking = self.loop.create_task(
+                self._look_for_ended(), name="batonflow-sleepers", context=self._variables.copy()
+            )
+        elif not self._sleepers and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self.drives or self._sleepers:
             if self._watching is None or self._watching.done():
                 self._watching = self.loop.create_task(
@@ -163,6 +175,29 @@ class Desk:
             if sleeper.timer is not None:
                 sleeper.timer.cancel()
             self._watch_on()
+
+    async def _look_for_ended(self) -> None:
+        """Wake runs that left memory here and that another process has ended: their handlers wait for the result.
+
+        Only a few of many are looked at each time, in turn, so that thousands of them cost little.
+        """
+        while self._sleepers:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            for run_id in list(self._sleepers)[:SLEEPERS_PER_LOOK]:
+                sleeper = self._sleepers.get(run_id)
+                if sleeper is None:
+                    continue
+                try:
+                    info = await self.store.info(run_id)
+                except StoreError as error:
+                    logger.warning("runs that left memory cannot be looked for: %s", error)
+                    break
+                if self._sleepers.get(run_id) is not sleeper:
+                    continue
+                if info is None or info.is_over:
+                    self.wake(sleeper.run)
+                else:
+                    self._sleepers[run_id] = self._sleepers.pop(run_id)
 
     # --- commits ------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.engine import runner
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_if_exception_type, retry_policy, stop_after_attempt, wait_fixed
-from tests.workflow_core.flows import resume, saved
+from tests.workflow_core.flows import resume, saved, until
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +82,8 @@ async def asked(handler: WorkflowHandler) -> dict[str, Any]:
 
 async def answered(handler: WorkflowHandler, parts: int = 1) -> Any:
     """The result of a run that went on with such a snapshot, when all is answered."""
-    await asyncio.sleep(0.01)
     for n in range(parts):
+        await until(lambda: handler.is_waiting or handler.is_done())
         if not handler.is_done():
             handler.ctx.send_event(HumanResponseEvent(n=n))
     return await handler
