@@ -101,7 +101,16 @@ class ClassSteps:
         found = list(dict.fromkeys(cls for cls in classes if isinstance(cls, type) and issubclass(cls, base)))  # pyright: ignore[reportUnnecessaryIsInstance]
         name = self.cls.__name__
         if not found:
-            raise WorkflowConfigurationError(f"At least one Event of type {sentence} by any step. (workflow {name})")
+            remedy = (
+                f"Annotate a parameter of a step with {base.__name__}"
+                if base is StartEvent
+                else f"Annotate the return type of a step with {base.__name__}"
+            )
+            if not self.table.steps:
+                remedy = f"{name} has no steps: decorate its methods with @step"
+            raise WorkflowConfigurationError(
+                f"At least one Event of type {sentence} by any step. (workflow {name}) {remedy}"
+            )
         if len(found) > 1:
             names = ", ".join(sorted(cls.__name__ for cls in found))
             raise WorkflowConfigurationError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin, overload
 
 from batonflow.workflow_core.amounts import is_seconds, is_whole
-from batonflow.workflow_core.collect import Cardinality, Collect
+from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
 from batonflow.workflow_core.errors import WorkflowValidationError
 from batonflow.workflow_core.events import Event, StepFailedEvent
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
@@ -417,7 +417,7 @@ class _Parameters:
         members = _list_members(annotation)
         if members is not None:
             rule = collect.cardinality if isinstance(collect, Collect) else Collect().cardinality
-            if not isinstance(rule, Cardinality):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(rule, All | Take):
                 raise WorkflowValidationError(
                     f"Step {self._name} parameter {name!r}: unknown cardinality {rule!r}; use All() or Take(n)"
                 )

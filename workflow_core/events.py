@@ -5,7 +5,8 @@ attributes (settable by name) and everything else, the *dynamic* data. Dynamic d
 dict, so that building an event never runs Python code for the usual case.
 """
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+import warnings
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
@@ -101,6 +102,8 @@ class DictLikeModel(BaseModel):
         if private:
             for name in [name for name in extra if name in private]:
                 setattr(self, name, extra.pop(name))
+        if not _DICT_METHODS.isdisjoint(extra) and isinstance(self, Event):
+            _warn_of_hidden(type(self), _DICT_METHODS.intersection(extra))
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -226,6 +229,23 @@ class Event(DictLikeModel):
             return super().__getstate__()
 
 
+_DICT_METHODS = frozenset({"get", "items", "keys", "to_dict", "values"})
+
+_warned_of: set[tuple[type[Event], str]] = set()
+
+
+def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
+    """Warn once per class and name: the attribute is the method, and not the value."""
+    for name in sorted(names):
+        if (cls, name) not in _warned_of:
+            _warned_of.add((cls, name))
+            warnings.warn(
+                f"{cls.__name__}.{name} is a method, and not the value that was given as {name}=. Read the value as "
+                f"ev[{name!r}], or choose another name",
+                stacklevel=2,
+            )
+
+
 def _own_names(event: Event) -> None:
     """Give an event a set of names of its own, if it is made already and shares one."""
     shared = _given.get(type(event))
@@ -303,7 +323,8 @@ class StopEvent(Event):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def __str__(self) -> str:
-        return str(self.result)
+        result = self.result
+        return repr(self) if result is None and type(self) is not StopEvent else str(result)
 
 
 class WorkflowTimedOutEvent(StopEvent):

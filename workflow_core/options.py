@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.steps import StepTable
     from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["Options", "ParentStop", "Upcaster", "checked", "is_workflow", "option", "shown"]
+__all__ = ["NotInitialized", "Options", "ParentStop", "Upcaster", "checked", "is_workflow", "option", "shown"]
 
 dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 
@@ -257,6 +257,21 @@ class Options:
             if not self.disable_validation:
                 validate_workflow(workflow)
             self.validated = table
+
+
+class _NotInitializedError(WorkflowRuntimeError, AttributeError):
+    """A workflow is used whose constructor did not call that of its base."""
+
+
+class NotInitialized:
+    """Stands for the options of a workflow until its constructor has set them."""
+
+    def __get__(self, workflow: Any, owner: type) -> Any:
+        if workflow is None:
+            raise AttributeError(f"{owner.__name__}.__batonflow__ is there on instances only")
+        raise _NotInitializedError(
+            f"{owner.__name__}.__init__() did not call super().__init__(): call it first, with the options of Workflow"
+        )
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
@@ -39,12 +40,19 @@ RunResultT = TypeVar("RunResultT")
 
 @dataclass(frozen=True, slots=True)
 class RetryInfo:
-    """How often the current step failed before this attempt. Times in seconds; ``last_failed_at`` since the epoch."""
+    """How often the current step failed before this attempt.
+
+    Attributes:
+        retry_number: Failures so far, 0 on the first attempt.
+        elapsed_seconds: Seconds since the first attempt began.
+        last_exception: The exception of the last attempt.
+        last_failed_at: When the last attempt failed, with a time zone (UTC).
+    """
 
     retry_number: int = 0
     elapsed_seconds: float = 0.0
     last_exception: BaseException | None = None
-    last_failed_at: float | None = None
+    last_failed_at: datetime | None = None
 
 
 def is_context_class(cls: object) -> bool:

@@ -25,7 +25,7 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.new_runs import new_run
-from batonflow.workflow_core.options import Options, ParentStop, Upcaster, option, shown
+from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
 from batonflow.workflow_core.plugins import BasicRuntime
 from batonflow.workflow_core.representation.validate import validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
@@ -87,6 +87,8 @@ class Workflow(StoredRuns):
     """
 
     __batonflow_workflow__: ClassVar[bool] = True
+    if not TYPE_CHECKING:
+        __batonflow__ = NotInitialized()
     # Whether effects of a run are known to others by its id, so that a copy of it must not have another one.
     __batonflow_id_matters__: ClassVar[bool] = False
     __batonflow_handler__: ClassVar[type[WorkflowHandler]] = WorkflowHandler
@@ -432,7 +434,11 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         return cls(**kwargs)
     except ValidationError as error:
         problems = in_words(error)
-        raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
+        missing = [str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing"]
+        remedy = f". Give run() the arguments {', '.join(f'{name}=...' for name in missing)}" if missing else ""
+        raise WorkflowRuntimeError(
+            f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
+        ) from error
 
 
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:

@@ -2,26 +2,38 @@
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 import threading
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
 from batonflow.workflow_core import (
+    Cardinality,
+    Collect,
     Context,
     ContextSerdeError,
     Event,
     HumanResponseEvent,
+    RunLostError,
+    SQLiteStore,
     StartEvent,
     StepCancelledError,
     StopEvent,
     Workflow,
+    WorkflowConfigurationError,
     WorkflowRuntimeError,
     WorkflowValidationError,
     step,
 )
 from batonflow.workflow_core.errors import NoRunningLoopError, StoreError, WorkflowStalledError, WorkflowTimeoutError
 from batonflow.workflow_core.events import UnhandledEvent
+from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.workflow_core.flows import streamed, until
 
 
@@ -370,3 +382,150 @@ async def test_a_step_that_raises_what_closes_generators_fails_the_run(awaits: b
 
     with pytest.raises(WorkflowRuntimeError, match="Step begin raised GeneratorExit by itself"):
         await asyncio.wait_for(Closing(timeout=None).run(), 5)
+
+
+class TestMistakesOfAnAuthor:
+    def test_a_constructor_that_does_not_call_its_base(self) -> None:
+        class Forgets(Workflow):
+            def __init__(self) -> None:
+                self.name = "x"
+
+            @step
+            async def go(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        with pytest.raises(WorkflowRuntimeError, match=r"Forgets.__init__\(\) did not call super\(\).__init__\(\)"):
+            Forgets().run_sync()
+
+    def test_a_workflow_without_steps(self) -> None:
+        class Undecorated(Workflow):
+            async def go(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        with pytest.raises(WorkflowConfigurationError, match="Undecorated has no steps: decorate"):
+            Undecorated()
+
+    def test_a_missing_field_of_the_start_event(self) -> None:
+        class Greeting(StartEvent):
+            name: str
+            times: int
+
+        class Greets(Workflow):
+            @step
+            async def go(self, ev: Greeting) -> StopEvent:
+                return StopEvent()
+
+        with pytest.raises(WorkflowRuntimeError, match=r"name: Field required.* name=\.\.\., times=\.\.\."):
+            Greets().run_sync()
+
+    @pytest.mark.parametrize("name", ["items", "keys", "values", "get", "to_dict"])
+    def test_dynamic_data_that_a_method_hides(self, name: str) -> None:
+        class Own(StartEvent):
+            pass
+
+        with pytest.warns(UserWarning, match=rf"Own.{name} is a method.*ev\['{name}'\]"):
+            event = Own(**{name: [1]})
+        assert event[name] == [1]
+        Own(**{name: [2]})  # said once
+
+    def test_a_rule_of_completeness_that_the_engine_does_not_know(self) -> None:
+        class Most(Cardinality):
+            pass
+
+        with pytest.raises(WorkflowValidationError, match=r"unknown cardinality .*use All\(\) or Take\(n\)"):
+
+            @step
+            async def join(ev: Annotated[list[Event], Collect(Most())]) -> StopEvent:
+                return StopEvent()
+
+
+def test_the_first_of_several_ends_at_once_is_the_result() -> None:
+    class Part(Event):
+        n: int
+
+    class Fan(Workflow):
+        @step
+        async def split(self, ev: StartEvent) -> list[Part]:
+            return [Part(n=n) for n in range(ev.parts)]
+
+        @step(num_workers=16)
+        async def work(self, ev: Part) -> StopEvent:
+            return StopEvent(result=ev.n)
+
+    for parts in (1, 2, 4, 16, 40):
+        assert Fan().run_sync(parts=parts) == 0
+
+
+def test_a_typed_result_shows_its_fields() -> None:
+    class Report(StopEvent):
+        pages: int
+
+    assert (str(Report(pages=3)), str(Report(pages=3, result="text"))) == ("Report(pages=3)", "text")
+    assert (str(StopEvent(result=4)), str(StopEvent())) == ("4", "None")
+
+
+async def test_the_time_of_the_last_failure_has_a_time_zone() -> None:
+    class Retries(Workflow):
+        @step(retry_policy=retry_policy(stop=stop_after_attempt(2), wait=wait_none()))
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            info = ctx.retry_info()
+            if info.retry_number == 0:
+                assert info.last_failed_at is None
+                raise LookupError
+            return StopEvent(result=info.last_failed_at)
+
+    before = datetime.now(UTC)
+    assert before <= await Retries().run() <= datetime.now(UTC)
+
+
+async def test_a_run_that_is_deleted_while_it_goes_on_says_so(tmp_path: Path) -> None:
+    class Works(Workflow):
+        @step
+        async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            await deleted.wait()
+            await ctx.store.set("a", 1)
+            return StopEvent()
+
+    deleted = asyncio.Event()
+    store = SQLiteStore(tmp_path / "runs.db")
+    handler = Works(store=store).run(run_id="r")
+    await handler.started()
+    await store.delete("r", force=True)
+    deleted.set()
+    with pytest.raises(RunLostError, match="was deleted, or another process took it over"):
+        await handler
+
+
+@pytest.mark.skipif(os.name != "posix", reason="mounts are for POSIX")
+@pytest.mark.parametrize("there", [False, True])
+def test_a_store_on_a_file_system_that_is_mounted_for_reading(tmp_path: Path, there: bool) -> None:
+    if there:
+        SQLiteStore(tmp_path / "runs.db")
+    program = f"""
+        import ctypes, os, sys
+        libc = ctypes.CDLL(None, use_errno=True)
+        CLONE_NEWNS, MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 1, 32, 4096, 16384, 1 << 18
+        where = {str(tmp_path)!r}.encode()
+        if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) \\
+                or libc.mount(where, where, None, MS_BIND, None) \\
+                or libc.mount(None, where, None, MS_REMOUNT | MS_BIND | MS_RDONLY, None):
+            sys.exit("cannot mount")
+        from batonflow import StartEvent, StopEvent, Workflow, step
+
+        class Plain(Workflow):
+            @step
+            async def go(self, ev: StartEvent) -> StopEvent:
+                return StopEvent()
+
+        try:
+            Plain(store={str(tmp_path / "runs.db")!r}).run_sync(run_id="r")
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    if "cannot mount" in ended.stderr:
+        pytest.skip("this user may not mount file systems")
+    assert ended.stdout.startswith("StoreError The database")
+    assert "mounted read-only" in ended.stdout

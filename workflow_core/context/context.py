@@ -5,6 +5,7 @@ streams.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -408,7 +409,9 @@ class Context(EarlierContext, Generic[StateT]):
         if failures is None:
             return RetryInfo()
         elapsed = max(0.0, run.source.now() - failures.first_attempt_at)
-        return RetryInfo(failures.count, elapsed, failures.last_error, failures.last_failed_at)
+        failed_at = failures.last_failed_at
+        last = None if failed_at is None else datetime.fromtimestamp(failed_at, UTC)
+        return RetryInfo(failures.count, elapsed, failures.last_error, last)
 
     # --- the handler's side -------------------------------------------------------------------------------------------
 

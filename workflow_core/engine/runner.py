@@ -90,9 +90,10 @@ class Run(StoredRun):
     """
 
     __slots__ = (
-        "__weakref__", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed", "_tick_log", "_unstarted",
-        "broker", "cell", "drive", "early", "ending", "family", "handler_context", "idle", "loop", "now", "observer",
-        "opening", "path", "recorder", "source", "state", "stream", "thread_id", "variables", "waiting", "workflow",
+        "__weakref__", "_ends_waiting", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed",
+        "_tick_log", "_unstarted", "broker", "cell", "drive", "early", "ending", "family", "handler_context", "idle",
+        "loop", "now", "observer", "opening", "path", "recorder", "source", "state", "stream", "thread_id",
+        "variables", "waiting", "workflow",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +129,7 @@ class Run(StoredRun):
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
         self._pumping = True  # what is sent before the run begins waits for it
         self.idle = self._resumed = False
-        self._unstarted = 0
+        self._unstarted = self._ends_waiting = 0
         self._pump_held = False
         self.variables: ContextVars = copy_context()
 
@@ -336,8 +337,13 @@ class Run(StoredRun):
                 try:
                     result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
-                    if self._unstarted and isinstance(result, StopEvent):
-                        await asyncio.sleep(0)  # what was started by the same event begins before the run ends
+                    if isinstance(result, StopEvent) and (self._unstarted or self._ends_waiting):
+                        # Steps that the same event started begin before the run ends, and the first end counts.
+                        self._ends_waiting += 1
+                        try:
+                            await asyncio.sleep(0)
+                        finally:
+                            self._ends_waiting -= 1
                 except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
                     failure = self._failure(item, error, task)
                     if failure is None:

@@ -336,8 +336,8 @@ class Drive:
             return  # it gives the run back itself, and what comes meanwhile counts only when the run is here again
         self.fail(
             RunLostError(
-                f"Run {self.run_id!r} was taken over by another process while this one did not answer; it goes on "
-                "there, and nothing more of it is kept here"
+                f"Run {self.run_id!r} does not belong to this process any more: it was deleted, or another process "
+                "took it over while this one did not answer. Nothing more of it is kept here"
             )
         )
 

@@ -1,7 +1,9 @@
 """What SQLite and the operating system say when a store fails, in words that say what to do."""
 
 import errno
+import os
 import sqlite3
+from pathlib import Path
 
 from batonflow.workflow_core.errors import StoreCorruptedError, StoreError
 from batonflow.workflow_core.journal.sqlite_schema import DatabaseFile
@@ -66,9 +68,13 @@ def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: flo
         )
     if code == sqlite3.SQLITE_CONSTRAINT:
         return StoreCorruptedError(f"{path} holds what it should not ({error}): restore it from a backup")
-    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM} or isinstance(
-        error, PermissionError
-    ):
+    refused = code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+    if getattr(error, "errno", None) == errno.EROFS or (refused and _is_on_read_only_system(path)):
+        return StoreError(
+            f"The database {path} lies on a file system that is mounted read-only: choose a path on a writable one, "
+            "copy the file there, or mount the file system for writing"
+        )
+    if refused or isinstance(error, PermissionError):
         return StoreError(
             f"The database {path} cannot be written ({error}): this process needs the right to write the file and to "
             f"make files in {path.parent}"
@@ -78,3 +84,13 @@ def _store_error(file: DatabaseFile, error: sqlite3.Error | OSError, waited: flo
             f"Reading or writing {path} failed ({error}): look at its disk, and at limits on the size of files"
         )
     return StoreError(f"The database {path} cannot be used: {error}")
+
+
+def _is_on_read_only_system(path: Path) -> bool:
+    statvfs = getattr(os, "statvfs", None)  # not on Windows
+    if statvfs is None:
+        return False
+    try:
+        return bool(statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False

@@ -264,8 +264,8 @@ async def test_the_time_of_a_failed_attempt_counts():
     [entry] = payload["workers"]["order"]["in_progress"]
     await asyncio.sleep(0.05)
     await resume(flow, payload)
-    assert flow.seen.last_failed_at == entry["outcome"]["ended"]
-    assert 0.05 <= flow.seen.elapsed_seconds < 5
+    assert flow.seen.last_failed_at.timestamp() == pytest.approx(entry["outcome"]["ended"])
+    assert flow.seen.elapsed_seconds >= 0.05
 
 
 async def test_a_failure_comes_to_its_handler():
