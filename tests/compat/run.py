@@ -11,6 +11,7 @@ this tree. Marks in the comment that a program begins with:
     # upstream: no      LlamaIndex cannot run it (any more); its last comment block holds the expected output
     # compare: sets     lines and streamed types are compared without their order
     # pieces: ...       a streamed type that counts once however often it comes in a row: how texts are cut is free
+    # needs: PART       a part of batonflow; while it cannot be imported, the program waits for it and is not run
 """
 
 import argparse
@@ -37,6 +38,8 @@ sys.path.insert(0, str(ROOT))
 from tests.compat.import_table import translate  # noqa: E402 - found through the line above
 
 VERBOSE_LINE = re.compile(r"\[[A-Za-z_]\w*(:\S+)?\] ")
+# Parts that are not called as the package that has them.
+PACKAGES = {"models": "llms", "team": "agents", "server": "workflow_core.server"}
 HANDLERS = {"upstream": "workflows.handler", "ours": "batonflow.workflow_core.handler"}
 SECONDS = 120.0
 
@@ -158,6 +161,18 @@ def both_runs(program: Program, side: Side, folder: Path) -> Outcome:
     return outcome
 
 
+def missing_part(program: Program, side: Side) -> str | None:
+    """Return the part of batonflow that a program needs and that this side does not have."""
+    part = (program.mark("needs") or "").strip()
+    if not part:
+        return None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, side.search))
+    asked = [side.python, "-c", f"import batonflow.{PACKAGES.get(part, part)}"]
+    found = subprocess.run(asked, env=environment, cwd=program.path.parent, capture_output=True, check=False)
+    return part if found.returncode else None
+
+
 def comparable(lines: list[str], *, as_sets: bool, dicts_sorted: bool = False, pieces: str | None = None) -> list[str]:
     """Bring lines into the form in which they are compared."""
     if pieces:
@@ -201,6 +216,9 @@ def compare(
 ) -> tuple[list[str], list[str]]:
     """Run a program on both sides; return the problems and the row of the table."""
     as_sets = program.mark("compare") == "sets"
+    part = missing_part(program, here)
+    if part is not None:
+        return [], [program.name, "-", "-", "-", "-", f"waits for {part}"]
     ours = both_runs(program, here, folder)
     if program.runs_upstream:
         theirs = both_runs(program, upstream, folder)

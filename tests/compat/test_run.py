@@ -11,8 +11,10 @@ from tests.compat.run import (
     Program,
     Side,
     comparable,
+    compare,
     differences,
     find_programs,
+    missing_part,
     our_side,
     read_known,
     run_program,
@@ -103,3 +105,18 @@ def test_every_known_difference_names_a_program_of_ours_or_of_the_shared_ones_an
 
 def test_there_are_ten_programs_and_more() -> None:
     assert len(find_programs([Path(__file__).parent / "programs"], [])) >= 10
+
+
+def test_a_program_waits_for_a_part_that_is_not_there_yet(tmp_path: Path) -> None:
+    side = Side("ours", sys.executable, (ROOT,))
+    path = tmp_path / "x01_test.py"
+    needs = {part: Program(path, f"# needs: {part}\nprint(1)\n") for part in ("agents", "team", "models", "telepathy")}
+    assert {part: missing_part(one, side) for part, one in needs.items()} == {
+        "agents": None,
+        "team": None,
+        "models": None,
+        "telepathy": "telepathy",
+    }
+    problems, row = compare(needs["telepathy"], Side("upstream", "no-such-python"), side, [], tmp_path)
+    assert problems == []
+    assert row == ["x01_test", "-", "-", "-", "-", "waits for telepathy"]
