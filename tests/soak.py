@@ -1,8 +1,9 @@
 """Thousands of seeded interleavings, scripts of agents, crashes and kills of real processes; behind ``make soak``.
 
-Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks;
-every script of ``tests/agents/scripts`` must keep the rules of calls and results; every run of ``tests/crash`` must
-come to the same end wherever its processes end, be they simulated or real. The tables go to ``docs/soak-results.md``.
+Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks.
+Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is interrupted must
+give the answer of an undisturbed one. Every run of ``tests/crash`` must come to the same end wherever its processes end,
+be they simulated or real. The tables go to ``docs/soak-results.md``.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
+from tests.crash.fuzzing import FuzzTally, soak_fuzz
 from tests.crash.killing import AT_A_TIME, KillTally, soak_kills
 from tests.crash.locking import LockTally, soak_locks
 from tests.crash.soaking import ALL as CRASHED
@@ -36,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "soak-results.md"
 BATCH = 100
 CRASH_BATCH = 2
+FUZZ_BATCH = 10
 KILL_BATCH = 25
 STOP_BATCH = 5
 
@@ -126,6 +129,7 @@ KINDS: dict[str, tuple[type[Any], Callable[[str, Sequence[int]], Any], int]] = {
     "interleavings": (Tally, soak, BATCH),
     "scripts": (ScriptTally, soak_scripts, BATCH),
     "crashes": (CrashTally, soak_crashes, CRASH_BATCH),
+    "fuzz": (FuzzTally, soak_fuzz, FUZZ_BATCH),
     "kills": (KillTally, soak_kills, KILL_BATCH),
     "stops": (StopTally, soak_stops, STOP_BATCH),
     "locks": (LockTally, soak_locks, 1),
@@ -133,6 +137,7 @@ KINDS: dict[str, tuple[type[Any], Callable[[str, Sequence[int]], Any], int]] = {
 """How each is counted and done, and how many seeds at a time."""
 
 
+FUZZ = "fuzz: agents that are interrupted"
 PROCESSES = ("kills: at work", "stops: longer than the lease", "locks: 30 s")
 
 
@@ -201,6 +206,21 @@ When another program held the database for 30 s, the run in it waited and ended 
 """
 
 
+def _fuzz(fuzz: FuzzTally) -> str:
+    """The section about agents that are interrupted."""
+    return f"""## Agents that are interrupted
+
+A seed draws an agent or a team, and turns of calls of synchronous and asynchronous tools, some of which ask for
+approval or edit the state. The run is interrupted at random moments: cancelled and taken up from its snapshot, or
+interrupted and taken up from its store by a new agent. Approvals are answered through `approvals()` or `inputs()`. Each
+run must end with the answer of an undisturbed one.
+
+| runs | interruptions | tool calls | approvals | hung handlers | wrong results |
+|---|---|---|---|---|---|
+| {fuzz.runs} | {fuzz.interruptions} | {fuzz.calls} | {fuzz.answers} | {fuzz.hung} | {fuzz.wrong} |
+"""
+
+
 def _page(tallies: dict[str, Any], seeds: int, seconds: float, commit: str) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("pydantic", "tenacity"))
     rows = "\n".join(
@@ -266,6 +286,7 @@ at most once for each crash.
 
 In all {crashed:,} crashes, {doubles:,} of them double, {failed} failures.
 
+{_fuzz(tallies[FUZZ])}
 {_processes(tallies)}
 Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds:.0f} s in two processes;
 Python {platform.python_version()}, {libraries}, {platform.system()} {platform.machine()}.
@@ -281,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--crash-seeds", type=int, default=60, help="how many seeds for each crashed program (default 60)"
     )
+    parser.add_argument("--fuzz", type=int, default=500, help="how many interrupted runs of agents (default 500)")
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill (default 300)")
     parser.add_argument("--stops", type=int, default=50, help="how many processes to stop (default 50)")
     parser.add_argument(
@@ -298,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts[f"scripts: {name}"] = count
     for name, program in CRASHED.items():
         counts[f"crashes: {name}"] = options.crash_seeds // 4 if program.real_time else options.crash_seeds
+    counts[FUZZ] = options.fuzz
     counts.update(zip(PROCESSES, (options.kills, options.stops, 1), strict=True))
     if options.only and options.only not in counts:
         parser.error(f"--only is one of: {', '.join(counts)}")
