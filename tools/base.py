@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.sendable import sendable
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
+from batonflow.workflow_core.lazy import at_first_use
+
+json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
 
 __all__ = [
     "AsyncBaseTool",
@@ -169,6 +172,11 @@ class ToolOutput(BaseModel):
         )
         if exception is not None:
             self.exception = exception
+
+    @field_serializer("raw_input", "raw_output", when_used="json")
+    def _as_json(self, value: Any) -> Any:
+        # A tool may be given and return anything; the events with its output are JSON all the same.
+        return value if type(value) is str else json_or_words(value)
 
     @staticmethod
     def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":

@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import warnings
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
@@ -11,7 +13,7 @@ from pydantic import BaseModel
 from batonflow.workflow_core.context.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError
+from batonflow.workflow_core.errors import ContextSerdeError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
 
 if TYPE_CHECKING:
@@ -140,10 +142,7 @@ class InMemoryStateStore(Generic[StateT]):
     def on(cls, cell: StateCell, item: WorkItem | None) -> "InMemoryStateStore[Any]":
         """The store of a cell, as a running attempt (or, with None, the handler) uses it."""
         if cell.foreign is not None:
-            raise ContextSerdeError(
-                f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through "
-                "that store"
-            )
+            raise _elsewhere(cell.foreign)
         store = cls.__new__(cls)
         store._cell = cell
         store._item = item
@@ -189,19 +188,24 @@ class InMemoryStateStore(Generic[StateT]):
         return found
 
     async def get_state(self) -> StateT:
-        """A shallow copy of the whole state."""
+        """A shallow copy of the whole state; a step that puts names into the copy alone gets a warning when it ends."""
         if self._cell.recorder is not None:
             self._note_read(None)
             for name in _names(self._cell.state):  # what is in the copy is that of the state
                 self._note_read(name)
-        return cast("StateT", self._cell.state.model_copy())
+        given = self._cell.state.model_copy()
+        if self._item is not None and type(given) is DictState:
+            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec.name)
+            self._item.at_end = [*(self._item.at_end or ()), look]
+        return cast("StateT", given)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def set(self, path: str, value: Any) -> None:
         """Put a value at a dotted path; missing dicts on the way are made.
 
-        Only the containers on the path are made anew, so that who holds an older state does not see the change.
+        Only the containers on the path are made anew, so that who holds an older state does not see the change. Objects
+        that cannot be copied are changed themselves.
 
         Raises:
             TypeError: The path is no text.
@@ -365,8 +369,29 @@ class InMemoryStateStore(Generic[StateT]):
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
-        """A store from the data that ``to_dict`` gave."""
+        """A store from the data that ``to_dict`` gave.
+
+        Raises:
+            ContextSerdeError: They are not that, or only say in which durable store the state is.
+        """
+        kind = payload.get("store_type", "in_memory")
+        if kind != "in_memory":
+            raise _elsewhere(str(kind))
         return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
+
+
+def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], step: str) -> None:
+    """Warn of values that a step has put into a copy of the state, and that the state has not."""
+    after, state = given.to_dict(), cell.state
+    changed = [name for name in {**before, **after} if after.get(name, _MISSING) is not before.get(name, _MISSING)]
+    lost = [name for name in changed if not _equal(after.get(name, _MISSING), _read(state, name))]
+    if lost:
+        warnings.warn(
+            f"Step {step} changed {', '.join(map(repr, lost))} in the copy that ctx.store.get_state() gave, and the "
+            "state does not have that: use ctx.store.set, set_state or edit_state",
+            StateOutsideContextWarning,
+            stacklevel=2,
+        )
 
 
 def write_into(state: BaseModel, path: str, value: Any) -> None:
@@ -387,6 +412,12 @@ def named_values(cell: StateCell) -> list[tuple[str, Any]]:
     fresh = new_state(cell.state_type)
     found = [(name, _read(cell.state, name)) for name in _names(cell.state)]
     return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
+
+
+def _elsewhere(kind: str) -> ContextSerdeError:
+    return ContextSerdeError(
+        f"The snapshot refers to a durable state store ({kind}); its state can only be read through that store"
+    )
 
 
 def _no_path(path: object) -> TypeError:
@@ -458,12 +489,18 @@ def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
 
 
 def _fresh(container: Any) -> Any:
-    return {} if container is _MISSING or container is None else copy.copy(container)
+    if container is _MISSING or container is None:
+        return {}
+    try:
+        return copy.copy(container)
+    except Exception:  # noqa: BLE001 - user objects may refuse to be copied in any way
+        return container  # a connection, for instance, of which there is one
 
 
 def _names(state: BaseModel) -> Iterator[str]:
-    """Every top-level name of a state, declared and dynamic."""
+    """Every top-level name of a state, declared (private attributes too) and dynamic."""
     yield from type(state).model_fields
+    yield from type(state).__private_attributes__
     if isinstance(state, DictLikeModel):
         yield from list(state.to_dict())
 
