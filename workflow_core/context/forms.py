@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, RootModel
@@ -23,6 +24,10 @@ __all__ = ["Form", "form_of"]
 _WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
 _WAYS_TO_READ = ("use_enum_values", "val_json_bytes", "val_temporal_unit")
 _ABSENT: Any = object()
+_FITS = "__batonflow_fits__"
+"""Where a model says of fields for which its own code writes and reads, which values come back."""
+
+OwnCheck = Callable[..., bool]
 
 
 @dataclass(slots=True)
@@ -46,6 +51,10 @@ class Form:
         is_simple: Whether there is nothing in it but fields and what was added by name.
         is_closed: Whether each of its models comes back, as those of batonflow without models inside do.
         checks: Of each field that declares a type: its name and its plan.
+        open_checks: The same, without the fields of batonflow's own models that have no parts of other classes.
+        has_own_words: Whether a serializer of its own writes the fields.
+        columns: The same with what gets their values, and with ``untyped``.
+        is_short: Whether pydantic writes all of it, but for ``untyped``.
         serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
     """
 
@@ -67,6 +76,10 @@ class Form:
     is_simple: bool
     is_closed: bool
     serializer: SchemaSerializer
+    is_short: bool
+    has_own_words: bool
+    open_checks: tuple[tuple[str, AbstractSet[type], Callable[[Any], bool] | None], ...]
+    columns: tuple[tuple[Callable[[Any], Any], Plan], ...]
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def apart(self, model: BaseModel) -> list[str]:
@@ -91,13 +104,17 @@ class Form:
         values: Mapping[str, Any] = model.__dict__
         for name in self.untyped or ():
             value = values[name] if name in values else getattr(model, name, None)
-            if value is not None and not is_plain(value):
+            if not is_plain(value):
                 return False
-        for name, exact, check in self.checks:
+        for name, exact, check in self.open_checks:
             value = values[name] if name in values else getattr(model, name, _ABSENT)
             if type(value) not in exact and (check is None or not check(value)):
                 return False
         return self.is_simple or self._comes_back_whole(model)
+
+    def all_come_back(self, models: list[Any]) -> bool:
+        """Whether that is known of all of some models, without a look at each; False says nothing."""
+        return self.is_short and all(plan.fits_all(list(map(value_of, models))) for value_of, plan in self.columns)
 
     def _comes_back_whole(self, model: Any) -> bool:
         if self.computed or (self.private and self.private_of(model)):
@@ -177,7 +194,8 @@ def _made(cls: type[BaseModel]) -> Form:
     kept = {name: field for name, field in cls.model_fields.items() if not field.exclude}
     own, by_field = _own_code(cls)
     without_type = {name for name, field in kept.items() if "Any" in str(field.annotation)}
-    untyped = without_type if is_ours(cls) else without_type - by_field
+    own_checks: Mapping[str, OwnCheck] = getattr(cls, _FITS, {})
+    untyped = without_type - own_checks.keys() if is_ours(cls) else without_type - by_field
     has_data, dumps_itself = issubclass(cls, DictLikeModel), _dumps_itself(cls)
     has_result = issubclass(cls, StopEvent) and "result" not in cls.model_fields
     is_root = issubclass(cls, RootModel)
@@ -188,6 +206,8 @@ def _made(cls: type[BaseModel]) -> Form:
         for name, field in kept.items()
         if not (name in untyped or name in by_field or "*" in by_field or dumps_itself)
     }
+    plans |= {name: _of_own(partial(check, is_plain=is_plain)) for name, check in own_checks.items()}
+    open_plans = {name: plan for name, plan in plans.items() if not (is_ours(cls) and plan.closed)}
     untyped = set[str]() if is_root or (dumps_itself and not is_ours(cls)) else untyped
     extra, private, starts_itself = cls.model_config.get("extra"), _private_names(cls), _starts_itself(cls)
     computed = frozenset(cls.model_computed_fields) if extra in ("allow", "forbid") else frozenset[str]()
@@ -212,7 +232,22 @@ def _made(cls: type[BaseModel]) -> Form:
         is_simple=simple,
         is_closed=closed and all(plan.closed for plan in plans.values()),
         serializer=_serializer_of(cls),
+        has_own_words=dumps_itself,
+        is_short=simple and not (has_data or has_result or dumps_itself or is_root),
+        open_checks=tuple(_check(name, plan) for name, plan in open_plans.items()),
+        columns=(
+            *((attrgetter(name), plan) for name, plan in open_plans.items()),
+            *((attrgetter(name), _PLAIN) for name in untyped),
+        ),
     )
+
+
+def _of_own(check: Callable[[Any], bool]) -> Plan:
+    """The plan of a field that code of our own writes and reads."""
+    return Plan(frozenset(), check, column=lambda values: all(map(check, filter(None, values))))
+
+
+_PLAIN = Plan(frozenset(), is_plain)
 
 
 def _check(name: str, plan: Plan) -> tuple[str, AbstractSet[type], Callable[[Any], bool] | None]:

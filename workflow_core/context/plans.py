@@ -10,6 +10,7 @@ from dataclasses import is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
+from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 from uuid import UUID
@@ -27,6 +28,9 @@ type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 Check = Callable[[Any], bool]
 
+# A look at so many values costs no more than a look at all of them together.
+_FEW = 4
+
 
 class Plan(NamedTuple):
     """Which values of a type come back.
@@ -36,11 +40,14 @@ class Plan(NamedTuple):
         check: Of the others, those for which this says so; None: not one.
         closed: Whether its values have no parts of other classes, so that only code that breaks the declaration puts
             something unfit there.
+        column: Looks at several values of one class at a time, as at the messages of a conversation; False says that
+            each is to be looked at.
     """
 
     exact: AbstractSet[type]
     check: Check | None
     closed: bool = False
+    column: Callable[[list[Any]], bool] | None = None
 
     def fits(self, value: Any) -> bool:
         """Whether a value comes back."""
@@ -49,6 +56,10 @@ class Plan(NamedTuple):
     def fits_all(self, values: Any) -> bool:
         """Whether each of some values does."""
         exact, check = self.exact, self.check
+        if len(values) > _FEW:
+            kinds = set(map(type, values))
+            if kinds <= exact or (len(kinds) == 1 and self.column is not None and self.column(list(values))):
+                return True
         for value in values:  # noqa: SIM110 - a generator would cost as much again
             if type(value) not in exact and (check is None or not check(value)):
                 return False
@@ -255,18 +266,25 @@ def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check
     """
     forms: dict[type, Any] = {}
 
-    def check(value: Any) -> bool:
-        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-        if kind not in models:
-            return any(check(value) for check in checks)
+    def form_of(kind: Any) -> Any:
         form = forms.get(kind)
         if form is None:  # not before there is a model: the class may hold models of its own class
             form = forms[kind] = rules.form_of(kind)
             if form.is_closed:
                 exact.add(kind)
-        return form.comes_back(value)
+        return form
 
-    return Plan(exact, check)
+    def check(value: Any) -> bool:
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if kind not in models:
+            return any(check(value) for check in checks)
+        return form_of(kind).comes_back(value)
+
+    def column(values: list[Any]) -> bool:
+        kind = type(values[0])
+        return kind in models and form_of(kind).all_come_back(values)
+
+    return Plan(exact, check, column=column)
 
 
 def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
@@ -287,7 +305,16 @@ def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         return Plan(frozenset(), lambda value: isinstance(value, list) and is_plain(cast("Any", value)))
     item = plan_of(arguments[0], (), rules)
     fits_all = item.fits_all
-    return Plan(frozenset(), lambda value: isinstance(value, list) and fits_all(cast("Any", value)), item.closed)
+
+    def column(values: list[Any]) -> bool:
+        return type(values[0]) is list and fits_all(list(chain.from_iterable(values)))
+
+    return Plan(
+        frozenset(),
+        lambda value: isinstance(value, list) and (not value or fits_all(cast("Any", value))),
+        item.closed,
+        column,
+    )
 
 
 def _of_set(kind: type) -> Callable[[tuple[Any, ...], Rules], Plan]:
@@ -336,7 +363,7 @@ def _of_dict(arguments: tuple[Any, ...], rules: Rules) -> Plan:
 
 
 def _fits_dict(value: dict[Any, Any], keys: frozenset[type], held: Plan) -> bool:
-    return keys.issuperset(map(type, value)) and held.fits_all(dict.values(value))
+    return not value or (keys.issuperset(map(type, value)) and held.fits_all(dict.values(value)))
 
 
 _MAKERS: dict[Any, Callable[[tuple[Any, ...], Rules], Plan]] = {

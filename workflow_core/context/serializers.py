@@ -246,6 +246,8 @@ class JsonSerializer:
         """
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
+        if form.is_short and not apart and self._encode_short(model, form, marked):
+            return marked
         if form.is_root and apart:
             form.accept("root", model.root)
             return {**marked, "value": self._written(model.root), MARKED: True}
@@ -263,10 +265,22 @@ class JsonSerializer:
             self._try_reading(model, form, marked)
         return marked
 
+    def _encode_short(self, model: Any, form: Form, marked: dict[str, Any]) -> bool:
+        """Do so for a model whose fields come back; tells whether that was all."""
+        try:
+            marked["value"] = dumped = form.serializer.to_python(model, mode="json", exclude=form.untyped)
+        except (UnicodeEncodeError, PydanticSerializationError):
+            return False
+        for name in form.untyped or ():
+            dumped[name] = value = getattr(model, name)
+            if not is_plain(value):
+                return False
+        return True
+
     def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
         """Pydantic's data of a model, without the fields that are written otherwise."""
         exclude = form.untyped
-        extra = model.__pydantic_extra__ if form.has_data else None
+        extra = model.__pydantic_extra__ if form.has_data and not form.has_own_words else None
         if apart or form.computed or extra:
             exclude = {*(exclude or ()), *apart, *form.computed, *(extra or ())}
         if form.has_result and not is_plain(model.result):

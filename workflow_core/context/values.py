@@ -6,13 +6,15 @@ Types of the standard library are rebuilt here; enums, dataclasses and named tup
 import base64
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from math import isnan
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -53,7 +55,7 @@ def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
     if isinstance(value, tuple):
         name = qualified_name(kind) if hasattr(kind, "_fields") else "tuple"
         return _marked(name, _items(cast("tuple[Any, ...]", value), write))
-    if is_dataclass(kind):
+    if is_dataclass(kind) and not _leaves_out(kind):
         return _marked(qualified_name(kind), {name: write(held) for name, held in _state_of(value).items()})
     return None
 
@@ -175,6 +177,18 @@ BUILT_IN: dict[str, Any] = {
 
 
 # --- dataclasses ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _leaves_out(cls: Any) -> bool:
+    """Whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
+    with suppress(Exception):  # hints may name what is not there
+        hints = get_type_hints(cls, include_extras=True)
+        said = [one for hint in hints.values() for one in getattr(hint, "__metadata__", ())]
+        return any(
+            getattr(one, "exclude", None) is True for one in (*said, *getattr(cls, "__pydantic_fields__", {}).values())
+        )
+    return False
 
 
 def _state_of(value: Any) -> dict[str, Any]:

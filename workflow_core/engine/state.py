@@ -51,8 +51,8 @@ class WorkItem:
 
     __slots__ = (
         "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
-        "open_waits", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step", "stream",
-        "suspended", "task", "timer", "undelivered", "worker",
+        "open_waits", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step",
+        "stream", "suspended", "task", "timer", "undelivered", "worker",
     )  # fmt: skip
 
     def __init__(
