@@ -1,16 +1,18 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
+import json
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from importlib import import_module
 from operator import or_
 from types import FunctionType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic_core import to_jsonable_python
 
@@ -105,6 +107,8 @@ def _argument_name(argument: Any) -> str:
     if origin in (Union, UnionType):
         name = "types.UnionType" if origin is UnionType else "typing.Union"
         return f"{name}[{', '.join(map(_argument_name, inner))}]"
+    if origin is Literal and all(isinstance(one, str | int | None) and not isinstance(one, Enum) for one in inner):
+        return f"typing.Literal[{', '.join(map(json.dumps, inner))}]"
     if isinstance(origin, type) and inner:
         names = ["..." if one is Ellipsis else _argument_name(one) for one in inner]
         return f"{qualified_name(origin)}[{', '.join(names)}]"
@@ -123,7 +127,7 @@ def named_class(name: str, find: Callable[[str], Any]) -> Any:
     Raises:
         ValueError: The name does not read as one.
     """
-    parts = re.findall(r"[^\[\], ]+|[\[\]]", name)
+    parts = re.findall(r'"(?:[^"\\]|\\.)*"|[^\[\], ]+|[\[\]]', name)
     found, rest = _named(parts, find)
     if rest:
         raise ValueError(f"{name!r} is not the name of a class")
@@ -134,6 +138,8 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
     if not parts or parts[0] in "[]":
         raise ValueError("The payload names a class whose arguments cannot be read")
     name, rest = parts[0], parts[1:]
+    if _LITERAL.match(name):
+        return json.loads(name), rest
     if not rest or rest[0] != "[":
         return _SPECIAL[name] if name in _SPECIAL else find(name), rest
     arguments: list[Any] = []
@@ -143,10 +149,12 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
         arguments.append(argument)
     if name == "types.UnionType":
         return reduce(or_, arguments), rest[1:]
-    generic = Union if name == "typing.Union" else find(name)
+    generic = _GENERIC.get(name) or find(name)
     return generic[tuple(arguments)], rest[1:]
 
 
+_LITERAL = re.compile(r'"|-?\d|(true|false|null)$')
+_GENERIC: dict[str, Any] = {"typing.Union": Union, "typing.Literal": Literal}
 _SPECIAL: dict[str, Any] = {"None": None, "typing.Any": Any, "...": Ellipsis}
 
 
@@ -186,9 +194,9 @@ class UnreconstructedException(Exception):
 
 
 def dump_exception(error: BaseException) -> dict[str, Any]:
-    """An exception as data: the qualified name of its class, and its text; what it carries too, where that is more.
+    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
 
-    Arguments and attributes are data where all of them are plain; else there is the text alone.
+    Of a class without an ``__init__`` of its own the arguments are there too, where the text alone does not make them.
     """
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
@@ -199,19 +207,12 @@ def dump_exception(error: BaseException) -> dict[str, Any]:
     if kept := _kept_of(cls):
         values = {name: getattr(error, name, None) for name in kept}
         told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
-    elif (carried := _carried_by(error, message)) is not None:
-        told["exception_args"], told["exception_attributes"] = carried
+    elif not isinstance(cls.__init__, FunctionType):
+        # An OSError has its file names beside its arguments.
+        arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
+        if list(arguments) != [message] and is_plain(list(arguments)):
+            told["exception_args"] = list(arguments)
     return told
-
-
-def _carried_by(error: BaseException, message: str) -> tuple[list[Any], dict[str, Any]] | None:
-    """Arguments and attributes of an error, when its class does not make them of the text and they are plain data."""
-    # An OSError has its file names beside its arguments.
-    arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
-    carried = list(arguments), {name: value for name, value in vars(error).items() if name != "__notes__"}
-    if carried == ([message], {}) and not isinstance(type(error).__init__, FunctionType):
-        return None
-    return carried if all(map(is_plain, carried)) else None
 
 
 def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
@@ -254,12 +255,7 @@ def load_exception(value: Any) -> Any:
 def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Exception:
     kept, values = _kept_of(cls), payload.get("exception_values")
     if not kept and "exception_args" in payload:
-        # Without its __init__, which takes what only the program knows.
-        carrying = cls.__new__(cls, *payload["exception_args"])
-        if not isinstance(carrying, OSError):
-            carrying.args = tuple(payload["exception_args"])
-        vars(carrying).update(payload["exception_attributes"])
-        return carrying
+        return cls(*payload["exception_args"])
     if not kept or values is None:
         return cls(message)
     # Without its __init__, which makes the text anew from what there was then.

@@ -37,6 +37,7 @@ class Form:
     Attributes:
         cls: The class.
         name: Its name in payloads.
+        problem: The reason why no model of it can be written with its name.
         untyped: The fields whose types say nothing about their values; None without one.
         has_data: Whether there may be dynamic data.
         has_result: Whether it ends runs, with a result that is no field.
@@ -60,6 +61,7 @@ class Form:
 
     cls: type[BaseModel]
     name: str
+    problem: str | None
     untyped: set[str] | None
     has_data: bool
     has_result: bool
@@ -117,7 +119,7 @@ class Form:
         return self.is_short and all(plan.fits_all(list(map(value_of, models))) for value_of, plan in self.columns)
 
     def _comes_back_whole(self, model: Any) -> bool:
-        if self.computed or (self.private and self.private_of(model)):
+        if _lost_field(self.cls) or self.computed or (self.private and self.private_of(model)):
             return False
         if self.has_result and not is_plain(model.result):
             return False
@@ -211,11 +213,13 @@ def _made(cls: type[BaseModel]) -> Form:
     untyped = set[str]() if is_root or (dumps_itself and not is_ours(cls)) else untyped
     extra, private, starts_itself = cls.model_config.get("extra"), _private_names(cls), _starts_itself(cls)
     computed = frozenset(cls.model_computed_fields) if extra in ("allow", "forbid") else frozenset[str]()
-    simple = not (computed or private or has_result or own or starts_itself)
+    (name, nameless), lost = _name(cls), _lost_field(cls)
+    simple = not (computed or private or has_result or own or starts_itself or lost)
     closed = simple and is_ours(cls) and extra != "allow" and not untyped
     return Form(
         cls=cls,
-        name=_name(cls),
+        name=name,
+        problem=lost or nameless,
         untyped=untyped or None,
         has_data=has_data,
         has_result=has_result,
@@ -254,22 +258,23 @@ def _check(name: str, plan: Plan) -> tuple[str, AbstractSet[type], Callable[[Any
     return name, plan.exact, plan.check
 
 
-def _name(cls: type[BaseModel]) -> str:
-    """The name of a class, of which a model can be made again.
+def _name(cls: type[BaseModel]) -> tuple[str, str | None]:
+    """The name of a class in payloads; or the reason why it has no name."""
+    try:
+        return payload_name(cls), None
+    except ValueError as error:
+        return "", f"{cls.__name__} cannot be written: {error}"
 
-    Raises:
-        NotWritable: It has no name, or a field that is left out must be given.
-    """
+
+def _lost_field(cls: type[BaseModel]) -> str | None:
+    """The reason why a class cannot be read again, where a field that must be given is never written."""
     for name, declared in cls.model_fields.items():
         if declared.exclude and declared.is_required():
-            raise NotWritable(
+            return (
                 f"{cls.__name__}.{name} is left out where it is written, and must be given where it is read: give it a "
                 "default, or write it"
             )
-    try:
-        return payload_name(cls)
-    except ValueError as error:
-        raise NotWritable(f"{cls.__name__} cannot be written: {error}") from error
+    return None
 
 
 def _private_names(cls: type[BaseModel]) -> tuple[str, ...]:

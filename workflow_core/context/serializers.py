@@ -200,7 +200,7 @@ class JsonSerializer:
 
     def _encode_dict(self, value: dict[Any, Any]) -> dict[str, Any]:
         items = items_of(value)
-        if not all(isinstance(key, str) for key, _ in items):
+        if not all(type(key) is str or (isinstance(key, str) and not isinstance(key, Enum)) for key in value):
             return dict_as_data(value, self._written)
         found: dict[str, Any] = {}
         key = ""
@@ -244,8 +244,13 @@ class JsonSerializer:
             form: Of its class.
             tried: Whether it is known that the model can be read again.
         """
+        if form.problem is not None:
+            raise NotWritable(form.problem)
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
+        if form.has_data and model.__pydantic_extra__:
+            # Dynamic data may have the names of fields; pydantic would write one of them.
+            apart += [name for name in model.__pydantic_extra__ if name in form.cls.model_fields and name not in apart]
         if form.is_short and not apart and self._encode_short(model, form, marked):
             return marked
         if form.is_root and apart:

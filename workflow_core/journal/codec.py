@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError
 
 from batonflow.workflow_core.context.forms import Form, form_of
+from batonflow.workflow_core.context.marks import PRIVATE
 from batonflow.workflow_core.context.serializers import (
     IS_PYDANTIC,
     MARKED,
@@ -21,9 +22,12 @@ from batonflow.workflow_core.context.serializers import (
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.segments import as_json
-from batonflow.workflow_core.types import payload_name
+from batonflow.workflow_core.types import payload_name, qualified_name
 
 __all__ = ["Codec"]
+
+# Dynamic data of these names stand apart from the fields.
+_RESERVED = frozenset({"_data", "result", PRIVATE})
 
 _REMEDY = "keep it out of events and state, or make it a pydantic model or plain data"
 
@@ -63,6 +67,8 @@ class Codec:
                 values = {field: getattr(event, field) for field in fields}
             extra = event.__pydantic_extra__
             if extra:
+                if not _RESERVED.isdisjoint(extra) or not cls.model_fields.keys().isdisjoint(extra):
+                    form = None
                 values = {**values, **extra}
             if isinstance(event, StopEvent) and event.result is not None:
                 values = {**values, "result": event.result}
@@ -158,6 +164,6 @@ def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, Form | N
     decorators = cls.__pydantic_decorators__
     own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}
     form = form_of(cls)
-    if form is not None and (own_words or form.private or form.tried or form.tried_once):
+    if form is not None and (own_words or form.private or form.tried or form.tried_once or form.problem):
         form = None
-    return payload_name(cls), fields, len(fields) == len(cls.model_fields), form
+    return qualified_name(cls) if form is None else form.name, fields, len(fields) == len(cls.model_fields), form
