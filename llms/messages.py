@@ -59,6 +59,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
+    return type(value) is not dict or is_plain(cast("Any", value))
+
+
 class ChatMessage(BaseModel):
     """One message of a conversation.
 
@@ -77,9 +81,7 @@ class ChatMessage(BaseModel):
     """
 
     # A dict of another class holds calls of tools, which the serializer below writes.
-    __batonflow_fits__: ClassVar[Mapping[str, Any]] = {
-        "additional_kwargs": lambda value, is_plain: type(value) is not dict or is_plain(value)
-    }
+    __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"additional_kwargs": _comes_back}
 
     role: MessageRole = MessageRole.USER
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)

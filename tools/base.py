@@ -128,12 +128,10 @@ class ToolMetadata:
 
 def _is_call(value: Any) -> bool:
     """Whether a value is arguments by position and by name."""
-    return (
-        type(value) is dict
-        and len(cast("dict[Any, Any]", value)) == 2
-        and type(value.get("args")) in (tuple, list)
-        and type(value.get("kwargs")) is dict
-    )
+    if type(value) is not dict:
+        return False
+    given = cast("dict[Any, Any]", value)
+    return len(given) == 2 and type(given.get("args")) in (tuple, list) and type(given.get("kwargs")) is dict
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 from importlib import import_module
-from operator import or_
 from types import FunctionType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -111,7 +110,7 @@ def _argument_name(argument: Any) -> str:
         return f"typing.Literal[{', '.join(map(json.dumps, inner))}]"
     if isinstance(origin, type) and inner:
         names = ["..." if one is Ellipsis else _argument_name(one) for one in inner]
-        return f"{qualified_name(origin)}[{', '.join(names)}]"
+        return f"{qualified_name(cast('type', origin))}[{', '.join(names)}]"
     if isinstance(argument, type) and origin is None:
         return payload_name(argument)
     raise ValueError(f"{argument} is an argument of a generic model that has no name: use classes as its arguments")
@@ -128,7 +127,10 @@ def named_class(name: str, find: Callable[[str], Any]) -> Any:
         ValueError: The name does not read as one.
     """
     parts = re.findall(r'"(?:[^"\\]|\\.)*"|[^\[\], ]+|[\[\]]', name)
-    found, rest = _named(parts, find)
+    try:
+        found, rest = _named(parts, find)
+    except TypeError as error:
+        raise ValueError(f"The payload names {name}, which takes no such arguments: {error}") from None
     if rest:
         raise ValueError(f"{name!r} is not the name of a class")
     return found
@@ -148,7 +150,7 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
         argument, rest = _named(rest, find)
         arguments.append(argument)
     if name == "types.UnionType":
-        return reduce(or_, arguments), rest[1:]
+        return reduce(lambda one, other: one | other, arguments), rest[1:]
     generic = _GENERIC.get(name) or find(name)
     return generic[tuple(arguments)], rest[1:]
 

@@ -200,8 +200,9 @@ def _made(cls: type[BaseModel]) -> Form:
     untyped = without_type - own_checks.keys() if is_ours(cls) else without_type - by_field
     has_data, dumps_itself = issubclass(cls, DictLikeModel), _dumps_itself(cls)
     has_result = issubclass(cls, StopEvent) and "result" not in cls.model_fields
-    is_root = issubclass(cls, RootModel)
-    config = {name: cls.model_config[name] for name in (*_WAYS_TO_WRITE, *_WAYS_TO_READ) if name in cls.model_config}
+    is_root = issubclass(cls, cast("Any", RootModel))
+    said = cast("dict[str, Any]", cls.model_config)
+    config = {name: said[name] for name in (*_WAYS_TO_WRITE, *_WAYS_TO_READ) if name in said}
     rules = Rules(form_of, is_ours(cls), bool(cls.model_config.get("strict")), config)
     plans = {
         name: plan_of(field.annotation, [*field.metadata, *([field] if field.discriminator else [])], rules)
@@ -248,7 +249,11 @@ def _made(cls: type[BaseModel]) -> Form:
 
 def _of_own(check: Callable[[Any], bool]) -> Plan:
     """The plan of a field that code of our own writes and reads."""
-    return Plan(frozenset(), check, column=lambda values: all(map(check, filter(None, values))))
+
+    def column(values: list[Any]) -> bool:
+        return all(check(value) for value in values if value)
+
+    return Plan(frozenset(), check, column=column)
 
 
 _PLAIN = Plan(frozenset(), is_plain)

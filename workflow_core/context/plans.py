@@ -6,13 +6,13 @@ alone says what it was. A plan answers that for one type, and is made once; what
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr
@@ -28,11 +28,17 @@ type_adapter = at_first_use("pydantic", "TypeAdapter")
 
 Check = Callable[[Any], bool]
 
+# Exact classes as types that narrow to nothing, and the class of anything.
+_LIST: Any = list
+_DICT: Any = dict
+_kind: Any = type
+
 # A look at so many values costs no more than a look at all of them together.
 _FEW = 4
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
     """Which values of a type come back.
 
     Attributes:
@@ -66,7 +72,8 @@ class Plan(NamedTuple):
         return True
 
 
-class Rules(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rules:
     """What the class that declares a type says about all its fields.
 
     Attributes:
@@ -115,10 +122,13 @@ def _minutes(value: datetime | time) -> bool:
 
 
 def _is_text(value: Any) -> bool:
+    if not isinstance(value, bytes):
+        return False
     try:
-        return isinstance(value, bytes) and value.decode() is not None
+        value.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 # These are text in JSON, where nothing is said about how they are written.
@@ -159,7 +169,7 @@ def plan_of(annotation: Any, metadata: Sequence[Any], rules: Rules) -> Plan:
     if not said:
         return _plan(annotation, rules)
     if [one for one in said if _is_tag(one)] and rules.ours | _is_tagged_union(annotation):
-        return _plan(annotation, rules._replace(ours=True))
+        return _plan(annotation, replace(rules, ours=True))
     if rules.ours:
         if any(_has_functions(one) for one in said):
             return _ALL
@@ -167,7 +177,7 @@ def plan_of(annotation: Any, metadata: Sequence[Any], rules: Rules) -> Plan:
     if any(_has_functions(one) for one in said):
         return Plan(frozenset(), _round_trip(annotation, said, rules))
     if any(getattr(one, "strict", None) for one in said):
-        rules = rules._replace(strict=True)
+        rules = replace(rules, strict=True)
     base, accepted = _plan(annotation, rules), _accepted(annotation, said, rules)
     return Plan(frozenset(), lambda value: base.fits(value) and accepted(value))
 
@@ -222,7 +232,7 @@ def _plan(annotation: Any, rules: Rules) -> Plan:
             return _of_model(origin, rules)
         if issubclass(origin, Enum) and not hasattr(origin, "__get_pydantic_core_schema__"):
             return _of_enum(origin, rules)
-        if rules.ours and is_dataclass(origin):
+        if rules.ours and is_dataclass(cast("Any", origin)):
             return Plan(frozenset({origin}), None)
     return _ALL if rules.ours else Plan(frozenset(), _round_trip(annotation, (), rules))
 
@@ -245,8 +255,8 @@ def _of_union(annotation: Any, members: tuple[Any, ...], rules: Rules) -> Plan:
 
 
 def _of_literal(values: tuple[Any, ...]) -> Plan:
-    known = {(type(one), one) for one in values if type(one) in SCALARS}
-    return Plan(frozenset(), lambda value: type(value) in SCALARS and (type(value), value) in known, closed=True)
+    known = {(_kind(one), one) for one in values if type(one) in SCALARS}
+    return Plan(frozenset(), lambda value: _kind(value) in SCALARS and (_kind(value), value) in known, closed=True)
 
 
 def _of_model(cls: type[BaseModel], rules: Rules) -> Plan:
@@ -275,43 +285,43 @@ def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check
         return form
 
     def check(value: Any) -> bool:
-        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
         if kind not in models:
             return any(check(value) for check in checks)
         return form_of(kind).comes_back(value)
 
     def column(values: list[Any]) -> bool:
-        kind = type(values[0])
+        kind: Any = _kind(values[0])
         return kind in models and form_of(kind).all_come_back(values)
 
     return Plan(exact, check, column=column)
 
 
 def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
-    values = {(type(member.value), member.value) for member in cls if type(member.value) in (str, int)}
+    values = {(_kind(member.value), member.value) for member in cls if type(member.value) in (str, int)}
     if len(values) < len(cls.__members__) or issubclass(cls, Flag) or rules.strict:
         # Aliases are members too; whatever has several, or other values, is written by name.
         return Plan(frozenset(), None)
     exact = frozenset({cls})
     return Plan(
         exact,
-        (lambda value: (type(value), value) in values) if rules.config.get("use_enum_values") else None,
+        (lambda value: (_kind(value), value) in values) if rules.config.get("use_enum_values") else None,
         closed=True,
     )
 
 
 def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
     if not arguments:
-        return Plan(frozenset(), lambda value: isinstance(value, list) and is_plain(cast("Any", value)))
+        return Plan(frozenset(), lambda value: isinstance(value, _LIST) and is_plain(value))
     item = plan_of(arguments[0], (), rules)
     fits_all = item.fits_all
 
     def column(values: list[Any]) -> bool:
-        return type(values[0]) is list and fits_all(list(chain.from_iterable(values)))
+        return _kind(values[0]) is list and fits_all(list(chain.from_iterable(values)))
 
     return Plan(
         frozenset(),
-        lambda value: isinstance(value, list) and (not value or fits_all(cast("Any", value))),
+        lambda value: isinstance(value, _LIST) and (not value or fits_all(value)),
         item.closed,
         column,
     )
@@ -334,11 +344,11 @@ def _of_tuple(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         return Plan(frozenset(), None)
     if not arguments or arguments[-1] is Ellipsis:
         item = plan_of(arguments[0], (), rules) if arguments else _JSON
-        return Plan(frozenset(), lambda value: type(value) is tuple and item.fits_all(value))
+        return Plan(frozenset(), lambda value: _kind(value) is tuple and item.fits_all(value))
     items = [plan_of(one, (), rules) for one in arguments]
 
     def check(value: Any) -> bool:
-        return type(value) is tuple and len(value) == len(items) and all(map(Plan.fits, items, value))
+        return _kind(value) is tuple and len(value) == len(items) and all(map(Plan.fits, items, value))
 
     return Plan(frozenset(), check)
 
@@ -348,22 +358,20 @@ def _of_dict(arguments: tuple[Any, ...], rules: Rules) -> Plan:
     value_plan = plan_of(held, (), rules)
     names = frozenset({str})
     if key in (Any, str, object):
-        return Plan(frozenset(), lambda value: isinstance(value, dict) and _fits_dict(value, names, value_plan))
+        return Plan(frozenset(), lambda value: isinstance(value, _DICT) and _fits_dict(value, names, value_plan))
     if key in _KEYS and not rules.strict:
         keys = frozenset({key})
-        return Plan(frozenset(), lambda value: isinstance(value, dict) and _fits_dict(value, keys, value_plan))
+        return Plan(frozenset(), lambda value: isinstance(value, _DICT) and _fits_dict(value, keys, value_plan))
     whole = _round_trip(dict[key, held], (), rules)
 
     def check(value: Any) -> bool:
-        return (
-            isinstance(value, dict) and value_plan.fits_all(dict.values(cast("dict[Any, Any]", value))) and whole(value)
-        )
+        return isinstance(value, _DICT) and value_plan.fits_all(_DICT.values(value)) and whole(value)
 
     return Plan(frozenset(), check)
 
 
 def _fits_dict(value: dict[Any, Any], keys: frozenset[type], held: Plan) -> bool:
-    return not value or (keys.issuperset(map(type, value)) and held.fits_all(dict.values(value)))
+    return not value or (keys.issuperset(map(type, value)) and held.fits_all(_DICT.values(value)))
 
 
 _MAKERS: dict[Any, Callable[[tuple[Any, ...], Rules], Plan]] = {

@@ -262,7 +262,7 @@ class JsonSerializer:
             return self._written(value)
 
         dumped = self._dumped(model, form, apart, encode)
-        within = self._add_apart(model, form, apart, dumped) if isinstance(dumped, dict) else []
+        within = self._add_apart(model, form, apart, cast("Any", dumped)) if isinstance(dumped, dict) else []
         if within:
             marked.setdefault(MARKED, within)
         marked["value"] = dumped
@@ -468,7 +468,9 @@ def _is_component(cls: Any) -> bool:
 
 
 def _is_value(cls: Any) -> bool:
-    return issubclass(cls, Enum) or is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    return (
+        issubclass(cls, Enum) or is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cast("Any", cls), "_fields"))
+    )
 
 
 def moved_class(name: str) -> Any:

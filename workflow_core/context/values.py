@@ -55,7 +55,7 @@ def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
     if isinstance(value, tuple):
         name = qualified_name(kind) if hasattr(kind, "_fields") else "tuple"
         return _marked(name, _items(cast("tuple[Any, ...]", value), write))
-    if is_dataclass(kind) and not _leaves_out(kind):
+    if _has_fields(kind) and not _leaves_out(kind):
         return _marked(qualified_name(kind), {name: write(held) for name, held in _state_of(value).items()})
     return None
 
@@ -85,7 +85,7 @@ def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -
         if issubclass(cls, Enum):
             return cls[data] if isinstance(data, str) and data in cls.__members__ else cls(data)
         if issubclass(cls, tuple):
-            return tuple.__new__(cls, [read(one) for one in data])
+            return cast("Any", tuple).__new__(cls, [read(one) for one in data])
         if is_dataclass(cls):
             return _built(cls, {attribute: read(held) for attribute, held in data.items()})
     except (TypeError, KeyError, ArithmeticError, AttributeError) as error:
@@ -179,6 +179,10 @@ BUILT_IN: dict[str, Any] = {
 # --- dataclasses ------------------------------------------------------------------------------------------------------
 
 
+def _has_fields(cls: Any) -> bool:
+    return is_dataclass(cls)
+
+
 @cache
 def _leaves_out(cls: Any) -> bool:
     """Whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
@@ -246,7 +250,8 @@ def _alike(one: Any, other: Any) -> bool:
             key in keys and _alike(key, keys[key]) and _alike(held, other[key]) for key, held in items_of(one)
         )
     if isinstance(one, list | tuple | deque):
-        return len(one) == len(other) and all(map(_alike, cast("list[Any]", one), other))
+        items = cast("list[Any]", one)
+        return len(items) == len(other) and all(map(_alike, items, other))
     if isinstance(one, set | frozenset):
         named: dict[Any, Any] = {item: item for item in other}
         return len(one) == len(named) and all(  # pyright: ignore[reportUnknownArgumentType]
