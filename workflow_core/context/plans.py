@@ -233,7 +233,7 @@ def _plan(annotation: Any, rules: Rules) -> Plan:
         if issubclass(origin, Enum) and not hasattr(origin, "__get_pydantic_core_schema__"):
             return _of_enum(origin, rules)
         if rules.ours and is_dataclass(cast("Any", origin)):
-            return Plan(frozenset({origin}), None)
+            return Plan(frozenset[type]({cast("Any", origin)}), None)
     return _ALL if rules.ours else Plan(frozenset(), _round_trip(annotation, (), rules))
 
 
