@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime
 
 from pydantic import BaseModel
 
+from batonflow.workflow_core.context.forms import form_of
 from batonflow.workflow_core.context.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.engine.state import WorkItem
@@ -355,8 +356,8 @@ class InMemoryStateStore(Generic[StateT]):
         self._note(
             [
                 (name, _read(after, name))
-                for name in _names(after)
-                if not _equal(_read(before, name), _read(after, name))
+                for name in dict.fromkeys([*_names(after), *_names(before)])
+                if not _equal(_read(before, name), _read(after, name)) and _read(after, name) is not _MISSING
             ]
         )
         self._note_deleted(before, after)
@@ -498,9 +499,11 @@ def _fresh(container: Any) -> Any:
 
 
 def _names(state: BaseModel) -> Iterator[str]:
-    """Every top-level name of a state, declared (private attributes too) and dynamic."""
-    yield from type(state).model_fields
-    yield from type(state).__private_attributes__
+    """Every top-level name of a state: declared, also of private attributes that are not as they begin, and dynamic."""
+    cls = type(state)
+    yield from cls.model_fields
+    if cls.__private_attributes__ and (form := form_of(cls)) is not None:
+        yield from form.private_of(state)
     if isinstance(state, DictLikeModel):
         yield from list(state.to_dict())
 
@@ -513,7 +516,7 @@ def _draft(state: BaseModel) -> BaseModel:
         memo |= {id(one): one for one in _shared_inside(value)}
     fields = type(state).model_fields
     for name in _names(state):
-        if name in fields and fields[name].exclude:
+        if name in type(state).__private_attributes__ or (name in fields and fields[name].exclude):
             continue
         value = _read(state, name)
         try:
