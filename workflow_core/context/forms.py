@@ -55,6 +55,7 @@ class Form:
         open_checks: The same, without the fields of batonflow's own models that have no parts of other classes.
         has_own_words: Whether a serializer of its own writes the fields.
         columns: The same with what gets their values, and with ``untyped``.
+        names: Of all fields.
         is_short: Whether pydantic writes all of it, but for ``untyped``.
         serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
     """
@@ -79,6 +80,7 @@ class Form:
     is_closed: bool
     serializer: SchemaSerializer
     is_short: bool
+    names: frozenset[str]
     has_own_words: bool
     open_checks: tuple[tuple[str, AbstractSet[type], Callable[[Any], bool] | None], ...]
     columns: tuple[tuple[Callable[[Any], Any], Plan], ...]
@@ -238,7 +240,8 @@ def _made(cls: type[BaseModel]) -> Form:
         is_closed=closed and all(plan.closed for plan in plans.values()),
         serializer=_serializer_of(cls),
         has_own_words=dumps_itself,
-        is_short=simple and not (has_data or has_result or dumps_itself or is_root),
+        is_short=simple and not (nameless or has_data or has_result or dumps_itself or is_root),
+        names=frozenset(cls.model_fields),
         open_checks=tuple(_check(name, plan) for name, plan in open_plans.items()),
         columns=(
             *((attrgetter(name), plan) for name, plan in open_plans.items()),

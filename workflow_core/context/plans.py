@@ -63,8 +63,11 @@ class Plan:
         """Whether each of some values does."""
         exact, check = self.exact, self.check
         if len(values) > _FEW:
-            kinds = set(map(type, values))
-            if kinds <= exact or (len(kinds) == 1 and self.column is not None and self.column(list(values))):
+            others = set(map(_kind, values)) - exact
+            column = self.column
+            if not others or (
+                column is not None and all(column([one for one in values if _kind(one) is kind]) for kind in others)
+            ):
                 return True
         for value in values:  # noqa: SIM110 - a generator would cost as much again
             if type(value) not in exact and (check is None or not check(value)):

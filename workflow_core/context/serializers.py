@@ -43,6 +43,9 @@ __all__ = [
     "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
+# A look at so many values of a list costs no more than a look at all of them together.
+_FEW = 2
+
 _EARLIER_HOMES = {
     "workflows.": "workflow_core",
     "llama_index.core.workflow.": "workflow_core",
@@ -213,6 +216,11 @@ class JsonSerializer:
 
     def _encode_list(self, value: list[Any]) -> list[Any]:
         found: list[Any] = []
+        if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
+            form = form_of(cast("Any", type(value[0])))
+            # Conversations are lists of hundreds of messages.
+            if form is not None and form.all_come_back(value):
+                return [self._encode_short(one, form) or self._encode_model(one, form) for one in value]
         try:
             for inner in value:
                 found.append(self._written(inner))  # noqa: PERF401 - the error says at which place
@@ -248,11 +256,11 @@ class JsonSerializer:
             raise NotWritable(form.problem)
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
-        if form.has_data and model.__pydantic_extra__:
-            # Dynamic data may have the names of fields; pydantic would write one of them.
-            apart += [name for name in model.__pydantic_extra__ if name in form.cls.model_fields and name not in apart]
-        if form.is_short and not apart and self._encode_short(model, form, marked):
-            return marked
+        if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
+            # Dynamic data have the names of fields; pydantic would write one of them.
+            apart += [name for name in model.__pydantic_extra__ if name in form.names and name not in apart]
+        if form.is_short and not apart and (short := self._encode_short(model, form)) is not None:
+            return short
         if form.is_root and apart:
             form.accept("root", model.root)
             return {**marked, "value": self._written(model.root), MARKED: True}
@@ -270,17 +278,17 @@ class JsonSerializer:
             self._try_reading(model, form, marked)
         return marked
 
-    def _encode_short(self, model: Any, form: Form, marked: dict[str, Any]) -> bool:
-        """Do so for a model whose fields come back; tells whether that was all."""
+    def _encode_short(self, model: Any, form: Form) -> dict[str, Any] | None:
+        """The same for a model whose fields come back; None where that is not all."""
         try:
-            marked["value"] = dumped = form.serializer.to_python(model, mode="json", exclude=form.untyped)
+            dumped = form.serializer.to_python(model, mode="json", exclude=form.untyped)
         except (UnicodeEncodeError, PydanticSerializationError):
-            return False
+            return None
         for name in form.untyped or ():
             dumped[name] = value = getattr(model, name)
             if not is_plain(value):
-                return False
-        return True
+                return None
+        return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
 
     def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
         """Pydantic's data of a model, without the fields that are written otherwise."""

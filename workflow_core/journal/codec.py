@@ -67,7 +67,7 @@ class Codec:
                 values = {field: getattr(event, field) for field in fields}
             extra = event.__pydantic_extra__
             if extra:
-                if not _RESERVED.isdisjoint(extra) or not cls.model_fields.keys().isdisjoint(extra):
+                if form is not None and not (_RESERVED.isdisjoint(extra) and form.names.isdisjoint(extra)):
                     form = None
                 values = {**values, **extra}
             if isinstance(event, StopEvent) and event.result is not None:
