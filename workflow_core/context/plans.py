@@ -31,7 +31,7 @@ Check = Callable[[Any], bool]
 # Exact classes as types that narrow to nothing, and the class of anything.
 _LIST: Any = list
 _DICT: Any = dict
-_kind: Any = type
+_kind: Callable[[Any], Any] = type
 
 # A look at so many values costs no more than a look at all of them together.
 _FEW = 4
