@@ -56,6 +56,7 @@ class Form:
         has_own_words: Whether a serializer of its own writes the fields.
         columns: The same with what gets their values, and with ``untyped``.
         names: Of all fields.
+        beside: The fields that are plain data in most models, and are written as they are then.
         is_short: Whether pydantic writes all of it, but for ``untyped``.
         serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
     """
@@ -81,6 +82,7 @@ class Form:
     serializer: SchemaSerializer
     is_short: bool
     names: frozenset[str]
+    beside: set[str] | None
     has_own_words: bool
     open_checks: tuple[tuple[str, AbstractSet[type], Callable[[Any], bool] | None], ...]
     columns: tuple[tuple[Callable[[Any], Any], Plan], ...]
@@ -242,6 +244,7 @@ def _made(cls: type[BaseModel]) -> Form:
         has_own_words=dumps_itself,
         is_short=simple and not (nameless or has_data or has_result or dumps_itself or is_root),
         names=frozenset(cls.model_fields),
+        beside=(untyped | (own_checks.keys() & _always(cls))) or None,
         open_checks=tuple(_check(name, plan) for name, plan in open_plans.items()),
         columns=(
             *((attrgetter(name), plan) for name, plan in open_plans.items()),
@@ -306,6 +309,12 @@ def _own_code(cls: type[BaseModel]) -> tuple[bool, set[str]]:
     ]  # fmt: skip
     own = any(not is_ours(_function(one.func)) for group in groups for one in group.values())
     return own, {name for one in found.field_serializers.values() for name in one.info.fields}
+
+
+def _always(cls: type[BaseModel]) -> set[str]:
+    """The fields that have the same serializer for JSON and for Python."""
+    found = cls.__pydantic_decorators__.field_serializers.values()
+    return {name for one in found if one.info.when_used == "always" for name in one.info.fields}
 
 
 def _function(func: Any) -> Any:

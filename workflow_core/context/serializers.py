@@ -280,14 +280,16 @@ class JsonSerializer:
 
     def _encode_short(self, model: Any, form: Form) -> dict[str, Any] | None:
         """The same for a model whose fields come back; None where that is not all."""
-        try:
-            dumped = form.serializer.to_python(model, mode="json", exclude=form.untyped)
-        except (UnicodeEncodeError, PydanticSerializationError):
-            return None
-        for name in form.untyped or ():
-            dumped[name] = value = getattr(model, name)
+        beside: dict[str, Any] = {}
+        for name in form.beside or ():
+            beside[name] = value = getattr(model, name)
             if not is_plain(value):
                 return None
+        try:
+            dumped = form.serializer.to_python(model, mode="json", exclude=form.beside)
+        except (UnicodeEncodeError, PydanticSerializationError):
+            return None
+        dumped.update(beside)
         return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
 
     def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
