@@ -1,9 +1,9 @@
 """Messages, and what models answer."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from enum import Enum
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -59,6 +59,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
+    return type(value) is not dict or is_plain(cast("Any", value))
+
+
 class ChatMessage(BaseModel):
     """One message of a conversation.
 
@@ -75,6 +79,9 @@ class ChatMessage(BaseModel):
         >>> ChatMessage("Hello").role == "user"
         True
     """
+
+    # A dict of another class holds calls of tools, which the serializer below writes.
+    __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"additional_kwargs": _comes_back}
 
     role: MessageRole = MessageRole.USER
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)

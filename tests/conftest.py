@@ -4,7 +4,8 @@ import asyncio
 import gc
 import inspect
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,6 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-external",
         action="store_true",
         help="run the tests marked external(tool), and fail them when the tool is missing",
+    )
+
+    parser.addoption(
+        "--read-back",
+        action="store_true",
+        help="read every record and snapshot that a test writes, and fail the test where something else comes back",
     )
 
 
@@ -83,6 +90,21 @@ async def _no_task_left() -> AsyncIterator[None]:
         # A task cancelled by the test's last line needs a few turns of the loop to unwind.
         _, pending = await asyncio.wait(pending, timeout=1)
     assert not pending, f"the test left tasks running: {pending}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    # The tests of the option itself write what does not come back.
+    if not item.config.getoption("--read-back") or item.path.name == "test_reading_back.py":
+        return (yield)
+    # Loaded here, as other runs do without it.
+    from tests.reading_back import reading_back
+
+    with reading_back() as problems:
+        result = yield
+    if problems:
+        pytest.fail("\n".join(problems[:5]), pytrace=False)
+    return result
 
 
 @pytest.fixture(autouse=True)

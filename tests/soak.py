@@ -2,8 +2,8 @@
 
 Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks.
 Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is interrupted must
-give the answer of an undisturbed one. Every run of ``tests/crash`` must come to the same end wherever its processes end,
-be they simulated or real. The tables go to ``docs/soak-results.md``.
+give the answer of an undisturbed one. Every run of ``tests/crash`` must come to the same end wherever its processes
+end, be they simulated or real. The tables go to ``docs/soak-results.md``.
 """
 
 import argparse

@@ -3,18 +3,23 @@
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.sendable import sendable
 from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
+from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.threads import in_thread
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
 
 __all__ = [
     "AsyncBaseTool",
@@ -121,6 +126,21 @@ class ToolMetadata:
         return {"type": "function", "function": function}
 
 
+def _is_call(value: Any) -> bool:
+    """Whether a value is arguments by position and by name."""
+    if type(value) is not dict:
+        return False
+    given = cast("dict[Any, Any]", value)
+    return len(given) == 2 and type(given.get("args")) in (tuple, list) and type(given.get("kwargs")) is dict
+
+
+def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
+    """Whether arguments are the same when they are read from JSON again."""
+    if _is_call(value) and type(value["args"]) is tuple:
+        return is_plain(list(value["args"])) and is_plain(value["kwargs"])
+    return is_plain(value) and not _is_call(value)
+
+
 class ToolOutput(BaseModel):
     """What a tool gave back.
 
@@ -139,6 +159,8 @@ class ToolOutput(BaseModel):
 
     # What a snapshot may hold in words.
     __batonflow_told__: ClassVar[frozenset[str]] = frozenset({"raw_input", "raw_output"})
+
+    __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"raw_input": _comes_back}
 
     blocks: list[ContentBlock]
     tool_name: str
@@ -160,6 +182,9 @@ class ToolOutput(BaseModel):
             raise ValueError("Cannot provide both content and blocks.")
         if content:
             blocks = [TextBlock(text=sendable(content))]
+        if raw_input and _is_call(raw_input):
+            # JSON made a list of them.
+            raw_input = {"args": tuple(raw_input["args"]), "kwargs": raw_input["kwargs"]}
         super().__init__(
             tool_name=tool_name,
             blocks=blocks or [],
@@ -169,6 +194,12 @@ class ToolOutput(BaseModel):
         )
         if exception is not None:
             self.exception = exception
+
+    @field_serializer("raw_input", "raw_output", when_used="json")
+    def _as_json(self, value: Any) -> Any:
+        # A tool may be given and return anything; the events with its output are JSON all the same.
+        parts: Any = value["kwargs"].values() if _is_call(value) and not value["args"] else (value,)
+        return value if _SCALARS.issuperset(map(type, parts)) else json_or_words(value)
 
     @staticmethod
     def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":

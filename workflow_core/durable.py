@@ -129,7 +129,7 @@ def _in_order(codec: Codec, value: Any) -> Any:
         return sorted(json.dumps(_in_order(codec, inner), sort_keys=True) for inner in members)
     try:
         return to_jsonable_python(value, inf_nan_mode="constants")
-    except PydanticSerializationError:
+    except (PydanticSerializationError, UnicodeDecodeError):  # of bytes that are not text
         return codec.value(value)
 
 

@@ -159,7 +159,7 @@ class InputResponseError(BatonflowError, ValueError):
 
 
 class StateOutsideContextWarning(UserWarning):
-    """A step changed an attribute of its workflow: all runs share it, and no store keeps it."""
+    """A step changed an attribute of its workflow, or a copy of the state: nothing keeps that with the run."""
 
 
 class StoreError(BatonflowError):

@@ -1,13 +1,18 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
+import json
+import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
+from functools import reduce
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from types import FunctionType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic_core import to_jsonable_python
 
@@ -23,6 +28,9 @@ __all__ = [
     "is_context_class",
     "load_exception",
     "loaded_class",
+    "named_class",
+    "names_of",
+    "payload_name",
     "qualified_name",
     "traceback_of",
 ]
@@ -30,6 +38,7 @@ __all__ = [
 _FRAMES, _CHARACTERS = 12, 8_000
 
 type_adapter = at_first_use("pydantic", "TypeAdapter")
+is_plain = at_first_use("batonflow.workflow_core.context.marks", "is_plain")
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
@@ -71,6 +80,94 @@ def qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+def payload_name(cls: Any) -> str:
+    """The name of a class in a payload; that of a parametrised generic model names the arguments too.
+
+    Raises:
+        ValueError: An argument has no name.
+
+    Example:
+        >>> payload_name(Page[int])
+        'shop.Page[builtins.int]'
+    """
+    if "[" not in cls.__qualname__:
+        return qualified_name(cls)
+    generic = getattr(cls, "__pydantic_generic_metadata__", {})
+    if not generic.get("args"):
+        return qualified_name(cls)
+    return f"{payload_name(generic['origin'])}[{', '.join(map(_argument_name, generic['args']))}]"
+
+
+def names_of(cls: type) -> tuple[str, ...]:
+    """The names by which payloads may know a class."""
+    with suppress(ValueError):
+        return qualified_name(cls), payload_name(cls)
+    return (qualified_name(cls),)
+
+
+def _argument_name(argument: Any) -> str:
+    if argument is None or argument is type(None):
+        return "None"
+    if argument is Any:
+        return "typing.Any"
+    origin, inner = get_origin(argument), get_args(argument)
+    if origin in (Union, UnionType):
+        name = "types.UnionType" if origin is UnionType else "typing.Union"
+        return f"{name}[{', '.join(map(_argument_name, inner))}]"
+    if origin is Literal and all(isinstance(one, str | int | None) and not isinstance(one, Enum) for one in inner):
+        return f"typing.Literal[{', '.join(map(json.dumps, inner))}]"
+    if isinstance(origin, type) and inner:
+        names = ["..." if one is Ellipsis else _argument_name(one) for one in inner]
+        return f"{qualified_name(cast('type', origin))}[{', '.join(names)}]"
+    if isinstance(argument, type) and origin is None:
+        return payload_name(argument)
+    raise ValueError(f"{argument} is an argument of a generic model that has no name: use classes as its arguments")
+
+
+def named_class(name: str, find: Callable[[str], Any]) -> Any:
+    """The class of a :func:`payload_name`.
+
+    Args:
+        name: The name.
+        find: Finds a class that is not parametrised by its name.
+
+    Raises:
+        ValueError: The name does not read as one.
+    """
+    parts = re.findall(r'"(?:[^"\\]|\\.)*"|[^\[\], ]+|[\[\]]', name)
+    try:
+        found, rest = _named(parts, find)
+    except TypeError as error:
+        raise ValueError(f"The payload names {name}, which takes no such arguments: {error}") from None
+    if rest:
+        raise ValueError(f"{name!r} is not the name of a class")
+    return found
+
+
+def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]]:
+    if not parts or parts[0] in "[]":
+        raise ValueError("The payload names a class whose arguments cannot be read")
+    name, rest = parts[0], parts[1:]
+    if _LITERAL.match(name):
+        return json.loads(name), rest
+    if not rest or rest[0] != "[":
+        return _SPECIAL[name] if name in _SPECIAL else find(name), rest
+    arguments: list[Any] = []
+    rest = rest[1:]
+    while rest and rest[0] != "]":
+        argument, rest = _named(rest, find)
+        arguments.append(argument)
+    if name == "types.UnionType":
+        return reduce(lambda one, other: one | other, arguments), rest[1:]
+    generic = _GENERIC.get(name) or find(name)
+    return generic[tuple(arguments)], rest[1:]
+
+
+_LITERAL = re.compile(r'"|-?\d|(true|false|null)$')
+_GENERIC: dict[str, Any] = {"typing.Union": Union, "typing.Literal": Literal}
+_SPECIAL: dict[str, Any] = {"None": None, "typing.Any": Any, "...": Ellipsis}
+
+
 def loaded_class(qualified_name: str) -> Any:
     """The object that ``module.QualName`` names among the modules already loaded, or None.
 
@@ -107,7 +204,10 @@ class UnreconstructedException(Exception):
 
 
 def dump_exception(error: BaseException) -> dict[str, Any]:
-    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too."""
+    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
+
+    Of a class without an ``__init__`` of its own the arguments are there too, where the text alone does not make them.
+    """
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
     cls = type(error)
@@ -117,6 +217,11 @@ def dump_exception(error: BaseException) -> dict[str, Any]:
     if kept := _kept_of(cls):
         values = {name: getattr(error, name, None) for name in kept}
         told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
+    elif not isinstance(cls.__init__, FunctionType):
+        # An OSError has its file names beside its arguments.
+        arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
+        if list(arguments) != [message] and is_plain(list(arguments)):
+            told["exception_args"] = list(arguments)
     return told
 
 
@@ -159,6 +264,8 @@ def load_exception(value: Any) -> Any:
 
 def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Exception:
     kept, values = _kept_of(cls), payload.get("exception_values")
+    if not kept and "exception_args" in payload:
+        return cls(*payload["exception_args"])
     if not kept or values is None:
         return cls(message)
     # Without its __init__, which makes the text anew from what there was then.

@@ -33,10 +33,13 @@ class TurnTaking:
                 self._locks = {**open_ones, loop: lock}
             return lock
 
-    # It is no part of what an object remembers: copies take turns of their own, and it makes no difference to ==.
+    # It is not part of what an object remembers: copies take turns of their own, and it makes no difference to ==.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TurnTaking":
         return TurnTaking()
+
+    def __reduce__(self) -> tuple[type["TurnTaking"], tuple[()]]:
+        return TurnTaking, ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TurnTaking)

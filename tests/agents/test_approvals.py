@@ -207,10 +207,21 @@ class TestTheAnswer:
 
     @pytest.mark.parametrize(
         "given",
+        [date(2026, 1, 2), Decimal("1.10"), b"ab"],
+        ids=lambda one: type(one).__name__,
+    )
+    async def test_objects_that_a_store_keeps_reach_the_tool_as_they_are(self, given: Any) -> None:
+        await self.reaches(given, "memory:")
+
+    @pytest.mark.parametrize(
+        "given",
         [date(2026, 1, 2), Decimal("1.10"), b"ab", Hidden("ann", bcc="boss")],
         ids=lambda one: type(one).__name__,
     )
     async def test_objects_reach_the_tool_as_they_are_where_no_store_keeps_them(self, given: Any) -> None:
+        await self.reaches(given, None)
+
+    async def reaches(self, given: Any, store: str | None) -> None:
         got: list[Any] = []
 
         @tool(requires_approval=True)
@@ -219,7 +230,7 @@ class TestTheAnswer:
             got.append(what)
             return "taken"
 
-        handler = start(tool_call("take", what="x"), tools=[take])
+        handler = start(tool_call("take", what="x"), tools=[take], store=store)
         async for request in handler.approvals():
             request.approve(arguments={"what": given})
         await handler

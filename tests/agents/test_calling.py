@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Generator
 from datetime import date
 from decimal import Decimal
+from ipaddress import IPv4Address
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -540,7 +541,7 @@ class TestWhatIsToldOfACall:
         assert ran == [(b"\xff", Letter(to="Ann"))]
         assert output.tool_calls[0].tool_kwargs == {"key": "b'\\xff'", "more": {"to": "Ann"}}
 
-    @pytest.mark.parametrize("value", [b"\xff", object(), SecretStr("a"), "circular"])
+    @pytest.mark.parametrize("value", [object(), SecretStr("a"), "circular"])
     async def test_what_a_store_could_not_keep_of_an_answer_is_refused_and_the_request_stays_open(
         self, value: Any
     ) -> None:
@@ -597,14 +598,14 @@ class TestWhatIsToldOfACall:
     async def test_progress_that_no_store_can_write_is_reported_as_data(self) -> None:
         def count() -> Generator[Any, None, str]:
             """Count."""
-            yield Decimal("1.5")
             yield {"day": date(2026, 1, 2)}
+            yield [IPv4Address("10.0.0.1")]
             yield "counted"
 
         handler = agent(tool_call("count"), "Done.", tools=[count], store="memory:").run("Go.")
         told = [event.value async for event in handler.stream_events() if isinstance(event, ToolProgress)]
         assert str(await handler) == "Done."
-        assert told[:2] == ["1.5", {"day": "2026-01-02"}]
+        assert told[:2] == [{"day": date(2026, 1, 2)}, ["10.0.0.1"]]
 
 
 async def test_the_answer_of_a_direct_tool_is_whole() -> None:

@@ -196,10 +196,10 @@ async def test_a_snapshot_can_be_taken_whatever_a_tool_was_given_and_returned(re
     if not inside:
         first, second = [call.tool_output for call in output.tool_calls]
         assert (first.raw_input, second.raw_output) == (
-            {"args": [], "kwargs": {"data": repr(b"\xff" * 4)}},
+            {"args": (), "kwargs": {"data": b"\xff" * 4}},
             "published",
         )
-        assert first.raw_output == (returned if isinstance(returned, dict) else repr(returned))
+        assert first.raw_output == (returned if isinstance(returned, dict | bytes) else repr(returned))
 
 
 async def test_without_a_store_nothing_is_written_or_asked() -> None:

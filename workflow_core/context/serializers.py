@@ -8,19 +8,32 @@ written inside a mark of their own, and a model's mark says in which of its fiel
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from batonflow.workflow_core.events import DictLikeModel, StopEvent
-from batonflow.workflow_core.types import loaded_class, qualified_name
+from batonflow.workflow_core.context.forms import Form, form_of
+from batonflow.workflow_core.context.marks import (
+    IS_COMPONENT,
+    IS_DATA,
+    IS_PYDANTIC,
+    IS_VALUE,
+    MARKED,
+    PRIVATE,
+    SCALARS,
+    NotWritable,
+    is_marked,
+    is_plain,
+    items_of,
+)
+from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, value_as_data, value_of
+from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
-    from pydantic_core.core_schema import CoreConfig
-
     from batonflow.workflow_core.context.pickle_serializer import PickleSerializer
 
     JsonPickleSerializer = PickleSerializer
@@ -30,23 +43,9 @@ __all__ = [
     "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
-IS_PYDANTIC = "__is_pydantic"
-"""Marks a model."""
+# A look at so many values of a list costs no more than a look at all of them together.
+_FEW = 2
 
-IS_DATA = "__is_data"
-"""Marks a plain dict that has the names of marks."""
-
-MARKED = "marked"
-"""Names the fields of a model, beside its mark, in which there are marks; True: they may be in all."""
-
-_IS_COMPONENT = "__is_component"
-_MARKS = frozenset({IS_PYDANTIC, _IS_COMPONENT, IS_DATA})
-
-items_of: Any = getattr(dict, "items")  # noqa: B009 - its type is that of a dict of nothing known
-"""The items of a dict of any class: what a class makes beside, when it is asked, are no data of it."""
-
-_WAYS_TO_WRITE = ("ser_json_bytes", "ser_json_temporal", "ser_json_timedelta")
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 _EARLIER_HOMES = {
     "workflows.": "workflow_core",
     "llama_index.core.workflow.": "workflow_core",
@@ -111,7 +110,7 @@ class JsonSerializer:
         """The same serializer, which also finds ``types``, for example those declared inside functions."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._known = {**{qualified_name(cls): cls for cls in types}, **self._known}
+        other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
         return other
 
     def with_types(self, *classes: type) -> "JsonSerializer":
@@ -178,28 +177,56 @@ class JsonSerializer:
             ValueError: Something in the value is neither plain data nor a model.
         """
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
-        if kind in _SCALARS:
+        if kind in SCALARS:
             return value
-        form = _form_of(kind)
+        form = form_of(kind)
         if form is not None:
             return self._encode_model(value, form)
+        if isinstance(value, Enum):
+            return value_as_data(value, self._written)
         if isinstance(value, dict):
-            items = items_of(value)
-            found = {key if isinstance(key, str) else _key(key): self._written(inner) for key, inner in items}
-            if len(found) < len(items):
-                raise ValueError("two keys of a dict are the same as text, as 1 and '1' are, and JSON has no others")
-            return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
-        if isinstance(value, list | tuple):
-            return [self._written(inner) for inner in cast("list[Any]", value)]
+            return self._encode_dict(cast("dict[Any, Any]", value))
+        if isinstance(value, list):
+            return self._encode_list(cast("list[Any]", value))
         if hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {
-                _IS_COMPONENT: True,
+                IS_COMPONENT: True,
                 "value": value.to_dict(),
                 "qualified_name": qualified_name(kind),
             }
-        if isinstance(value, str | int | float):  # enums and other kinds of plain values
+        marked = value_as_data(value, self._written)
+        if marked is not None:
+            return marked
+        if isinstance(value, str | int | float):  # kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
-        raise ValueError(f"{qualified_name(kind)} cannot be written as JSON")
+        raise NotWritable(f"{qualified_name(kind)} cannot be written as JSON")
+
+    def _encode_dict(self, value: dict[Any, Any]) -> dict[str, Any]:
+        items = items_of(value)
+        if not all(type(key) is str or (isinstance(key, str) and not isinstance(key, Enum)) for key in value):
+            return dict_as_data(value, self._written)
+        found: dict[str, Any] = {}
+        key = ""
+        try:
+            for key, inner in items:
+                found[key] = self._written(inner)
+        except NotWritable as error:
+            raise error.inside(key) from error
+        return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
+
+    def _encode_list(self, value: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
+            form = form_of(cast("Any", type(value[0])))
+            # Conversations are lists of hundreds of messages.
+            if form is not None and form.all_come_back(value):
+                return [self._encode_short(one, form) or self._encode_model(one, form) for one in value]
+        try:
+            for inner in value:
+                found.append(self._written(inner))  # noqa: PERF401 - the error says at which place
+        except NotWritable as error:
+            raise error.inside(len(found)) from error
+        return found
 
     def digest_of_whole(self, value: Any) -> int | None:
         """Tells apart what memories hold, within this process; None for anything else.
@@ -209,7 +236,7 @@ class JsonSerializer:
         Raises:
             ValueError: Something in it is neither plain data nor a model.
         """
-        form = _form_of(cast("Any", type(value)))
+        form = form_of(cast("Any", type(value)))
         if form is None or not form.is_whole:
             return None
         try:
@@ -217,45 +244,140 @@ class JsonSerializer:
         except PydanticSerializationError:  # a text in it, perhaps
             return hash(as_json(self.encode(value)))
 
-    def _encode_model(self, model: Any, form: "_Form") -> dict[str, Any]:
-        """The fields as pydantic writes them; values whose class the fields do not tell are marked."""
+    def _encode_model(self, model: Any, form: Form, *, tried: bool = False) -> dict[str, Any]:
+        """The fields as pydantic writes them; values whose class the fields do not tell are marked.
+
+        Args:
+            model: The model.
+            form: Of its class.
+            tried: Whether it is known that the model can be read again.
+        """
+        if form.problem is not None:
+            raise NotWritable(form.problem)
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
+        apart = form.apart(model)
+        if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
+            # Dynamic data have the names of fields; pydantic would write one of them.
+            apart += [name for name in model.__pydantic_extra__ if name in form.names and name not in apart]
+        if form.is_short and not apart and (short := self._encode_short(model, form)) is not None:
+            return short
+        if form.is_root and apart:
+            form.accept("root", model.root)
+            return {**marked, "value": self._written(model.root), MARKED: True}
 
         def encode(value: Any) -> Any:
             marked[MARKED] = True  # nobody knows in which field
             return self._written(value)
 
+        dumped = self._dumped(model, form, apart, encode)
+        within = self._add_apart(model, form, apart, cast("Any", dumped)) if isinstance(dumped, dict) else []
+        if within:
+            marked.setdefault(MARKED, within)
+        marked["value"] = dumped
+        if (form.tried or form.tried_once) and not tried:
+            self._try_reading(model, form, marked)
+        return marked
+
+    def _encode_short(self, model: Any, form: Form) -> dict[str, Any] | None:
+        """The same for a model whose fields come back; None where that is not all."""
+        beside: dict[str, Any] = {}
+        for name in form.beside or ():
+            beside[name] = value = getattr(model, name)
+            if not is_plain(value):
+                return None
+        try:
+            dumped = form.serializer.to_python(model, mode="json", exclude=form.beside)
+        except (UnicodeEncodeError, PydanticSerializationError):
+            return None
+        dumped.update(beside)
+        return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
+
+    def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
+        """Pydantic's data of a model, without the fields that are written otherwise."""
+        exclude = form.untyped
+        extra = model.__pydantic_extra__ if form.has_data and not form.has_own_words else None
+        if apart or form.computed or extra:
+            exclude = {*(exclude or ()), *apart, *form.computed, *(extra or ())}
+        if form.has_result and not is_plain(model.result):
+            model = model.model_copy()
+            model._result = None  # written beside
         dump = model.model_dump
         if not form.dumps_itself:
             # Without the way there, as a conversation is hundreds of models; and exact in numbers.
             dump = partial(form.serializer.to_python, model)
         try:
-            dumped: dict[str, Any] = dump(mode="json", exclude=form.untyped, fallback=encode)
+            return dump(mode="json", exclude=exclude, fallback=encode)
+        except NotWritable as error:
+            raise error.inside(form.cls.__name__) from error
         except (UnicodeEncodeError, PydanticSerializationError) as error:
             # A serializer of the class's own puts the name of the error into one of another kind.
             if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
-                raise ValueError(f"{form.name}: {error}") from error
-            dumped = self._as_data(dump(mode="python", exclude=form.untyped), encode)
+                raise NotWritable(str(error), (form.cls.__name__,)) from error
+            return self._as_data(dump(mode="python", exclude=exclude), encode)
+
+    def _add_apart(self, model: Any, form: Form, apart: list[str], dumped: dict[str, Any]) -> list[str]:
+        """Add what pydantic's data do not tell, and name the fields in which there are marks."""
         within: list[str] = []
-        for name in form.untyped or ():
-            dumped[name] = value = getattr(model, name)
+
+        def add(name: str, value: Any) -> None:
+            dumped[name] = value
             if not is_plain(value):
-                dumped[name] = self._written(value)
                 within.append(name)
+                try:
+                    dumped[name] = self._written(value)
+                except NotWritable as error:
+                    raise error.inside(name).inside(form.cls.__name__) from error
+
+        for name in form.untyped or ():
+            add(name, getattr(model, name))
+        for name in apart:
+            value = getattr(model, name)
+            add(name, value)
+            form.accept(name, value)
         if form.has_data and (data := model.to_dict()):
             dumped["_data"] = dict(data)
             if not all(map(is_plain, data.values())):
-                dumped["_data"] = {name: self._written(value) for name, value in data.items()}
+                dumped["_data"] = self._encode_named(data, form.cls)
                 within.append("_data")
-        if form.has_result and "result" in dumped:
-            dumped["result"] = value = model.result
-            if not is_plain(value):
-                dumped["result"] = self._written(value)
-                within.append("result")
-        if within:
-            marked.setdefault(MARKED, within)
-        marked["value"] = dumped
-        return marked
+        if form.has_result and model._result is not None:
+            add("result", model.result)
+        if form.private and (private := form.private_of(model)):
+            dumped[PRIVATE] = self._encode_named(private, form.cls)
+            within.append(PRIVATE)
+        return within
+
+    def _encode_named(self, values: dict[str, Any], cls: type) -> dict[str, Any]:
+        """Values by names that are not marks."""
+        name, found = "", dict[str, Any]()
+        try:
+            for name, value in values.items():
+                found[name] = self._written(value)
+        except NotWritable as error:
+            raise error.inside(name).inside(cls.__name__) from error
+        return found
+
+    def _try_reading(self, model: Any, form: Form, marked: dict[str, Any]) -> None:
+        """Refuse a model of which the program's own code makes another one when it is read.
+
+        Raises:
+            NotWritable: It does, or it raises.
+        """
+        try:
+            back = self.knowing([form.cls])._decode(read_json(as_json(marked)))
+            same = alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
+        except Exception as error:  # code of the program's own may raise anything
+            raise NotWritable(
+                f"it could not be read again: {error}. Let its serializers, validators and __init__ take what they "
+                "have written",
+                (form.cls.__name__,),
+            ) from error
+        if not same:
+            raise NotWritable(
+                "it would be another one when it is read again: let its validators leave alone what they have checked, "
+                "and its serializers write what they read",
+                (form.cls.__name__,),
+            )
+        form.tried_once = False
 
     def _as_data(self, value: Any, encode: Callable[[Any], Any]) -> Any:
         """A part of a dumped model as data of JSON."""
@@ -263,7 +385,7 @@ class JsonSerializer:
             return value
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value).items()
-            return {key if isinstance(key, str) else _key(key): self._as_data(inner, encode) for key, inner in items}
+            return {str(key): self._as_data(inner, encode) for key, inner in items}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._as_data(inner, encode) for inner in cast("list[Any]", value)]
         return to_jsonable_python(value, inf_nan_mode="constants", fallback=encode)
@@ -277,9 +399,11 @@ class JsonSerializer:
         if is_marked(found):
             name, inner = str(found["qualified_name"]), found["value"]
             if found.get(IS_PYDANTIC) is True:
-                return self._decode_model(self._resolve(name, BaseModel), inner, found.get(MARKED))
-            if found.get(_IS_COMPONENT) is True:
-                return self._resolve(name, object).from_dict(inner)
+                return self._decode_model(self._resolve(name, _is_model), inner, found.get(MARKED))
+            if found.get(IS_COMPONENT) is True:
+                return self._resolve(name, _is_component).from_dict(inner)
+            if found.get(IS_VALUE) is True:
+                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_value))
             if found.get(IS_DATA) is True and isinstance(inner, dict):
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
@@ -290,36 +414,73 @@ class JsonSerializer:
 
     def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
         """A model from its fields, of which those ``within`` hold marks."""
-        if within is True or not isinstance(written, dict):
+        if not isinstance(written, dict):
             return cls.model_validate(self._read(written), by_name=True, by_alias=True)
         fields = dict(cast("dict[str, Any]", written))
+        private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
+        if within is True:
+            fields = self._read(fields)
+        else:
+            self._decode_fields(cls, fields, within)
+        model = cls.model_validate(fields, by_name=True, by_alias=True)
+        for name, value in self._decode_named(private or {}).items():
+            if name in cls.__private_attributes__:
+                setattr(model, name, value)
+        return model
+
+    def _decode_named(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Values by names that are not marks."""
+        return {name: self._read(value) for name, value in values.items()}
+
+    def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
         if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
-            form = _form_of(cls)
+            form = form_of(cls)
             within = form.free if form is not None else ()
         for name in within:
             value = fields.get(name)
             if name == "_data" and isinstance(value, dict):  # its names are no marks
-                items = cast("dict[str, Any]", value).items()
-                fields[name] = {key: self._read(inner) for key, inner in items}
+                fields[name] = self._decode_named(cast("dict[str, Any]", value))
             elif name in fields:
                 fields[name] = self._read(value)
-        return cls.model_validate(fields, by_name=True, by_alias=True)
 
-    def _resolve(self, name: str, base: type) -> Any:
-        cls: Any = self._known.get(name)
-        if cls is None:
-            if self._allowed is not None and name not in self._allowed:
-                raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
-            cls = loaded_class(name)
-            ours = moved_class(name)
-            # Where the other library is loaded too, the payload still means what stands in its place here.
-            if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
-                cls = ours
-        if not isinstance(cls, type) or not issubclass(cls, base):
+    def _resolve(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        cls = self._class_of(name)
+        if not isinstance(cls, type) or not fits(cls):
             raise ValueError(f"The payload names {name}, which is not a loaded class that a payload may name")
-        if base is object and not (hasattr(cls, "class_name") and hasattr(cls, "from_dict")):
-            raise ValueError(f"The payload names {name}, which is no component with class_name and from_dict")
         return cls
+
+    def _class_of(self, name: str) -> Any:
+        cls: Any = self._known.get(name)
+        if cls is not None:
+            return cls
+        if "[" in name:
+            return named_class(name, self._argument)
+        if self._allowed is not None and name not in self._allowed:
+            raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
+        cls = loaded_class(name)
+        ours = moved_class(name)
+        # Where the other library is loaded too, the payload still means what stands in its place here.
+        if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
+            cls = ours
+        return cls
+
+    def _argument(self, name: str) -> Any:
+        """A generic model, or an argument of one."""
+        return BUILT_IN.get(name) or self._resolve(name, lambda cls: _is_model(cls) or _is_value(cls))
+
+
+def _is_model(cls: Any) -> bool:
+    return issubclass(cls, BaseModel)
+
+
+def _is_component(cls: Any) -> bool:
+    return hasattr(cls, "class_name") and hasattr(cls, "from_dict")
+
+
+def _is_value(cls: Any) -> bool:
+    return (
+        issubclass(cls, Enum) or is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cast("Any", cls), "_fields"))
+    )
 
 
 def moved_class(name: str) -> Any:
@@ -329,68 +490,6 @@ def moved_class(name: str) -> Any:
             same_place = loaded_class(f"batonflow.{package}.{name.removeprefix(home)}")
             return same_place or loaded_class(f"batonflow.{package}.{name.rpartition('.')[2]}")
     return None
-
-
-def _key(key: Any) -> str:
-    if key is None or isinstance(key, bool | int | float):
-        return next(iter(from_json(to_json({key: 0}))))
-    raise ValueError(f"keys must be text or numbers, not {type(key).__name__}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """What there is to know of a class of models before one of it is written.
-
-    Attributes:
-        name: Its qualified name.
-        untyped: The fields whose types say nothing about their values; None without one.
-        has_data: Whether there may be dynamic data.
-        has_result: Whether it ends runs, with a result that is no field.
-        dumps_itself: Whether it has its own ``model_dump``.
-        is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
-        free: Where values of any class may be: ``untyped``, dynamic data and a result.
-        serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
-    """
-
-    name: str
-    untyped: set[str] | None
-    has_data: bool
-    has_result: bool
-    dumps_itself: bool
-    is_whole: bool
-    free: tuple[str, ...]
-    serializer: SchemaSerializer
-
-
-@cache
-def _form_of(cls: type) -> _Form | None:
-    """The form of a class, None of one that is no model."""
-    if not issubclass(cls, BaseModel):
-        return None
-    fields = cls.model_fields
-    types = {name: str(field.annotation) for name, field in fields.items() if not field.exclude}
-    untyped = {name for name, text in types.items() if "Any" in text}
-    has_data, dumps_itself = issubclass(cls, DictLikeModel), cls.model_dump is not BaseModel.model_dump
-    has_result = issubclass(cls, StopEvent) and "result" not in fields
-    return _Form(
-        name=qualified_name(cls),
-        untyped=untyped or None,
-        has_data=has_data,
-        has_result=has_result,
-        dumps_itself=dumps_itself,
-        is_whole=getattr(cls, "shared_in_drafts", False) and not (untyped or has_data or dumps_itself),
-        free=(*untyped, *(["_data"] if has_data else []), *(["result"] if has_result else [])),
-        serializer=_serializer_of(cls),
-    )
-
-
-def _serializer_of(cls: type[BaseModel]) -> SchemaSerializer:
-    if not cls.__pydantic_complete__:
-        cls.model_rebuild()
-    config = {name: way for name, way in cls.model_config.items() if name in _WAYS_TO_WRITE}
-    return SchemaSerializer(
-        cls.__pydantic_core_schema__, cast("CoreConfig", {**config, "ser_json_inf_nan": "constants"})
-    )
 
 
 def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
@@ -433,28 +532,6 @@ def _with_whole_characters(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_with_whole_characters(inner) for inner in cast("list[Any]", data)]
     return data
-
-
-def is_marked(data: dict[str, Any]) -> bool:
-    """Whether a dict is an object of a class, as the serializer writes it, or looks so."""
-    return "qualified_name" in data and "value" in data and not _MARKS.isdisjoint(data)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value is plain JSON data that mean themselves; apart from marks only exact types are looked at."""
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in _SCALARS:
-        return True
-    if kind is dict:
-        if "qualified_name" in value and is_marked(value):
-            return False
-        for key, inner in value.items():
-            if type(key) is not str or not (type(inner) in _SCALARS or is_plain(inner)):
-                return False
-        return True
-    if kind is list:
-        return all(type(inner) in _SCALARS or is_plain(inner) for inner in value)
-    return False
 
 
 def __getattr__(name: str) -> Any:

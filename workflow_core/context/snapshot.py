@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
-from batonflow.workflow_core.context.state_store import DELETED, StateCell, lacks_default, write_into
+from batonflow.workflow_core.context.state_paths import DELETED, write_into
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.progress import Numbers, Progress

@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from batonflow.workflow_core.context.serializers import is_plain
-from batonflow.workflow_core.context.state_store import MAX_DEPTH, key_in
+from batonflow.workflow_core.context.state_paths import MAX_DEPTH, key_in
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.problems import in_words

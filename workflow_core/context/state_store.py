@@ -1,7 +1,8 @@
 """The key-value state of a run: typed or free, with dotted paths and edits that commit as a whole."""
 
 import copy
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+import warnings
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock, get_ident
@@ -9,11 +10,22 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime
 
 from pydantic import BaseModel
 
+from batonflow.workflow_core.context.forms import form_of
 from batonflow.workflow_core.context.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.context.state_lock import StateLock
+from batonflow.workflow_core.context.state_paths import (
+    DELETED,
+    MISSING,
+    check_path,
+    no_path,
+    read_part,
+    segments_of,
+    write_into,
+    write_part,
+)
 from batonflow.workflow_core.engine.state import WorkItem
-from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError
+from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
 
 if TYPE_CHECKING:
@@ -21,27 +33,18 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.journal.recorder import Recorder
 
 __all__ = [
-    "DELETED",
     "IMMUTABLE",
     "DictState",
     "InMemoryStateStore",
     "StateCell",
     "StateStore",
     "UnserializableKeyWarning",
-    "key_in",
     "named_values",
     "new_state",
-    "write_into",
 ]
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
-_MISSING: Any = object()
-
-DELETED: Any = object()
-"""Stands for the value of a key that is no more."""
-
-MAX_DEPTH = 1000
 
 IMMUTABLE = frozenset({str, int, float, bool, type(None), bytes})
 """Values of which nobody who is given one can change anything."""
@@ -177,10 +180,7 @@ class InMemoryStateStore(Generic[StateT]):
             is_detached: Whether the attempt is over, so that its writes no longer count.
         """
         if cell.foreign is not None:
-            raise ContextSerdeError(
-                f"The snapshot refers to a durable state store ({cell.foreign}); its state can only be read through "
-                "that store"
-            )
+            raise _kept_elsewhere(cell.foreign)
         store = cls.__new__(cls)
         store._cell = cell
         store._item = item
@@ -199,7 +199,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def get(self, path: str, default: Any = _MISSING) -> Any:
+    async def get(self, path: str, default: Any = MISSING) -> Any:
         """The value at a dotted path: dict keys, list indexes, fields and attributes.
 
         Raises:
@@ -208,7 +208,7 @@ class InMemoryStateStore(Generic[StateT]):
         """
         return self.get_sync(path, default)
 
-    def get_sync(self, path: str, default: Any = _MISSING) -> Any:
+    def get_sync(self, path: str, default: Any = MISSING) -> Any:
         """Return the value at a dotted path; as ``get``, from any thread."""
         run = self._elsewhere()
         return self._get(path, default) if run is None else run.on_loop(lambda: self._get(path, default))
@@ -220,19 +220,19 @@ class InMemoryStateStore(Generic[StateT]):
         try:
             is_name = "." not in path
         except TypeError:
-            raise _no_path(path) from None
+            raise no_path(path) from None
         if recorded:
             self._note_read(path.partition(".")[0], hands_out=is_name)
         if is_name and type(found) is DictState:  # by far the most common case
             values = found.__pydantic_extra__ or {}
             if path in values:
                 return values[path]
-            if default is not _MISSING:
+            if default is not MISSING:
                 return default
-        for segment in _segments(path):
-            found = _read(found, segment)
-            if found is _MISSING:
-                if default is _MISSING:
+        for segment in segments_of(path):
+            found = read_part(found, segment)
+            if found is MISSING:
+                if default is MISSING:
                     raise ValueError(f"Path {path!r} is not in the state: nothing at {segment!r}")
                 return default
         if recorded and not is_name and type(found) not in IMMUTABLE:
@@ -240,7 +240,7 @@ class InMemoryStateStore(Generic[StateT]):
         return found
 
     async def get_state(self) -> StateT:
-        """A shallow copy of the whole state."""
+        """A shallow copy of the whole state; a step that puts names into the copy alone gets a warning when it ends."""
         return self.get_state_sync()
 
     def get_state_sync(self) -> StateT:
@@ -253,21 +253,26 @@ class InMemoryStateStore(Generic[StateT]):
             self._note_read(None)
             for name in _names(self._cell.state):  # what is in the copy is that of the state
                 self._note_read(name)
-        return cast("StateT", self._cell.state.model_copy())
+        given = self._cell.state.model_copy()
+        if self._item is not None and type(given) is DictState:
+            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec.name)
+            self._item.at_end = [*(self._item.at_end or ()), look]
+        return cast("StateT", given)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def set(self, path: str, value: Any) -> None:
         """Put a value at a dotted path; missing dicts on the way are made.
 
-        Only the containers on the path are made anew, so that who holds an older state does not see the change.
+        Only the containers on the path are made anew, so that who holds an older state does not see the change. Objects
+        that cannot be copied are changed themselves.
 
         Raises:
             TypeError: The path is no text.
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
-        _check_path(path)
+        check_path(path)
         if self._cell.is_edited or self._elsewhere() is not None:
             await self._write(partial(self._set, path, value))
         else:
@@ -275,7 +280,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     def set_sync(self, path: str, value: Any) -> None:
         """Put a value at a dotted path; as ``set``, from any thread."""
-        _check_path(path)
+        check_path(path)
         self._write_sync(partial(self._set, path, value))
 
     def _set(self, path: str, value: Any) -> None:
@@ -294,7 +299,7 @@ class InMemoryStateStore(Generic[StateT]):
             head = path.partition(".")[0]
             if head != path and head in type(state).model_fields and not is_plain(value):
                 # Only the type of the whole tells how to read what is in it.
-                path, value = head, _read(state, head)
+                path, value = head, read_part(state, head)
             self._note([(path, value)])
 
     async def set_state(self, state: StateT) -> None:
@@ -323,7 +328,7 @@ class InMemoryStateStore(Generic[StateT]):
         elif issubclass(type(cell.state), type(state)):
             merged = cell.state.model_copy()
             for name in _names(state):
-                _write(merged, name, _read(state, name))
+                write_part(merged, name, read_part(state, name))
             cell.state = merged
         else:
             raise ValueError(
@@ -392,7 +397,7 @@ class InMemoryStateStore(Generic[StateT]):
         if self._item is not None and self._item.segment is not None:
             self._note_read(None)
             for name in _names(state):
-                if _shared_inside(_read(state, name)):
+                if _shared_inside(read_part(state, name)):
                     self._note_read(name)
         return _draft(state)
 
@@ -458,11 +463,11 @@ class InMemoryStateStore(Generic[StateT]):
     def _note_read(self, key: str | None, *, hands_out: bool = True) -> None:
         item = self._item
         if item is not None and item.run is not None and item.run.recorder is not None:
-            value = None if key is None or not hands_out else _read(self._cell.state, key)
-            item.run.recorder.read(item, key, None if value is _MISSING else value)
+            value = None if key is None or not hands_out else read_part(self._cell.state, key)
+            item.run.recorder.read(item, key, None if value is MISSING else value)
 
     def _note_write(self, path: str, value: Any) -> None:
-        changes = [(path, value)] if path else [(name, _read(value, name)) for name in _names(value)]
+        changes = [(path, value)] if path else [(name, read_part(value, name)) for name in _names(value)]
         self._note(changes)
 
     def _note(self, changes: list[tuple[str, Any]]) -> None:
@@ -484,9 +489,9 @@ class InMemoryStateStore(Generic[StateT]):
             return
         self._note(
             [
-                (name, _read(after, name))
-                for name in _names(after)
-                if not _equal(_read(before, name), _read(after, name))
+                (name, read_part(after, name))
+                for name in dict.fromkeys([*_names(after), *_names(before)])
+                if not _equal(read_part(before, name), read_part(after, name)) and read_part(after, name) is not MISSING
             ]
         )
         self._note_deleted(before, after)
@@ -499,28 +504,42 @@ class InMemoryStateStore(Generic[StateT]):
 
     @classmethod
     def from_dict(cls, payload: dict[str, Any], serializer: BaseSerializer) -> "InMemoryStateStore[Any]":
-        """A store from the data that ``to_dict`` gave."""
+        """A store from the data that ``to_dict`` gave.
+
+        Raises:
+            ContextSerdeError: They are not that, or only say in which durable store the state is.
+        """
+        kind = payload.get("store_type", "in_memory")
+        if kind != "in_memory":
+            raise _kept_elsewhere(str(kind))
         return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
 
 
-def write_into(state: BaseModel, path: str, value: Any) -> None:
-    """Put a value at a dotted path of a state, or with ``DELETED`` take a key out.
-
-    Raises:
-        ValueError: The path is too deep, or leads through something that cannot hold the value.
-    """
-    head, *inner = _segments(path)
-    if value is not DELETED:
-        _write(state, head, _rebuilt(_read(state, head), inner, value, path) if inner else value)
-    elif isinstance(state, DictLikeModel):
-        state.to_dict().pop(head, None)
+def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], step: str) -> None:
+    """Warn of values that a step has put into a copy of the state, and that the state has not."""
+    after, state = given.to_dict(), cell.state
+    changed = [name for name in {**before, **after} if after.get(name, MISSING) is not before.get(name, MISSING)]
+    lost = [name for name in changed if not _equal(after.get(name, MISSING), read_part(state, name))]
+    if lost:
+        warnings.warn(
+            f"Step {step} changed {', '.join(map(repr, lost))} in the copy that ctx.store.get_state() gave, and the "
+            "state does not have that: use ctx.store.set, set_state or edit_state",
+            StateOutsideContextWarning,
+            stacklevel=2,
+        )
 
 
 def named_values(cell: StateCell) -> list[tuple[str, Any]]:
     """What a state holds, by top-level name; only what is not as it begins."""
     fresh = new_state(cell.state_type)
-    found = [(name, _read(cell.state, name)) for name in _names(cell.state)]
-    return [(name, value) for name, value in found if not _equal(_read(fresh, name), value)]
+    found = [(name, read_part(cell.state, name)) for name in _names(cell.state)]
+    return [(name, value) for name, value in found if not _equal(read_part(fresh, name), value)]
+
+
+def _kept_elsewhere(kind: str) -> ContextSerdeError:
+    return ContextSerdeError(
+        f"The snapshot refers to a durable state store ({kind}); its state can only be read through that store"
+    )
 
 
 def _refuse_inside_edit(lock: StateLock) -> None:
@@ -528,94 +547,12 @@ def _refuse_inside_edit(lock: StateLock) -> None:
         raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
 
 
-def _check_path(path: object) -> None:
-    """Refuse what cannot name a value of the state.
-
-    Raises:
-        TypeError: The path is not a text.
-        ValueError: It is empty.
-    """
-    if not isinstance(path, str):
-        raise _no_path(path)
-    if not path:
-        raise ValueError("Path cannot be empty: name the key to write")
-
-
-def _no_path(path: object) -> TypeError:
-    return TypeError(f"A path in the state is a text such as 'user.name', got {path!r}")
-
-
-def key_in(container: Mapping[Any, Any], key: str) -> Any:
-    """Under which key a dict holds what a part of a path means: under a number, when it has that and not the text."""
-    if key not in container and key.removeprefix("-").isdecimal() and str(int(key)) == key and int(key) in container:
-        return int(key)
-    return key
-
-
-def _segments(path: str) -> list[str]:
-    if "." not in path:
-        return [path]
-    segments = path.split(".")
-    if len(segments) > MAX_DEPTH:
-        raise ValueError(f"Path has {len(segments)} segments, the most is {MAX_DEPTH}")
-    return segments
-
-
-def _read(container: Any, key: str) -> Any:
-    """One step down a path, or the mark for nothing there."""
-    if isinstance(container, dict):
-        found = cast("dict[Any, Any]", container)
-        return found.get(key_in(found, key), _MISSING)
-    if isinstance(container, BaseModel):
-        if key in type(container).model_fields:
-            return getattr(container, key)
-        if isinstance(container, DictLikeModel):
-            return container.to_dict().get(key, _MISSING)
-        return getattr(container, key, _MISSING)
-    if isinstance(container, list | tuple):
-        try:
-            return cast("list[Any]", container)[int(key)]
-        except (ValueError, IndexError):
-            return _MISSING
-    return getattr(container, key, _MISSING)
-
-
-def _write(container: Any, key: str, value: Any) -> None:
-    if isinstance(container, dict):
-        found = cast("dict[Any, Any]", container)
-        found[key_in(found, key)] = value
-    elif isinstance(container, list):
-        cast("list[Any]", container)[int(key)] = value
-    elif isinstance(container, DictLikeModel) and key not in type(container).model_fields:
-        container.to_dict()[key] = value
-    else:
-        setattr(container, key, value)
-
-
-def _rebuilt(container: Any, segments: list[str], value: Any, path: str) -> Any:
-    """A copy of a container in which the value stands at the end of the segments; what is not on the way is shared."""
-    top = current = _fresh(container)
-    segment = segments[0]
-    try:
-        for following in segments[1:]:
-            inner = _fresh(_read(current, segment))
-            _write(current, segment, inner)
-            current, segment = inner, following
-        _write(current, segment, value)
-    except (ValueError, IndexError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"Path {path!r} cannot be written: {type(current).__name__} does not hold {segment!r}"
-        ) from error
-    return top
-
-
-def _fresh(container: Any) -> Any:
-    return {} if container is _MISSING or container is None else copy.copy(container)
-
-
 def _names(state: BaseModel) -> Iterator[str]:
-    """Every top-level name of a state, declared and dynamic."""
-    yield from type(state).model_fields
+    """Every top-level name of a state: declared, also of private attributes that are not as they begin, and dynamic."""
+    cls = type(state)
+    yield from cls.model_fields
+    if cls.__private_attributes__ and (form := form_of(cls)) is not None:
+        yield from form.private_of(state)
     if isinstance(state, DictLikeModel):
         yield from list(state.to_dict())
 
@@ -624,13 +561,13 @@ def _draft(state: BaseModel) -> BaseModel:
     """A deep copy; what is excluded from dumps, cannot be copied or says that it is shared stays the same object."""
     draft = state.model_copy()
     memo: dict[int, Any] = {}
-    for value in (_read(state, name) for name in _names(state)):
+    for value in (read_part(state, name) for name in _names(state)):
         memo |= {id(one): one for one in _shared_inside(value)}
     fields = type(state).model_fields
     for name in _names(state):
-        if name in fields and fields[name].exclude:
+        if name in type(state).__private_attributes__ or (name in fields and fields[name].exclude):
             continue
-        value = _read(state, name)
+        value = read_part(state, name)
         try:
             copied = copy.deepcopy(value, memo)
         except Exception:  # noqa: BLE001, S112 - user objects may refuse to be copied in any way
@@ -638,7 +575,7 @@ def _draft(state: BaseModel) -> BaseModel:
         if name in fields:
             vars(draft)[name] = copied
         else:
-            _write(draft, name, copied)
+            write_part(draft, name, copied)
     return draft
 
 

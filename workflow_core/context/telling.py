@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any, cast
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from batonflow.workflow_core.context.serializers import BaseSerializer, items_of
 
-__all__ = ["in_words", "written"]
+__all__ = ["in_words", "json_or_words", "written"]
 
 _TOLD = "__batonflow_told__"
 """Where a model names those of its fields that only tell what has happened, as what a tool was given and returned."""
@@ -95,6 +95,24 @@ def in_words(value: Any, can_write: Callable[[Any], bool]) -> Any:
         {'to': 'Brest', 'data': "b'\\xff'"}
     """
     return _in_words(value, can_write, ())
+
+
+def json_or_words(value: Any) -> Any:
+    r"""A value itself where pydantic makes JSON of it; else data of JSON, with words for what has no such form.
+
+    Example:
+        >>> json_or_words({"data": b"\xff", "found": 3})
+        {'data': "b'\\xff'", 'found': 3}
+    """
+    return value if _is_json(value) else in_words(value, _is_json)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        to_json(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _in_words(value: Any, can_write: Callable[[Any], bool], around: tuple[int, ...]) -> Any:

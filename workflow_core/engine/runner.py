@@ -414,6 +414,8 @@ class Run(StoredRun):
 
     def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
         """Close an attempt and give its outcome to the broker; returns the steps to start."""
+        if item.at_end is not None:
+            item.look_at_end()
         item.run = None
         item.context = None
         # The task's variables hold the item: without this the two would keep one another until the collector comes.

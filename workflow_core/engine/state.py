@@ -6,7 +6,7 @@ waits; a snapshot is read straight off it.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
@@ -50,9 +50,9 @@ class WorkItem:
     """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
 
     __slots__ = (
-        "after", "answered", "away", "causes", "context", "due", "event", "failures", "id", "inputs", "open_waits",
-        "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step", "stream",
-        "suspended", "task", "timer", "undelivered", "worker",
+        "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
+        "open_waits", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step",
+        "stream", "suspended", "task", "timer", "undelivered", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +85,8 @@ class WorkItem:
         # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
         self.run: Run | None = None
         self.context: Context[Any] | None = None
+        # Looks at what the attempt was given, when it ends.
+        self.at_end: list[Callable[[], None]] | None = None
         # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
         self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None
@@ -98,6 +100,12 @@ class WorkItem:
         if self.progress is None:
             self.progress = Progress()
         return self.progress
+
+    def look_at_end(self) -> None:
+        """Look at what the attempt was given, as it ends."""
+        looks, self.at_end = self.at_end or (), None
+        for look in looks:
+            look()
 
     def __repr__(self) -> str:
         return f"<{self.spec.name}#{self.id}>"

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError
 
+from batonflow.workflow_core.context.forms import Form, form_of
+from batonflow.workflow_core.context.marks import PRIVATE
 from batonflow.workflow_core.context.serializers import (
     IS_PYDANTIC,
     MARKED,
@@ -20,9 +22,12 @@ from batonflow.workflow_core.context.serializers import (
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.journal.segments import as_json
-from batonflow.workflow_core.types import qualified_name
+from batonflow.workflow_core.types import payload_name, qualified_name
 
 __all__ = ["Codec"]
+
+# Dynamic data of these names stand apart from the fields.
+_RESERVED = frozenset({"_data", "result", PRIVATE})
 
 _REMEDY = "keep it out of events and state, or make it a pydantic model or plain data"
 
@@ -39,8 +44,9 @@ class Codec:
     def __init__(self, serializer: BaseSerializer) -> None:
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # Of each class: its name, the fields that are written, whether those are all, and whether it has its own way.
-        self._known: dict[type, tuple[str, tuple[str, ...], bool, bool]] = {}
+        # Of each class: its name, the fields that are written, whether those are all, and its form; without a form
+        # where it has its own way.
+        self._known: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 
     def event(self, event: Event) -> Any:
         """An event as data.
@@ -49,11 +55,11 @@ class Codec:
             StoreError: Something in it cannot be written.
         """
         cls = type(event)
-        known = self._known.get(cls)
-        if known is None:
-            known = self._known[cls] = _facts_about(cls)
-        name, fields, whole, own_words = known
         try:
+            known = self._known.get(cls)
+            if known is None:
+                known = self._known[cls] = _facts_about(cls)
+            name, fields, whole, form = known
             if self._short is None:
                 return self._serializer.serialize(event)
             values = event.__dict__
@@ -61,10 +67,12 @@ class Codec:
                 values = {field: getattr(event, field) for field in fields}
             extra = event.__pydantic_extra__
             if extra:
+                if form is not None and not (_RESERVED.isdisjoint(extra) and form.names.isdisjoint(extra)):
+                    form = None
                 values = {**values, **extra}
             if isinstance(event, StopEvent) and event.result is not None:
                 values = {**values, "result": event.result}
-            if is_plain(values) and not own_words:
+            if is_plain(values) and form is not None and not form.apart(event):
                 # A copy, as it may be changed before it is written.
                 return [name, dict(values)]
             return _as_parts(self._short.encode(event))
@@ -137,7 +145,7 @@ class Codec:
         if not isinstance(data, str):
             return str(cast("list[Any]", data)[0])
         cls = type(cast("object", self._serializer.deserialize(data)))
-        return qualified_name(cls)
+        return payload_name(cls)
 
 
 def _as_parts(marked: dict[str, Any]) -> list[Any]:
@@ -151,8 +159,11 @@ def _unrecorded(value: Any, error: Exception) -> StoreError:
     return StoreError(f"{who} cannot be recorded: {error}; {_REMEDY}")
 
 
-def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, bool]:
+def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, Form | None]:
     fields = tuple(name for name, field in cls.model_fields.items() if not field.exclude)
     decorators = cls.__pydantic_decorators__
     own_words = bool(decorators.field_serializers) or set(decorators.model_serializers) > {"_dump"}
-    return qualified_name(cls), fields, len(fields) == len(cls.model_fields), own_words
+    form = form_of(cls)
+    if form is not None and (own_words or form.private or form.tried or form.tried_once or form.problem):
+        form = None
+    return qualified_name(cls) if form is None else form.name, fields, len(fields) == len(cls.model_fields), form

@@ -16,7 +16,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.segments import Origin, as_origin
 from batonflow.workflow_core.steps import StepSpec, StepTable
-from batonflow.workflow_core.types import loaded_class, qualified_name
+from batonflow.workflow_core.types import loaded_class, names_of
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.workflow import Workflow
@@ -137,7 +137,7 @@ class Place:
         self.ended: Any = None
         self.last_delivery = 0
         self._classes: dict[str, type[Event]] = {
-            qualified_name(cls): cls for cls in options.declared_types if issubclass(cls, Event)
+            name: cls for cls in options.declared_types if issubclass(cls, Event) for name in names_of(cls)
         }
 
     # --- events -------------------------------------------------------------------------------------------------------

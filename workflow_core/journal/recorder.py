@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
-from batonflow.workflow_core.context.state_store import DELETED, IMMUTABLE, StateCell
+from batonflow.workflow_core.context.state_paths import DELETED
+from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent

@@ -107,6 +107,6 @@ class StateValues:
 
 
 def _value(state: BaseModel, key: str) -> Any:
-    if key in type(state).model_fields:
-        return getattr(state, key)
+    if key in type(state).model_fields or key in type(state).__private_attributes__:
+        return getattr(state, key, MISSING)
     return state.to_dict().get(key, MISSING) if isinstance(state, DictLikeModel) else MISSING

@@ -226,7 +226,7 @@ def test_dicts_and_lists_are_walked():
     found = through({"a": [Point(x=1), {"b": Lamp(5)}], "c": (Point(x=2), 3)})
     assert found["a"][0] == Point(x=1)
     assert found["a"][1]["b"].watts == 5
-    assert found["c"] == [Point(x=2), 3]
+    assert found["c"] == (Point(x=2), 3)
 
 
 @contract("5.2.6")
@@ -298,10 +298,9 @@ def test_what_has_no_json_is_named():
         JsonSerializer().serialize(Event(thing=Opaque("w")))
 
 
-def test_no_entry_of_a_dict_is_lost_as_keys_become_text():
-    assert through({1: "a", None: "b", 2.5: "c"}) == {"1": "a", "None": "b", "2.5": "c"}
-    with pytest.raises(ValueError, match="two keys of a dict are the same as text"):
-        JsonSerializer().serialize({"state": [{1: "a", "1": "b"}]})
+def test_keys_of_a_dict_stay_what_they_are():
+    assert through({1: "a", None: "b", 2.5: "c", (1, 2): "d"}) == {1: "a", None: "b", 2.5: "c", (1, 2): "d"}
+    assert through({"state": [{1: "a", "1": "b"}]}) == {"state": [{1: "a", "1": "b"}]}
 
 
 @pytest.mark.parametrize("depth", [300, 5000])
@@ -409,8 +408,6 @@ class Untyped(BaseModel):
 async def test_a_subclass_may_know_more_kinds_of_values(value: Any):
     serializer = WithSets()
     assert serializer.deserialize(serializer.serialize(value)) == value
-    with pytest.raises(ValueError, match="set cannot be written"):
-        JsonSerializer().serialize({1})
 
 
 def test_it_may_have_that_from_another_class_and_end_in_the_serializer_s_own_way():

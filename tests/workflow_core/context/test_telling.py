@@ -19,6 +19,16 @@ class Mute:
         raise RuntimeError("mute")
 
 
+class Handle:
+    """It cannot be written, and says what it is."""
+
+    def __repr__(self) -> str:
+        return "<handle>"
+
+
+HANDLE = Handle()
+
+
 class Report(BaseModel):
     """What a probe was given and found."""
 
@@ -49,48 +59,48 @@ def test_what_can_be_written_is_written_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (b"\xff", repr(b"\xff")),
-        ([1, (b"\xff",)], [1, [repr(b"\xff")]]),
+        (HANDLE, "<handle>"),
+        ([1, (HANDLE,)], [1, ["<handle>"]]),
         (Mute(), "<Mute>"),
-        ({"a": b"\xff", "b": {2}}, None),
+        ({"a": HANDLE, "b": b"\xff"}, {"a": "<handle>", "b": b"\xff"}),
     ],
 )
 def test_what_cannot_is_told_in_words(found: Any, told: Any) -> None:
-    report = Report(place="Brest", given={"to": "Brest", "data": b"\xff"}, found=found)
+    report = Report(place="Brest", given={"to": "Brest", "data": HANDLE}, found=found)
     read = again(Reported(report=report)).report
-    assert (read.place, read.given) == ("Brest", {"to": "Brest", "data": repr(b"\xff")})
-    assert read.found == ({"a": repr(b"\xff"), "b": [2]} if told is None else told)
-    assert report.given["data"] == b"\xff"
+    assert (read.place, read.given) == ("Brest", {"to": "Brest", "data": "<handle>"})
+    assert read.found == told
+    assert report.given["data"] is HANDLE
 
 
-def test_names_that_json_has_not_are_told_too() -> None:
-    assert again(Report(place="Brest", found={(1, 2): b"\xff"})).found == {"1,2": repr(b"\xff")}
+def test_keys_that_json_lacks_stay_where_the_values_are_told() -> None:
+    assert again(Report(place="Brest", found={(1, 2): HANDLE})).found == {(1, 2): "<handle>"}
 
 
 def test_it_is_found_wherever_it_is() -> None:
-    report = Report(place="Brest", found=b"\xff")
-    told = report.model_copy(update={"found": repr(b"\xff")})
+    report = Report(place="Brest", found=HANDLE)
+    told = report.model_copy(update={"found": "<handle>"})
     assert again({"a": [report, 1]}) == {"a": [told, 1]}
     assert again(Reported(report=report, more=[report])).get("more") == [told]
     assert again(StopEvent(result=report)).result == told
-    assert again(Sent(data=(report,))).data == [told]
+    assert again(Sent(data=(report,))).data == [told]  # a tuple with words in it is a list of words
 
 
 async def test_nothing_else_is_changed() -> None:
     said = (await ScriptedLLM([tool_call("add", a=2)]).achat([ChatMessage("2 + 40?")])).message
-    read = again([said, Report(place="Brest", found=b"\xff")])
+    read = again([said, Report(place="Brest", found=HANDLE)])
     assert read[0] == said
 
 
 def test_only_where_words_will_do() -> None:
-    for value in (b"\xff", Sent(data=b"\xff"), {"a": object()}, Reported(report=Report(place="a"), x=object())):
-        with pytest.raises(ValueError, match=r"UnicodeDecodeError|cannot be written|utf-8"):
+    for value in (HANDLE, Sent(data=HANDLE), {"a": object()}, Reported(report=Report(place="a"), x=object())):
+        with pytest.raises(ValueError, match="cannot be written"):
             written(JsonSerializer(), value)
 
 
 def test_data_inside_of_themselves_are_refused() -> None:
     around: list[Any] = []
-    around.extend([around, Report(place="Brest", found=b"\xff")])
+    around.extend([around, Report(place="Brest", found=HANDLE)])
     with pytest.raises(ValueError, match="contains itself"):
         written(JsonSerializer(), around)
 

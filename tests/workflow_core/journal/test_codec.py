@@ -1,6 +1,5 @@
 """How events and values stand in records, and that they come back."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -70,6 +69,10 @@ class Opaque:
         return isinstance(other, Opaque) and other.n == self.n
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Handle:
+    """Neither plain data nor a model, and equal to nothing else."""
 
 
 class Reversed:
@@ -193,7 +196,7 @@ def test_components_in_fields_that_have_a_type_come_back():
     codec = Codec(JsonSerializer())
     event = Note(where=Place(tags={"seal": Seal(4)}))
     written = through_a_record(codec.event(event))
-    assert written[2] is True
+    assert written[2] == ["where"]
     assert codec.read(written).where.tags["seal"].depth == 4
     again = codec.event_of_text(codec.text(written))
     assert again == written
@@ -244,20 +247,12 @@ def endless() -> list[Any]:
     return value
 
 
-@dataclasses.dataclass
-class Unknown:
-    n: int = 0
-
-
 @pytest.mark.parametrize(
     ("value", "named"),
     [
         (Opaque(), "a Opaque cannot be recorded: .*Opaque"),
-        (Unknown(), "a Unknown cannot be recorded: .*Unknown"),
-        ([{"deep": Opaque()}], "a list cannot be recorded: .*Opaque"),
-        ({1, 2}, "a set cannot be recorded: .*set"),
-        (b"\xff", "a bytes cannot be recorded: .*bytes"),
-        ({("a", 1): 2}, "a dict cannot be recorded: keys .* not tuple"),
+        ([{"deep": Opaque()}], r"a list cannot be recorded: 0\.deep: .*Opaque"),
+        ({1: {Handle()}}, "a dict cannot be recorded: .*Handle"),
         (endless(), "a list cannot be recorded"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
