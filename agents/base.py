@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from batonflow.agents.as_tool import attach_agents
-from batonflow.agents.asking import PAUSED, streamed, unpaused
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
@@ -374,7 +374,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         model = llm or self.the_llm()
         if self.streaming:
             return await streamed(ctx, await model.astream_chat(llm_input), self.name)
-        return await model.achat(llm_input)
+        return await model.achat(llm_input, **whole_answer(model))
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """What the model says to a conversation without tools."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from batonflow.agents.asking import PAUSED, streamed, unpaused
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.calling import Performed, call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.loop import AgentLoop
@@ -276,8 +276,9 @@ class CodeActAgent(ScratchpadAgent):
         llm: Any = self.the_llm()
         handoff = self._bf_handoff_in(tools)
         if handoff:
-            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input)
-        return await llm.achat(current_llm_input)
+            option = whole_answer(llm, with_tools=True)
+            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input, **option)
+        return await llm.achat(current_llm_input, **whole_answer(llm))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import PAUSED, unpaused, whole
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.members import HANDOFF_TOOL
@@ -170,7 +170,8 @@ class ReActAgent(BaseWorkflowAgent):
         ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
         current_llm_input: list[ChatMessage],
     ) -> ChatResponse:
-        return await self.the_llm().achat(current_llm_input)
+        llm = self.the_llm()
+        return await llm.achat(current_llm_input, **whole_answer(llm))
 
     async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
         chunks = await self.the_llm().astream_chat(current_llm_input)

@@ -15,7 +15,7 @@ from tests.agents.scripts.stage import CLASSES, Classes, Stage
 from tests.llms.loopback import Answer, Received, loopback
 from tests.llms.rules import BrokenRule
 from tests.llms.wire import anthropic, chat, responses
-from tests.llms.wire.chunking import streamed
+from tests.llms.wire.chunking import as_asked
 from tests.llms.wire.readers import http_client
 
 __all__ = ["play_over_sockets"]
@@ -92,6 +92,7 @@ def _answers(stage: Stage, vendors: dict[str, _Vendor]) -> Callable[[Received], 
             return vendor.wire.error("bad request")
         if given.turn.fails:
             return vendor.wire.error("server")
-        return streamed(vendor.wire.stream(given.said(nameless=vendor.nameless)))
+        said = given.said(nameless=vendor.nameless)
+        return as_asked(vendor.wire.stream(said), vendor.wire.body(said))(request)
 
     return answered
