@@ -270,7 +270,7 @@ def _parts_of(content: Sequence[Any]) -> tuple[str, str]:
         elif isinstance(told.get("text"), str):
             text.append(told["text"])
         elif not told:
-            raise TypeError(f"a part of an answer's content is {type(part).__name__}, not an object")
+            raise TypeError("a part of an answer's content is not an object")
     return "".join(thought), "".join(text)
 
 
@@ -350,4 +350,4 @@ def _as_call(given: Any) -> tuple[str, str] | None:
     arguments: Any = call.get("arguments", call.get("parameters"))
     if not isinstance(name, str) or not name:
         return None
-    return name, arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+    return name, arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)

@@ -146,20 +146,16 @@ def _stop_details(said: Said) -> dict[str, Any] | None:
     return {"type": "refusal", "category": "general_harms", "explanation": refused} if refused else None
 
 
-def _input(arguments: str) -> Any:
-    """Arguments as whole answers hold them; text that is not JSON stays text."""
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return arguments
-
-
 def body(said: Said) -> dict[str, Any]:
-    """The answer in one piece."""
+    """The answer in one piece.
+
+    Raises:
+        ValueError: A call's arguments are no JSON; only a stream can show those.
+    """
     content = list(_blocks(said))
     for block in content:
         if "input" in block:
-            block["input"] = _input(block["input"])
+            block["input"] = json.loads(block["input"] or "{}")
     usage = said.usage or Usage()
     return {
         **_message(said),
