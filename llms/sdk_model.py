@@ -26,6 +26,7 @@ from batonflow.llms.errors import (
     LLMRequestError,
     MissingKeyError,
 )
+from batonflow.llms.fetching import FetchError, FetchPolicy, fetching
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
@@ -83,6 +84,10 @@ class SDKModel(FunctionCallingLLM):
         streaming: Whether answers are streamed. With False each comes in one piece, also where pieces are asked for;
             ``stream=False`` among the options of a call does the same for that call. A model whose vendor refuses to
             stream (a 400 about ``stream``), or answers with a JSON body, is asked for whole answers from then on.
+        fetch_urls: Whether this process fetches documents and sounds whose address the vendor does not fetch itself.
+            When left out it does so, but not in runs that a server begins: there a client may have chosen the address.
+            True fetches there too, False nowhere, and a ``FetchPolicy`` says more. Addresses of private networks are
+            not fetched.
         max_answer_bytes: Bytes that an answer may have on the wire.
 
     Raises:
@@ -114,6 +119,7 @@ class SDKModel(FunctionCallingLLM):
     strict_tools: bool = False
     reuse_client: bool = True
     streaming: bool = True
+    fetch_urls: FetchPolicy | bool | None = None
     max_answer_bytes: int = Field(default=256 * 1024 * 1024, gt=0)
 
     _clients: Clients = PrivateAttr(default_factory=Clients)
@@ -261,6 +267,14 @@ class SDKModel(FunctionCallingLLM):
         body["stream"] = self._streams(request, str(body.get("model")))
         return {name: value for name, value in body.items() if value is not None}
 
+    def _fetched(self, request: ChatRequest) -> dict[str, Any]:
+        """The same for a request with data that are elsewhere."""
+        try:
+            with fetching(self.fetch_urls):
+                return self._merged(request)
+        except FetchError as err:
+            raise FetchError(str(err), **self._named) from err
+
     def _streams(self, request: ChatRequest, model: str) -> bool:
         """Whether to ask for a stream."""
         asked = (request.stream, self.additional_kwargs.get("stream"), self.streaming)
@@ -270,7 +284,7 @@ class SDKModel(FunctionCallingLLM):
         sdk, http = await aload(self.sdk_name, self.sdk_name), await aload("httpx2", self.sdk_name)
         # Files are read and addresses fetched while the body is made.
         fetches = any(not _is_here(block) for message in request.messages for block in message.blocks)
-        body = await asyncio.to_thread(self._merged, request) if fetches else self._merged(request)
+        body = await asyncio.to_thread(self._fetched, request) if fetches else self._merged(request)
         told = body.get("timeout", self.timeout)
         seconds = float(told) if isinstance(told, int | float) else self.timeout
         client = await self._client()

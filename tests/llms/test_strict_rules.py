@@ -79,7 +79,7 @@ class Pair(TypedDict):
 # With a strict form, and without.
 LEAVES: list[Any] = [
     str, int, float, bool, date, datetime, timedelta, UUID, Decimal, bytes, Colour, Level, Mixed, Cat, Dog, Node, Named,
-    Pair, Box[int], Box[Cat], Literal["a", "b"], Literal[1, "a", None], Annotated[str, Field(pattern="^a+$")],
+    Pair, Box[int], Box[Cat], Literal["a", "b"], (Literal[1, "a"] | None), Annotated[str, Field(pattern="^a+$")],
     Annotated[int, Field(gt=0, multiple_of=2)], Annotated[Cat, Field(description="The cat.")],
     Annotated[Colour, Field(description="Its colour.", examples=["red"])],
     Annotated[Cat | Dog, Field(discriminator="kind")],
