@@ -398,7 +398,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         return self
 
     def _bf_state_template(self) -> str:
-        return self.state_prompt.get_template()
+        return self.state_prompt.partial_text()
 
     def llm_or_none(self) -> LLM | None:
         """The model, None when the agent has none."""

@@ -132,6 +132,20 @@ class BasePromptTemplate(BaseModel, ABC):
         """
         return self.model_copy(update={"kwargs": {**self.kwargs, **kwargs}, "metadata": dict(self.metadata)})
 
+    def known_values(self) -> dict[str, Any]:
+        """The values that the template knows already, by the names of its placeholders.
+
+        Example:
+            >>> PromptTemplate("{a} {b}").partial_format(a=1).known_values()
+            {'a': 1}
+        """
+        return self._values({})
+
+    def partial_text(self) -> str:
+        """The text with the values that are known already, and with its other placeholders."""
+        known = self.known_values()
+        return fill(self.get_template(), known) if known else self.get_template()
+
     @abstractmethod
     def format(self, llm: Any = None, **kwargs: Any) -> str:
         """The prompt as one text."""
