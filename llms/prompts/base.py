@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -316,6 +316,14 @@ class ChatPromptTemplate(BasePromptTemplate):
     def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - part of the contract
         """The messages as one text with its placeholders."""
         return _as_text(self.message_templates)
+
+
+def as_template(value: Any) -> Any:
+    """A template from a text, or from the data that ``model_dump()`` made of one; any other value as it is."""
+    if isinstance(value, dict):
+        data = cast("dict[str, Any]", value)
+        return ChatPromptTemplate(**data) if "message_templates" in data else PromptTemplate(**data)
+    return PromptTemplate(value) if isinstance(value, str) else value
 
 
 def _known(kwargs: dict[str, Any]) -> dict[str, Any]:
