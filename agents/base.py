@@ -235,9 +235,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             remedy = _AS_TOOL if isinstance(value, AgentLoop) else ""
             raise ValueError(f"tools is a list: write tools=[...] around a single one{remedy}")
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable | None):
-            raise ValueError(
-                f"tools is a list of tools and functions, not {value!r}{_remedy(cast('Any', type(value)))}"
-            )
+            remedy = _remedy(cast("Any", value).__class__)
+            raise ValueError(f"tools is a list of tools and functions, not {value!r}{remedy}")
         for tool in cast("Iterable[Any]", value or ()):
             _refuse_no_tool(tool)
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
