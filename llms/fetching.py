@@ -225,9 +225,9 @@ class _Fetch:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
         for *_, place in found:
             if not self._policy.private_addresses and not _is_public(str(place[0])):
+                said = place[0] if place[0] == parts.hostname else f"{parts.hostname} is {place[0]}, which"
                 raise FetchError(
-                    f"{_shown(parts.geturl())} was not fetched: {parts.hostname} is {place[0]}, which is not a public "
-                    "address; give the data themselves"
+                    f"{_shown(parts.geturl())} was not fetched: {said} is not a public address; give the data themselves"
                 )
         return found
 
