@@ -226,9 +226,8 @@ class _Fetch:
         for *_, place in found:
             if not self._policy.private_addresses and not _is_public(str(place[0])):
                 said = place[0] if place[0] == parts.hostname else f"{parts.hostname} is {place[0]}, which"
-                raise FetchError(
-                    f"{_shown(parts.geturl())} was not fetched: {said} is not a public address; give the data themselves"
-                )
+                shown = _shown(parts.geturl())
+                raise FetchError(f"{shown} was not fetched: {said} is not a public address; give the data themselves")
         return found
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
@@ -16,6 +16,7 @@ _ERROR_LINES = (b"event: error", b"event:error")
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_ERROR = 64 * 1024
 _MARK_LENGTH = 16
+_LINE_ENDS = (b"\n", b"\r")
 
 
 class ErrorEvent(Exception):
@@ -200,20 +201,26 @@ class AnswerBody:
         return self._scanned() if self._scan else self._bounded()
 
     async def _scanned(self) -> AsyncGenerator[bytes, None]:
+        # One generator for all of it: each costs as much as what it does.
         held, tail = b"", b"\n"
-        async for piece in self._bounded():
-            data, held = held + piece, b""
-            if not self.done and b"DONE]" in (seen := tail + data):
-                self.done = _DONE.search(seen) is not None
+        head, self._head = self._head, []
+        for piece in head:
+            self._size -= len(piece)  # counted when it was read, and counted again below
+        async for piece in _chained(head, self._pieces) if head else self._pieces:
+            self._counted(piece)
+            data, held = (held + piece, b"") if held else (piece, b"")
+            if b"]" in data and b"DONE]" in (seen := tail + data):
+                self.done = self.done or _DONE.search(seen) is not None
             if b"error" in data and (found := _ERROR_EVENT.search(tail + data)) is not None:
                 start = max(0, found.start() - len(tail) + 1)
                 if start:
                     yield data[:start]
                 raise ErrorEvent(await self._error_data(data[start:]))
-            begun = _begun_line(data)
+            # A line that is cut may become an event of an error.
+            begun = 0 if data[-1:] in _LINE_ENDS else _begun_line(data)
             if begun:
                 data, held = data[:-begun], data[-begun:]
-            tail = (tail + data)[-_MARK_LENGTH:]
+            tail = data[-_MARK_LENGTH:] if len(data) >= _MARK_LENGTH else (tail + data)[-_MARK_LENGTH:]
             if data:
                 yield data
         if held:
@@ -238,6 +245,13 @@ class AnswerBody:
         yield b""
         async for piece in self._pieces:
             yield self._counted(piece)
+
+
+async def _chained(head: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    for piece in head:
+        yield piece
+    async for piece in pieces:
+        yield piece
 
 
 def _begun_line(data: bytes) -> int:
