@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from batonflow.llms._vendor import load
 from batonflow.llms.blocks import (
@@ -74,6 +74,8 @@ class OpenAI(OpenAISDKModel):
         >>> print(llm.complete("Say hello."))
     """
 
+    _reader_hears: ClassVar[bool] = True
+
     max_tokens_field: str | None = None
     include_usage: bool = True
     reasoning_field: str | None = None
@@ -99,15 +101,6 @@ class OpenAI(OpenAISDKModel):
 
     def _whole_class(self, sdk: Any, body: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
         return sdk.types.chat.ChatCompletion
-
-    def _is_empty(self, chunk: Any) -> bool:
-        for choice in chunk.choices or ():
-            delta = choice.delta
-            if delta is None:
-                return choice.finish_reason is None
-            said = delta.content or delta.tool_calls or delta.model_extra or choice.finish_reason
-            return not (said or delta.refusal or delta.function_call)
-        return chunk.usage is None
 
     def _instead(self, err: Any, request: ChatRequest) -> Sequence[StreamEvent]:
         return failed_tool_use(getattr(err, "body", None), request.tools)
@@ -154,9 +147,11 @@ def _tool_choice(request: ChatRequest) -> Any:
 
 async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
     reader, chunk, begun, is_last = ChatReader(vendor), None, False, None
-    chunks = aiter(stream)
+    chunks, heard = aiter(stream), stream.silence.heard
     async for chunk in chunks:
         told = reader.events(chunk)
+        if told or reader.reason is not None or chunk.usage is not None:
+            heard()
         for event in told:
             yield event
         # Servers that give every piece a reason, or the reason first, say nothing of the end with it.

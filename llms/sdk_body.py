@@ -3,12 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
+from batonflow.llms.stream import StreamEvent
 
-__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Silence"]
+__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "given"]
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _ERROR_EVENT = re.compile(rb"[\r\n]event: ?error *[\r\n]")
@@ -64,6 +65,10 @@ class Silence:
         if content:
             self._since = None
 
+    def heard(self) -> None:
+        """Note that content has come."""
+        self._since = None
+
     def broken(self) -> bool:
         """Whether the CancelledError at hand is this deadline's and not another caller's."""
         task = self._task
@@ -98,22 +103,25 @@ class Chunks:
     Args:
         stream: The SDK's stream.
         silence: The deadline.
-        is_empty: Says of a chunk that it carries nothing, as those that only keep a connection alive.
+        is_empty: Says of a chunk that it carries nothing, as those that only keep a connection alive; None where the
+            reader of the chunks calls ``silence.heard()`` itself.
         body: The bytes that the stream reads.
     """
 
-    def __init__(self, stream: Any, silence: Silence, is_empty: Callable[[Any], bool], body: "AnswerBody") -> None:
+    def __init__(
+        self, stream: Any, silence: Silence, is_empty: Callable[[Any], bool] | None, body: "AnswerBody"
+    ) -> None:
         self.response = stream.response
         self.body = body
         self._next = stream.__anext__
-        self._silence = silence
+        self.silence = silence
         self._is_empty = is_empty
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        silence = self._silence
+        silence = self.silence
         silence.begin()
         try:
             chunk = await self._next()
@@ -124,8 +132,41 @@ class Chunks:
         except BaseException:
             silence.end(content=True)
             raise
-        silence.end(content=not self._is_empty(chunk))
+        silence.end(content=self._is_empty is not None and not self._is_empty(chunk))
         return chunk
+
+
+class Opened:
+    """An answer that has begun.
+
+    Attributes:
+        response: The HTTP response; None when a program has patched the SDK and gives answers itself.
+        events: What it says.
+        closes: Closes it.
+    """
+
+    def __init__(self, response: Any, events: AsyncGenerator[StreamEvent, None]) -> None:
+        self.response = response
+        self.events = events
+        self.closes: Callable[[], Awaitable[None]] | None = None if response is None else response.aclose
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The response's headers."""
+        return {} if self.response is None else self.response.headers
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.closes is not None:
+            await self.closes()
+
+
+async def given(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+    """The events of a whole answer."""
+    for event in events:
+        yield event
 
 
 class AnswerBody:

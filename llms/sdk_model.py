@@ -5,12 +5,12 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_serializer
@@ -30,7 +30,7 @@ from batonflow.llms.fetching import FetchError, FetchPolicy, fetching
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
-from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Silence
+from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, given
 from batonflow.llms.sdk_errors import (
     base_errors,
     class_of_body,
@@ -99,6 +99,8 @@ class SDKModel(FunctionCallingLLM):
     sdk_name: ClassVar[str]
     key_variables: ClassVar[tuple[str, ...]]
     url_variable: ClassVar[str | None] = None
+    # Whether the reader of chunks tells of content itself, which costs less than to look at every chunk twice.
+    _reader_hears: ClassVar[bool] = False
     # Whether the SDK passes over [DONE] and error events without a word.
     _scans: ClassVar[bool] = False
 
@@ -328,7 +330,7 @@ class SDKModel(FunctionCallingLLM):
             )
         raise incomplete(shown, self.vendor, self.model)
 
-    async def _opened(self, client: Any, body: dict[str, Any], silence: Silence) -> "Opened":
+    async def _opened(self, client: Any, body: dict[str, Any], silence: Silence) -> Opened:
         """Send the request and open its answer: a stream, or a whole answer where streams are not wanted or refused."""
         method = self._method(client, body)
         if body["stream"]:
@@ -348,18 +350,21 @@ class SDKModel(FunctionCallingLLM):
         response = getattr(answer, "http_response", None)
         if response is None:
             # Programs that patch the SDK give the answer itself.
-            opened = Opened(None, _given(()))
-            opened.events = _given(self._told_whole(answer, opened))
+            opened = Opened(None, given(()))
+            opened.events = given(self._told_whole(answer, opened))
             return opened
         return await self._opened_whole(response, body, silence)
 
-    async def _opened_stream(self, stream: Any, body: dict[str, Any], silence: Silence) -> "Opened":
+    async def _opened_stream(self, stream: Any, body: dict[str, Any], silence: Silence) -> Opened:
         response = stream.response
         try:
             self._check_redirects(response)
             arriving = AnswerBody(response, self.max_answer_bytes, self._named, scan=self._scans)
             if "event-stream" in response.headers.get("content-type", "") or not await arriving.begins_as_json(silence):
-                opened = Opened(response, self._read(Chunks(stream, silence, self._is_empty, arriving)))
+                opened = Opened(
+                    response,
+                    self._read(Chunks(stream, silence, None if self._reader_hears else self._is_empty, arriving)),
+                )
                 opened.closes = stream.close
                 return opened
             opened = await self._opened_whole(response, body, silence, arriving)
@@ -371,21 +376,21 @@ class SDKModel(FunctionCallingLLM):
 
     async def _opened_whole(
         self, response: Any, body: dict[str, Any], silence: Silence, arriving: AnswerBody | None = None
-    ) -> "Opened":
+    ) -> Opened:
         """A whole answer, read to its end."""
-        opened = Opened(response, _given(()))
+        opened = Opened(response, given(()))
         try:
             self._check_redirects(response)
             arriving = arriving or AnswerBody(response, self.max_answer_bytes, self._named, scan=False)
             data = await arriving.read(silence)
             answer = self._as_answer(data, await aload(self.sdk_name, self.sdk_name), body, opened)
-            opened.events = _given(self._told_whole(answer, opened))
+            opened.events = given(self._told_whole(answer, opened))
         except BaseException:
             await response.aclose()
             raise
         return opened
 
-    def _as_answer(self, data: bytes, sdk: Any, body: Mapping[str, Any], opened: "Opened") -> Any:
+    def _as_answer(self, data: bytes, sdk: Any, body: Mapping[str, Any], opened: Opened) -> Any:
         """The SDK's object for a whole answer's bytes."""
         try:
             told: Any = json.loads(data)
@@ -399,11 +404,11 @@ class SDKModel(FunctionCallingLLM):
             raise self._told_error(given, opened)
         return self._whole_class(sdk, body).construct(**given)
 
-    def _told_whole(self, answer: Any, opened: "Opened") -> list[StreamEvent]:
+    def _told_whole(self, answer: Any, opened: Opened) -> list[StreamEvent]:
         with self._misfits(opened):
             return list(self._read_whole(answer))
 
-    def _told_error(self, data: Any, opened: "Opened") -> LLMError:
+    def _told_error(self, data: Any, opened: Opened) -> LLMError:
         """The error of ours for an error that a server tells in an answer of status 200."""
         text = redacted(words_of(data) or str(data)[:1000], self._secrets({}))
         if isinstance(data, dict) and cast("dict[str, Any]", data).get("type") == "error" and "error" not in data:
@@ -411,7 +416,7 @@ class SDKModel(FunctionCallingLLM):
             data = {"code": cast("dict[str, Any]", data).get("code")}
         return class_of_body(data, text)(text, **self._about(opened))
 
-    def _no_answer(self, text: str, opened: "Opened") -> InvalidResponseError:
+    def _no_answer(self, text: str, opened: Opened) -> InvalidResponseError:
         return InvalidResponseError(text, **self._about(opened))
 
     @property
@@ -419,7 +424,7 @@ class SDKModel(FunctionCallingLLM):
         """What every error says."""
         return {"vendor": self.vendor, "model": self.model}
 
-    def _about(self, opened: "Opened") -> dict[str, Any]:
+    def _about(self, opened: Opened) -> dict[str, Any]:
         """What errors say of an answer."""
         return {
             "status_code": None if opened.response is None else opened.response.status_code,
@@ -455,7 +460,7 @@ class SDKModel(FunctionCallingLLM):
             text = redacted(str(err), self._secrets(body))
             raise LLMRequestError(f"it cannot be sent: {text}", vendor=self.vendor, model=self.model) from err
 
-    async def _understood(self, opened: "Opened") -> AsyncGenerator[StreamEvent, None]:
+    async def _understood(self, opened: Opened) -> AsyncGenerator[StreamEvent, None]:
         """The events of an answer; an event that makes no sense is an error of ours.
 
         The SDKs check nothing: JSON of any other form comes out as objects without what the vendor's have.
@@ -471,7 +476,7 @@ class SDKModel(FunctionCallingLLM):
                         yield event
 
     @contextmanager
-    def _misfits(self, opened: "Opened") -> Generator[None, None, None]:
+    def _misfits(self, opened: Opened) -> Generator[None, None, None]:
         """Turn into errors of ours what reading an answer of another form raises."""
         try:
             yield
@@ -481,7 +486,7 @@ class SDKModel(FunctionCallingLLM):
             text = redacted(str(err), self._secrets({}))
             raise self._no_answer(f"an event that is not one of this API: {text}", opened) from err
 
-    async def _finished(self, event: Finish, opened: "Opened") -> Finish:
+    async def _finished(self, event: Finish, opened: Opened) -> Finish:
         """The terminal mark with what is known beside the vendor's words: whose it is, which request, what it cost."""
         usage, model = event.usage, event.model or self.model
         if usage is not None and self._priced and prices_available():
@@ -509,39 +514,6 @@ class SDKModel(FunctionCallingLLM):
         per_call: Mapping[str, Any] = body.get("extra_headers") or {}
         headers = [*(self.default_headers or {}).values(), *map(str, per_call.values())]
         return [key, *headers, *_credentials(self.base_url)]
-
-
-class Opened:
-    """An answer that has begun.
-
-    Attributes:
-        response: The HTTP response; None when a program has patched the SDK and gives answers itself.
-        events: What it says.
-        closes: Closes it.
-    """
-
-    def __init__(self, response: Any, events: AsyncGenerator[StreamEvent, None]) -> None:
-        self.response = response
-        self.events = events
-        self.closes: Callable[[], Awaitable[None]] | None = None if response is None else response.aclose
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The response's headers."""
-        return {} if self.response is None else self.response.headers
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.closes is not None:
-            await self.closes()
-
-
-async def _given(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
-    """The events of a whole answer."""
-    for event in events:
-        yield event
 
 
 def _credentials(url: str | None) -> list[str]:
