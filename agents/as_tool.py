@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from batonflow.agents.budget import run_inside
 from batonflow.agents.calling import LEDGER, spent_earlier
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]+")
 
-__all__ = ["AgentTool", "attach", "attach_agents", "run_within"]
+__all__ = ["AgentTool", "attach", "attach_agents", "refuse_itself", "run_within"]
 
 
 def attach(workflow: Workflow, name: str, other: Workflow) -> None:
@@ -43,6 +43,33 @@ def attach_agents(workflow: Workflow, tools: Sequence[Any]) -> None:
     for tool in tools:
         if isinstance(tool, AgentTool):
             attach(workflow, tool.metadata.get_name(), tool.agent)
+
+
+def refuse_itself(agent: Any, tools: Any) -> None:
+    """Refuse tools behind which an agent asks itself, directly or through others.
+
+    Raises:
+        ValueError: It does; the message names the agents on the way.
+    """
+    left: list[tuple[Any, tuple[str, ...]]] = [(tool, ()) for tool in _agent_tools(tools)]
+    seen: set[int] = set()
+    while left:
+        tool, way = left.pop()
+        way = (*way, tool.metadata.get_name())
+        for other in (tool.agent, *getattr(tool.agent, "agents", {}).values()):
+            if other is agent:
+                raise ValueError(
+                    f"Agent {agent.name} would be its own tool, by {' -> '.join(way)}, and ask itself without end: "
+                    "leave that tool out, or give it another agent"
+                )
+            if id(other) not in seen:
+                seen.add(id(other))
+                left += [(inner, way) for inner in _agent_tools(getattr(other, "tools", ()))]
+
+
+def _agent_tools(tools: Any) -> list["AgentTool"]:
+    listed = cast("Iterable[Any]", tools) if isinstance(tools, Iterable) else ()
+    return [tool for tool in listed if isinstance(tool, AgentTool)]
 
 
 async def run_within(agent: Any, *args: Any, **options: Any) -> AgentOutput:

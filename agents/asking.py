@@ -12,7 +12,7 @@ from batonflow.llms.stream import Finish, StreamEvent, TextDelta
 from batonflow.llms.tool_protocol import ToolSelection
 from batonflow.workflow_core import Context, WorkflowRuntimeError
 
-__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole"]
+__all__ = ["PAUSED", "streamed", "streamed_events", "unpaused", "whole", "whole_answer"]
 
 PAUSED = "pause"
 """The reason of an answer that wants to be asked for further."""
@@ -89,6 +89,17 @@ async def streamed_events(
     finally:
         await events.aclose()
     raise incomplete(answer.has_content(), vendor, model)
+
+
+def whole_answer(llm: Any, *, with_tools: bool = False) -> dict[str, Any]:
+    """The option that asks a model for its answer in one piece; nothing for models that do not know it.
+
+    Args:
+        llm: The model.
+        with_tools: Whether ``achat_with_tools`` is asked, and not ``achat``.
+    """
+    knows = "takes_stream_option_with_tools" if with_tools else "takes_stream_option"
+    return {"stream": False} if getattr(llm, knows, False) is True else {}
 
 
 async def unpaused(

@@ -5,10 +5,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
-from batonflow.agents.as_tool import attach_agents
-from batonflow.agents.asking import PAUSED, streamed, unpaused
+from batonflow.agents.as_tool import attach_agents, refuse_itself
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.budget import Budget
 from batonflow.agents.calling import call_options
 from batonflow.agents.events import AgentOutput, ToolCallResult
@@ -29,6 +29,7 @@ from batonflow.agents.memory.turns import observation
 from batonflow.agents.prompts import STATE_PROMPT
 from batonflow.llms import LLM, ChatMessage, ChatResponse, Settings
 from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.prompts.base import as_template
 from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
@@ -53,20 +54,32 @@ def _refuse_no_tool(tool: Any) -> None:
     if not is_class and (isinstance(tool, BaseTool) or callable(tool)):
         return
     got = f"the class {kind.__name__}: make an object of it" if is_class else kind.__name__
-    remedy = _AS_TOOL if issubclass(kind, AgentLoop) else ""
-    raise ValueError(f"tools takes tools and functions, got {got}{remedy}")
+    raise ValueError(f"tools takes tools and functions, got {got}{_remedy(kind)}")
+
+
+def _remedy(kind: Any) -> str:
+    """What to write in place of an object that makes tools and is not one."""
+    if issubclass(kind, AgentLoop):
+        return _AS_TOOL
+    if hasattr(kind, "aget_tools"):
+        return f"; write tools=await mcp.aget_tools(), or tool_retriever=mcp, where mcp is the {kind.__name__}"
+    if hasattr(kind, "to_tool_list"):
+        return f"; write tools=spec.to_tool_list(), where spec is the {kind.__name__}"
+    return ""
 
 
 class _Toolbox:
     """An agent's tools as the loop calls them, made anew when the list has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
         self._given: list[Any] = []
         self._adapted: list[AsyncBaseTool] = []
 
     def adapted(self, tools: Sequence[Any]) -> list[AsyncBaseTool]:
         if self._given != tools:
             # Functions have become tools at construction.
+            refuse_itself(self._agent, tools)
             self._given = list(tools)
             self._adapted = [adapt_to_async_tool(cast("BaseTool", tool)) for tool in tools]
         return self._adapted
@@ -102,7 +115,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         **options: Those of ``Workflow``: ``timeout`` (in seconds; None unless given), ``verbose``, ``store`` and so on.
 
     Raises:
-        ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool; or there is no such option.
+        ValueError: A tool is called ``handoff``, which teams use themselves, or is no tool; the agent is its own tool;
+            or there is no such option.
 
     Example:
         >>> class Echo(BaseWorkflowAgent):
@@ -129,7 +143,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     can_handoff_to: list[str] | None = None
     llm: LLM | str | None = None
     initial_state: dict[str, Any] = Field(default_factory=dict[str, Any])
-    state_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(STATE_PROMPT))
+    state_prompt: SerializeAsAny[BasePromptTemplate] = Field(default_factory=lambda: PromptTemplate(STATE_PROMPT))
     output_cls: type[BaseModel] | None = Field(default=None, exclude=True)
     structured_output_fn: Callable[[list[ChatMessage]], Any] | None = Field(default=None, exclude=True)
     streaming: bool = True
@@ -171,6 +185,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         Workflow.__init__(self, **workflow_options)
         if self.output_cls is not None:
             self.structured_output_fn = None
+        refuse_itself(self, self.tools)
         attach_agents(self, self.tools)
 
     def __eq__(self, other: object) -> bool:
@@ -180,6 +195,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
 
         def __setattr__(self, name: str, value: Any) -> None:
             # A name may be changed later, and pydantic looks at fields at construction only.
+            if name == "tools":
+                refuse_itself(self, value)
             super().__setattr__(name, check_name(value) if name == "name" else value)
 
     @field_validator("name")
@@ -208,7 +225,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     @field_validator("state_prompt", mode="before")
     @classmethod
     def _bf_as_prompt_template(cls, value: Any) -> Any:
-        return PromptTemplate(value) if isinstance(value, str) else value
+        return as_template(value)
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -218,7 +235,8 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
             remedy = _AS_TOOL if isinstance(value, AgentLoop) else ""
             raise ValueError(f"tools is a list: write tools=[...] around a single one{remedy}")
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable | None):
-            raise ValueError(f"tools is a list of tools and functions, not {value!r}")
+            remedy = _remedy(cast("Any", value).__class__)
+            raise ValueError(f"tools is a list of tools and functions, not {value!r}{remedy}")
         for tool in cast("Iterable[Any]", value or ()):
             _refuse_no_tool(tool)
             made = tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool)
@@ -339,7 +357,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
     @cached_property
     def _bf_toolbox(self) -> "_Toolbox":
         # No private attribute of pydantic's: reading one takes ten times as long.
-        return _Toolbox()
+        return _Toolbox(self)
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
         """The agent's tools, and those that the retriever finds for a text."""
@@ -374,7 +392,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         model = llm or self.the_llm()
         if self.streaming:
             return await streamed(ctx, await model.astream_chat(llm_input), self.name)
-        return await model.achat(llm_input)
+        return await model.achat(llm_input, **whole_answer(model))
 
     async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
         """What the model says to a conversation without tools."""
@@ -398,7 +416,7 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         return self
 
     def _bf_state_template(self) -> str:
-        return self.state_prompt.get_template()
+        return self.state_prompt.partial_text()
 
     def llm_or_none(self) -> LLM | None:
         """The model, None when the agent has none."""

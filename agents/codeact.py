@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
 
-from batonflow.agents.asking import PAUSED, streamed, unpaused
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
 from batonflow.agents.calling import Performed, call_options
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
 from batonflow.agents.loop import AgentLoop
@@ -26,6 +26,7 @@ from batonflow.agents.snippets import drop, run_snippet
 from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
+from batonflow.llms.prompts.base import as_template
 from batonflow.tools import (
     AsyncBaseTool,
     BaseTool,
@@ -54,6 +55,10 @@ _LAST_BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FENCED = re.compile(r"\A```\w*\r?\n(.*?)(?:\r?\n)?```\Z", re.DOTALL)
+
+
+class _ExecuteTool(FunctionTool):
+    """The tool with which a CodeActAgent runs code."""
 
 
 class CodeActAgent(ScratchpadAgent):
@@ -85,7 +90,7 @@ class CodeActAgent(ScratchpadAgent):
     code_execute_fn: Callable[..., Any] | None = None
     executor: Any = Field(default=None, exclude=True)
     limits: Limits = Field(default_factory=Limits)
-    code_act_system_prompt: BasePromptTemplate = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
+    code_act_system_prompt: SerializeAsAny[BasePromptTemplate] = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
 
     _bf_executor: Executor = PrivateAttr()
 
@@ -102,11 +107,13 @@ class CodeActAgent(ScratchpadAgent):
         if executor is not None and not isinstance(executor, Executor):
             raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
         options["code_execute_fn"] = code_execute_fn
+        if isinstance(options.get("tools"), list):  # model_dump() has the tool that runs code among them
+            options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
         super().__init__(**options)
         if code_execute_fn is None:
             self._bf_executor = executor or default_executor()
             # A snippet goes on where it was, and the calls in it have outcomes of their own.
-            execute = FunctionTool.from_defaults(
+            execute = _ExecuteTool.from_defaults(
                 async_fn=self._bf_execute,
                 name=EXECUTE,
                 description="Run Python code.",
@@ -124,7 +131,7 @@ class CodeActAgent(ScratchpadAgent):
     @field_validator("code_act_system_prompt", mode="before")
     @classmethod
     def _bf_as_prompt(cls, value: Any) -> Any:
-        return PromptTemplate(value) if isinstance(value, str) else value
+        return as_template(value)
 
     @field_validator("tools", mode="after")
     @classmethod
@@ -276,8 +283,9 @@ class CodeActAgent(ScratchpadAgent):
         llm: Any = self.the_llm()
         handoff = self._bf_handoff_in(tools)
         if handoff:
-            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input)
-        return await llm.achat(current_llm_input)
+            option = whole_answer(llm, with_tools=True)
+            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input, **option)
+        return await llm.achat(current_llm_input, **whole_answer(llm))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
@@ -336,7 +344,7 @@ def _unwrapped(block: str) -> str:
 def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
     """The user's function as a tool of one argument, whatever that is called."""
     if inspect.isroutine(function) and "code" in inspect.signature(function).parameters:
-        return FunctionTool.from_defaults(function, name=EXECUTE)
+        return _ExecuteTool.from_defaults(function, name=EXECUTE)
 
     def run(code: str) -> Any:
         return function(code)
@@ -344,7 +352,7 @@ def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
     async def run_async(code: str) -> Any:
         return await function(code)
 
-    return FunctionTool.from_defaults(
+    return _ExecuteTool.from_defaults(
         run_async if inspect.iscoroutinefunction(function) else run, name=EXECUTE, description="Run Python code."
     )
 

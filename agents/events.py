@@ -90,8 +90,11 @@ START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_me
 """What is written down of the start of a run, and may be given on a command line."""
 
 
+_OPTIONAL = (*START_FIELDS, "memory")
+
+
 class AgentWorkflowStartEvent(StartEvent):
-    """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
+    """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data, None unless given."""
 
     @classmethod
     @override
@@ -130,6 +133,15 @@ class AgentWorkflowStartEvent(StartEvent):
                 for number, item in enumerate(cast("Iterable[Any]", history))
             ]
         super().__init__(**data)
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in _OPTIONAL:
+                return None
+            raise
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

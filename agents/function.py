@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused
+from batonflow.agents.asking import PAUSED, streamed, streamed_events, unpaused, whole_answer
 from batonflow.agents.events import AgentInput, AgentOutput, ToolCallResult, raw_of
 from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.agents.memory import BaseMemory
@@ -93,7 +93,8 @@ class FunctionAgent(ScratchpadAgent):
         tools: Sequence[AsyncBaseTool],
     ) -> ChatResponse:
         llm: Any = self.llm
-        return await llm.achat_with_tools(**self._bf_request(current_llm_input, tools))
+        request = self._bf_request(current_llm_input, tools)
+        return await llm.achat_with_tools(**request, **whole_answer(llm, with_tools=True))
 
     async def _get_streaming_response(
         self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
-from batonflow.agents.asking import PAUSED, unpaused, whole
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer
 from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
 from batonflow.agents.members import HANDOFF_TOOL
@@ -37,11 +37,20 @@ from batonflow.workflow_core.clock import current_source
 
 __all__ = ["ReActAgent"]
 
-_LABEL = re.compile(r"(?:\A|\n)[ \t]*[*_#> \t]*(?:final[ \t]+)?answer[*_ \t]*[:\uff1a][*_ \t]*\s*", re.IGNORECASE)
+# The labels in the spellings that the parser takes, also those of Chinese texts.
+_NUMBER = r"(?:[ \t]\d{1,3})?"
+_LISTED = r"(?:(?:[-+\u2022]|\d{1,3}[.)])[ \t]+)?"
+_ANSWERS = rf"(?:(?:final[ \t]+)?answer{_NUMBER}|(?:\u6700\u7ec8)?(?:\u7b54\u6848|\u56de\u7b54))"
+_THOUGHTS = rf"(?:thought{_NUMBER}|\u601d\u8003|\u60f3\u6cd5)"
+_ACTIONS = rf"(?:action{_NUMBER}|\u884c\u52a8|\u52a8\u4f5c|\u64cd\u4f5c)"
+_LABEL = re.compile(rf"(?:\A|\n)[ \t]*{_LISTED}[*_#> \t]*{_ANSWERS}[*_ \t]*[:\uff1a][*_ \t]*\s*", re.IGNORECASE)
 _LONGEST_LABEL = 40
-_THOUGHT = re.compile(r"(?:(?i:(?:\A|\n)[\s*_#>`]*thought)|\bThought)[*_ \t]*[:\uff1a]")
+_THOUGHT = re.compile(rf"(?:(?i:(?:\A|\n)\s*{_LISTED}[\s*_#>`]*{_THOUGHTS})|\bThought)[*_ \t]*[:\uff1a]")
+# An action may also be one JSON object, which is not text for users either.
 _LABELLED = re.compile(
-    r"(?:(?i:(?:\A|\n)[\s*_#>`]*(?:thought|action|(?:final[ \t]+)?answer))|\b(?:Thought|Action))[*_ \t]*[:\uff1a]"
+    rf"(?:(?i:(?:\A|\n)\s*{_LISTED}[\s*_#>`]*(?:{_THOUGHTS}|{_ACTIONS}|{_ANSWERS}))|\b(?:Thought|Action))"
+    r"[*_ \t]*[:\uff1a]"
+    r"|\A\s*(?:```\w*\s*)?\{\s*[\"'](?:thought|reasoning|action|tool|tool_name|name|function)[\"']\s*:"
 )
 # How models that think aloud mark it, before they begin with what they were asked for.
 _THINKING = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
@@ -81,7 +90,10 @@ class ReActAgent(BaseWorkflowAgent):
         if self.system_prompt:
             context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
             changed = ReActChatFormatter.from_defaults(
-                system_header=self._bf_own_header(), context=context, observation_role=self.formatter.observation_role
+                system_header=self._bf_own_header(),
+                context=context,
+                observation_role=self.formatter.observation_role,
+                values=self.formatter.values,
             )
             # Past the validation of assignments, which would come here again.
             object.__setattr__(self, "formatter", changed)
@@ -92,11 +104,12 @@ class ReActAgent(BaseWorkflowAgent):
         return None if given == ReActChatFormatter().system_header else given
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {"react_header": PromptTemplate(self.formatter.system_header)}
+        return {"react_header": PromptTemplate(self.formatter.system_header, **self.formatter.values)}
 
     def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
         if "react_header" in prompts_dict:
-            self.formatter.system_header = prompts_dict["react_header"].get_template()
+            header = prompts_dict["react_header"]
+            self.formatter.system_header, self.formatter.values = header.get_template(), header.known_values()
 
     async def take_step(
         self,
@@ -170,7 +183,8 @@ class ReActAgent(BaseWorkflowAgent):
         ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
         current_llm_input: list[ChatMessage],
     ) -> ChatResponse:
-        return await self.the_llm().achat(current_llm_input)
+        llm = self.the_llm()
+        return await llm.achat(current_llm_input, **whole_answer(llm))
 
     async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
         chunks = await self.the_llm().astream_chat(current_llm_input)

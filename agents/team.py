@@ -263,7 +263,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
             stored={
                 "agents": list(self.agents),
                 "can_handoff_to": {name: agent.can_handoff_to for name, agent in self.agents.items()},
-                "handoff_output_prompt": self.handoff_output_prompt.get_template(),
+                "handoff_output_prompt": self.handoff_output_prompt.partial_text(),
                 "next_agent": None,
                 "num_handoffs": 0,
                 "handoff_reminded": False,
@@ -283,7 +283,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         return self.agents.get(name or "") or self.agents[self.root_agent]
 
     def _bf_state_template(self) -> str:
-        return self.state_prompt.get_template()
+        return self.state_prompt.partial_text()
 
     def _bf_run_budget(self) -> Budget | None:
         return self.budget
@@ -319,7 +319,7 @@ class AgentWorkflow(AgentLoop, PromptMixin):
     def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
         """The agent's handoff tool, made anew only when what it says has changed."""
         agent = current_agent  # as programs of LlamaIndex that replace this call it
-        prompt, allowed = self.handoff_prompt.get_template(), agent.can_handoff_to
+        prompt, allowed = self.handoff_prompt.partial_text(), agent.can_handoff_to
         described = [other.description for other in self.agents.values()]
         key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]
         kept = self._bf_handoffs.get(agent.name)

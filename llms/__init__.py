@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from batonflow.llms.anthropic import Anthropic
     from batonflow.llms.compatible import DeepSeek, Ollama, OpenAILike
     from batonflow.llms.fallback import FallbackLLM
+    from batonflow.llms.fetching import FetchError, FetchPolicy
     from batonflow.llms.limits import RateLimitedLLM, RateLimits
     from batonflow.llms.mock import MockFunctionCallingLLM, MockLLM
     from batonflow.llms.openai import OpenAI
@@ -108,6 +109,8 @@ __all__ = [
     "DocumentBlock",
     "FallbackLLM",
     "Faults",
+    "FetchError",
+    "FetchPolicy",
     "FunctionCallingLLM",
     "ImageBlock",
     "IncompleteResponseError",
@@ -170,6 +173,8 @@ _LAZY = {
     "DeepSeek": "compatible",
     "FallbackLLM": "fallback",
     "Faults": "scripted",
+    "FetchError": "fetching",
+    "FetchPolicy": "fetching",
     "MockFunctionCallingLLM": "mock",
     "MockLLM": "mock",
     "Ollama": "compatible",

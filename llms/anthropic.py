@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -96,6 +97,15 @@ class Anthropic(SDKModel):
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         return _events(stream)
+
+    def _read_whole(self, answer: Any) -> Iterable[StreamEvent]:
+        return _Reader().whole(answer)
+
+    def _whole_class(self, sdk: Any, body: Mapping[str, Any]) -> Any:
+        return sdk.types.beta.BetaMessage if "betas" in body else sdk.types.Message
+
+    def _is_empty(self, chunk: Any) -> bool:
+        return chunk.type == "ping"
 
     def _request_id(self, headers: Mapping[str, str]) -> str | None:
         return headers.get("request-id")
@@ -215,17 +225,40 @@ class _Reader:
             case "content_block_stop":
                 return self._stopped(event)
             case "message_delta":
-                self._reason = event.delta.stop_reason or self._reason
-                details = getattr(event.delta, "stop_details", None)
-                if details is not None:
-                    self._details = {"stop_details": details.model_dump(mode="json")}
-                self._counts.add(event.usage)
+                self._end(event.delta, event.usage)
             case "message_stop":
                 return self._ending(event)
             case _:
                 # Kinds that are new since this was written carry nothing an answer needs.
                 pass
         return []
+
+    def whole(self, message: Any) -> list[StreamEvent]:
+        """The events that an answer in one piece stands for."""
+        self._model = message.model
+        events: list[StreamEvent] = []
+        for number, block in enumerate(message.content):
+            match block.type:
+                case "text":
+                    self._citations += map(_citation, block.citations or ())
+                case "thinking" if block.thinking:
+                    events.append(ThinkingDelta(text=block.thinking, raw=message))
+                case _:
+                    pass
+            begun = SimpleNamespace(content_block=block, index=number)
+            for event in (*self._started(begun), *self._stopped(begun)):
+                event.raw = message
+                events.append(event)
+        self._end(message, message.usage)
+        return [*events, *self._ending(message)]
+
+    def _end(self, told: Any, usage: Any) -> None:
+        """Note why the answer ends and what it took."""
+        self._reason = told.stop_reason or self._reason
+        details = getattr(told, "stop_details", None)
+        if details is not None:
+            self._details = {"stop_details": details.model_dump(mode="json")}
+        self._counts.add(usage)
 
     def _ending(self, event: Any) -> list[StreamEvent]:
         # Citations come after the text, which they would otherwise cut in the middle of a sentence.

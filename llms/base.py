@@ -247,6 +247,7 @@ class LLM(Predicting):
                 "tool_choice": options.pop("tool_choice", None),
                 "parallel_tool_calls": options.pop("parallel_tool_calls", None),
                 "output_schema": options.pop("output_schema", None),
+                "stream": options.pop("stream", None),
                 "options": options,
             },
         )
@@ -255,6 +256,11 @@ class LLM(Predicting):
     def native_output_schema(self) -> bool:
         """Whether ``_stream`` heeds ``request.output_schema``: the vendor holds the answer to a JSON schema."""
         return False
+
+    @property
+    def takes_stream_option(self) -> bool:
+        """Whether ``stream=False`` may be among the options of ``achat``: models of other making may not know it."""
+        return self._origins["achat"] == _NATIVE and is_own(self.achat, _ACHAT)
 
     def _no_way(self, method: str) -> LLMError:
         return LLMError(f"{type(self).__name__} cannot {method}: it defines no method that {method} could derive from")
@@ -473,7 +479,7 @@ class LLM(Predicting):
                     yield _to_completion(response)
 
 
-_ASTREAM = LLM.astream_chat
+_ASTREAM, _ACHAT = LLM.astream_chat, LLM.achat
 
 # The methods themselves stay as they are, so that a call costs nobody who does not listen more than a test.
 _TOLD: dict[str, Any] = {

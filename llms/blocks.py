@@ -14,9 +14,9 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
-from batonflow.llms import _vendor
-from batonflow.llms.errors import LLMRequestError
 from batonflow.llms.lazy_fields import assembled
+from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.served_input import is_reading_input
 
 __all__ = [
     "AudioBlock",
@@ -38,7 +38,8 @@ __all__ = [
     "opened",
 ]
 
-_DOWNLOAD_TIMEOUT = 30.0
+# Most messages hold no addresses.
+_fetch = at_first_use("batonflow.llms.fetching", "fetch")
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -102,16 +103,7 @@ def _download(url: str) -> bytes:
         return base64.b64decode(body) if head.endswith(";base64") else unquote_to_bytes(body)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"cannot fetch {url.partition(':')[0]!r} addresses; only http, https and data")
-    try:
-        with _vendor.load("urllib.request").urlopen(url, timeout=_DOWNLOAD_TIMEOUT) as answer:
-            return cast("bytes", answer.read())
-    except OSError as err:
-        close = getattr(err, "close", None)
-        if close is not None:
-            # An error of HTTP holds the connection.
-            close()
-        # What stands behind the question mark may be a signature that opens the door.
-        raise LLMRequestError(f"cannot fetch {url.partition('?')[0]}: {err}; give the data themselves") from err
+    return _fetch(url).data
 
 
 def _resolve(data: bytes | None, path: Path | None, url: str | None, as_base64: bool) -> BytesIO:
@@ -155,6 +147,13 @@ class MediaBlock(BaseContentBlock):
 
     path: Path | None = None
     url: Url | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _is_of_this_machine(cls, path: Path | None) -> Path | None:
+        if path is not None and is_reading_input():
+            raise ValueError("a message that comes over a server names no files of this machine: send the data")
+        return path
 
     def _data(self) -> bytes | None:
         raise NotImplementedError

@@ -14,7 +14,8 @@
     │   │   └── MissingKeyError              ... there is none (LLMConfigurationError too)
     │   ├── ModelNotFoundError               ... the model's name (404)
     │   ├── ContextLengthError               ... the length of the conversation
-    │   └── ContentFilterError               ... what it is about
+    │   ├── ContentFilterError               ... what it is about
+    │   └── FetchError                       an address in a message was not fetched (llms.fetching)
     ├── RateLimitError                       too many requests (429)                              retryable
     ├── LLMServerError                       the vendor failed (5xx)                              retryable
     │   └── OverloadedError                  ... has too much to do (503, 529)                    retryable

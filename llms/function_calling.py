@@ -26,9 +26,14 @@ called = at_first_use("batonflow.llms.predict_and_call", "called")
 
 
 @lru_cache(maxsize=256)
-def _takes_tool_required(function: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(one.name == "tool_required" or one.kind is one.VAR_KEYWORD for one in parameters)
+def _way_of_tool_required(function: Callable[..., Any]) -> str:
+    """How a ``_prepare_chat_with_tools`` takes ``tool_required``: ``always``, ``when asked`` or ``never``."""
+    parameters = inspect.signature(function).parameters
+    named = parameters.get("tool_required")
+    if named is not None and named.default is named.empty:
+        return "always"
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return "when asked" if named is not None or takes_all else "never"
 
 
 class FunctionCallingLLM(LLM):
@@ -86,7 +91,9 @@ class FunctionCallingLLM(LLM):
             **kwargs,
         }
         function: Any = getattr(self._prepare_chat_with_tools, "__func__", self._prepare_chat_with_tools)
-        if _takes_tool_required(function):
+        way = _way_of_tool_required(function)
+        # Among the options of one that takes all of them, it would go on to its vendor.
+        if way == "always" or (way == "when asked" and tool_required):
             arguments["tool_required"] = tool_required
         elif tool_required:
             warnings.warn(
@@ -168,6 +175,12 @@ class FunctionCallingLLM(LLM):
             self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
         )
         return generated(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
+
+    @property
+    def takes_stream_option_with_tools(self) -> bool:
+        """Whether ``stream=False`` may be among the options of ``achat_with_tools``."""
+        own = is_own(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
+        return own and self.takes_stream_option
 
     @property
     def _takes_stream_with_tools(self) -> bool:
@@ -276,4 +289,5 @@ class FunctionCallingLLM(LLM):
 
 
 _PREPARE = FunctionCallingLLM._prepare_chat_with_tools  # pyright: ignore[reportPrivateUsage]
+_ACHAT_WITH_TOOLS = FunctionCallingLLM.achat_with_tools
 _WITH_TOOLS = FunctionCallingLLM.astream_chat_with_tools

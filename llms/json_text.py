@@ -14,6 +14,9 @@ _SKIPPED = r"//[^\n]*+|\#[^\n]*+|/\*.*?(?:\*/|\Z)"
 _TOKEN = re.compile(
     rf"""
       (?P<string> "(?:[^"\\]++|\\.)*+"?+ | '(?:[^'\\]++|\\.)*+'?+ )
+    | (?P<quoted> [\u201c\u201d\uff02](?:[^\u201c\u201d\uff02\\]++|\\.)*+[\u201c\u201d\uff02]?+
+                | [\u2018\u2019](?:[^\u2018\u2019\\]++|\\.)*+[\u2018\u2019]?+ )
+    | (?P<wide> [\uff1a\uff0c] )
     | (?P<skipped> {_SKIPPED} | ,(?=(?:\s++|{_SKIPPED})*+[}}\]]) )
     | (?P<number> \d[\w.]*+ )
     | (?P<word> [^\W\d]\w*+ )
@@ -24,6 +27,10 @@ _CONSTANTS = {
     "True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null",
     "nan": "NaN", "NaN": "NaN", "inf": "Infinity", "Infinity": "Infinity",
 }  # fmt: skip
+
+# Punctuation of Chinese texts: quotes, colon and comma.
+_QUOTES = "\u201c\u201d\uff02\u2018\u2019"
+_WIDE = {"\uff1a": ":", "\uff0c": ","}
 
 _ESCAPE = re.compile(
     r"\\(?:x(?P<two>[0-9a-fA-F]{2})|u(?P<four>[0-9a-fA-F]{4})|U(?P<eight>00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|(?P<one>.))",
@@ -39,9 +46,10 @@ _PAIRS = re.compile(rf"\{{(?:[\s,]*+{_PAIR.pattern})++[\s,]*+\}}")
 def read_object(text: str) -> dict[str, Any]:
     """The JSON object that ``text`` begins with, after whatever stands before its first brace.
 
-    What is no JSON is read as it was probably meant: Python's quotes and constants, comments, commas too many, names
-    without quotes, single backslashes. Last, an object of nothing but texts is put together from its pairs. No part of
-    an object is left out to make it readable. What stands behind the object is not looked at.
+    What is not JSON is read as it was probably meant: Python's quotes and constants, quotes and colons of Chinese
+    texts, comments, commas too many, names without quotes, single backslashes. Last, an object of nothing but texts is
+    put together from its pairs. No part of an object is left out to make it readable. What stands behind the object is
+    not looked at.
 
     Raises:
         ValueError: There is no object, or it cannot be read.
@@ -75,6 +83,10 @@ def _as_json(found: re.Match[str]) -> str:
         return _CONSTANTS.get(token) or json.dumps(token)
     if found["skipped"]:
         return ""
+    if found["wide"]:
+        return _WIDE[token]
+    if found["quoted"]:
+        return json.dumps(_unescaped(token[1:-1])) if len(token) > 1 and token[-1] in _QUOTES else token
     closed = found["string"] and len(token) > 1 and token[-1] == token[0]
     return json.dumps(_unescaped(token[1:-1])) if closed else token
 

@@ -1,9 +1,8 @@
 """OpenAI's chat completions, and what every server that speaks the same protocol has in common with them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from batonflow.llms._vendor import load
 from batonflow.llms.blocks import (
@@ -20,18 +19,17 @@ from batonflow.llms.blocks import (
     opened,
 )
 from batonflow.llms.call_forms import arguments_text
+from batonflow.llms.chat_answers import EXTRAS_FROM, REASONING, REASONING_FROM, ChatReader, failed_tool_use
 from batonflow.llms.messages import ChatMessage, MessageRole
-from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.openai_sdk import OpenAISDKModel
 from batonflow.llms.sdk_model import unsupported
-from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from batonflow.llms.stream import ChatRequest, StreamEvent
 from batonflow.llms.tool_protocol import (
     chosen_tool,
-    parse_arguments,
     tool_call_blocks,
     wire_id,
     wire_name,
 )
-from batonflow.llms.usage import Usage
 
 __all__ = ["OpenAI", "cache_breakpoint", "openai_messages"]
 
@@ -50,12 +48,6 @@ _ROLES = {
 _LONGEST_ID = 40
 
 _NOTHING: dict[str, Any] = {}
-# Whose the extras of a message's calls are, among its additional_kwargs.
-_EXTRAS_FROM = "tool_call_extras_from"
-
-_REASONS = {"function_call": "tool_calls"}
-# With these a server says that it broke off.
-_BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
 
 # Seconds that a server has once it has said why the answer ends: for the token counts; and for its own end, when they
 # are there.
@@ -82,6 +74,8 @@ class OpenAI(OpenAISDKModel):
         >>> print(llm.complete("Say hello."))
     """
 
+    _reader_hears: ClassVar[bool] = True
+
     max_tokens_field: str | None = None
     include_usage: bool = True
     reasoning_field: str | None = None
@@ -101,6 +95,15 @@ class OpenAI(OpenAISDKModel):
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         return _events(stream, self.vendor)
+
+    def _read_whole(self, answer: Any) -> Iterable[StreamEvent]:
+        return ChatReader(self.vendor).whole(answer)
+
+    def _whole_class(self, sdk: Any, body: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
+        return sdk.types.chat.ChatCompletion
+
+    def _instead(self, err: Any, request: ChatRequest) -> Sequence[StreamEvent]:
+        return failed_tool_use(getattr(err, "body", None), request.tools)
 
     @property
     def _limit(self) -> str:
@@ -142,150 +145,13 @@ def _tool_choice(request: ChatRequest) -> Any:
     return request.tool_choice if name is None else {"type": "function", "function": {"name": name}}
 
 
-class _Calls:
-    """Which call a piece belongs to: some servers leave out the index, or number every call 0."""
-
-    def __init__(self) -> None:
-        self._begun: list[_Begun] = []
-        self._slots: dict[int | None, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._begun)
-
-    def slot(self, call: Any) -> int:
-        """Position of the call that this piece belongs to."""
-        name, text = (call.function.name, call.function.arguments) if call.function is not None else (None, None)
-        known = self._slots.get(call.index)
-        if known is not None and name and not self._begun[known].named_again(call.id, name, call.index):
-            known = None
-        if known is None:
-            self._begun.append(_Begun())
-            known = self._slots[call.index] = len(self._begun) - 1
-        self._begun[known].add(call.id, name, text)
-        return known
-
-
-class _Begun:
-    """A call of which a piece has come."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._id: str | None = None
-        self._name: str | None = None
-
-    def add(self, call_id: str | None, name: str | None, text: str | None) -> None:
-        """A piece of it. Id and name come with the first as a rule, but with a later one from some servers."""
-        self._id = self._id or call_id
-        self._name = self._name or name
-        self._pieces.append(text or "")
-
-    def named_again(self, call_id: str | None, name: str, index: int | None) -> bool:
-        """Whether a name under a number in use is this call's, in a server that repeats it with every piece."""
-        if self._name and name != self._name:
-            return False
-        if call_id and self._id:
-            return call_id == self._id
-        if not self._name:
-            return True
-        if index is None:
-            return False
-        # Where neither number nor id tells them apart, a call that is whole has no more pieces. Only what ends like an
-        # object can be whole.
-        last = next((piece for piece in reversed(self._pieces) if piece.strip()), None)
-        if last is None or not last.rstrip().endswith("}"):
-            return True
-        return parse_arguments("".join(self._pieces)) is None
-
-
-class _Reader:
-    """Reads chunks, one after the other."""
-
-    def __init__(self, vendor: str) -> None:
-        self._vendor = vendor
-        self.reason: str | None = None
-        self.usage: Usage | None = None
-        self.model: str | None = None
-        self._thoughts: list[str] = []
-        self._calls = _Calls()
-        self._refused = False
-        self._kept: dict[str, Any] = {}
-
-    def events(self, chunk: Any) -> list[StreamEvent]:
-        """What ``chunk`` says."""
-        self.model = chunk.model or self.model
-        if chunk.usage is not None:
-            told = chunk.usage
-            self.usage = counted(
-                told.prompt_tokens, told.completion_tokens, told.prompt_tokens_details, told.completion_tokens_details
-            )
-        # After the last choice comes a chunk with token counts and no choice at all. Of several answers to one request
-        # only the first is read.
-        for choice in [one for one in chunk.choices or () if not one.index][:1]:
-            self.reason = choice.finish_reason or self.reason
-            if choice.delta is not None:
-                return self._delta(choice.delta, chunk)
-        return []
-
-    def _delta(self, delta: Any, chunk: Any) -> list[StreamEvent]:
-        events: list[StreamEvent] = []
-        # Asked of the dict, not of the object: an attribute that is not there costs more than all the rest.
-        more = delta.model_extra or _NOTHING
-        thought = more.get("reasoning_content") or more.get("reasoning")
-        if thought:
-            self._thoughts.append(thought)
-            events.append(ThinkingDelta(text=thought, raw=chunk))
-        elif self._thoughts and (delta.content or delta.tool_calls):
-            events.append(self._thought(chunk))
-        if delta.content:
-            events.append(TextDelta(text=delta.content, raw=chunk))
-        if delta.refusal:
-            self._refused = True
-            events.append(TextDelta(text=delta.refusal, raw=chunk))
-        calls = delta.tool_calls
-        if not calls and delta.function_call is not None:
-            calls = _in_older_form(delta.function_call)
-        for call in calls or ():
-            function, extra = call.function, _extra(call)
-            if extra is not None:
-                self._kept = {_EXTRAS_FROM: self._vendor}
-            events.append(
-                ToolCallDelta(
-                    index=self._calls.slot(call),
-                    id=call.id or None,
-                    name=(function.name if function is not None else None) or None,
-                    arguments=(function.arguments if function is not None else None) or "",
-                    extra=extra,
-                    raw=chunk,
-                )
-            )
-        return events
-
-    def _thought(self, chunk: Any) -> BlockDone:
-        # Nothing else tells later whose thoughts these are, and they may go back to nobody else.
-        block = ThinkingBlock(content="".join(self._thoughts), additional_information={"vendor": self._vendor})
-        self._thoughts.clear()
-        return BlockDone(block=block, raw=chunk)
-
-    def ending(self, chunk: Any) -> list[StreamEvent]:
-        """The last events; none when the answer is not whole."""
-        if self.reason is None or self.reason in _BROKEN_OFF:
-            return []
-        events: list[StreamEvent] = [self._thought(chunk)] if self._thoughts else []
-        reason = _REASONS.get(self.reason, self.reason)
-        if reason == "stop":
-            # What servers say about an answer that consists of calls, or of a refusal.
-            reason = "tool_calls" if self._calls else "refusal" if self._refused else "stop"
-        return [
-            *events,
-            Finish(reason=reason, usage=self.usage, model=self.model, raw=chunk, message_kwargs=self._kept),
-        ]
-
-
 async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]:
-    reader, chunk, begun, is_last = _Reader(vendor), None, False, None
-    chunks = aiter(stream)
+    reader, chunk, begun, is_last = ChatReader(vendor), None, False, None
+    chunks, heard = aiter(stream), stream.silence.heard
     async for chunk in chunks:
         told = reader.events(chunk)
+        if told or reader.reason is not None or chunk.usage is not None:
+            heard()
         for event in told:
             yield event
         # Servers that give every piece a reason, or the reason first, say nothing of the end with it.
@@ -302,7 +168,7 @@ async def _events(stream: Any, vendor: str) -> AsyncGenerator[StreamEvent, None]
             last = chunk
             for event in reader.events(chunk):
                 yield event
-    for event in reader.ending(last):
+    for event in reader.ending(last, done=stream.body.done):
         yield event
 
 
@@ -316,19 +182,6 @@ async def _within(seconds: float, chunks: AsyncIterator[Any]) -> Any:
             return await anext(chunks, None)
     except (TimeoutError, load("openai", "openai").APIConnectionError, load("httpx2", "openai").HTTPError):
         return None
-
-
-def _in_older_form(function: Any) -> Sequence[Any]:
-    """The pieces of a call from servers that know only one for an answer, without number and id."""
-    if not (function.name or function.arguments):
-        return ()
-    return (SimpleNamespace(index=0, id=None, function=function, model_extra=None),)
-
-
-def _extra(call: Any) -> dict[str, Any] | None:
-    """What a server adds to a call and wants back with it."""
-    extra = (call.model_extra or _NOTHING).get("extra_content")
-    return None if extra is None else {"extra_content": extra}
 
 
 def openai_messages(
@@ -396,7 +249,7 @@ def _call_id(call_id: str | None, official: bool) -> str:
 def _assistant(message: ChatMessage, reasoning_field: str | None, official: bool, vendor: str) -> dict[str, Any]:
     kept = message.additional_kwargs
     extras: dict[str, Any] = kept.get("tool_call_extras", _NOTHING)
-    if kept.get(_EXTRAS_FROM, vendor) != vendor:
+    if kept.get(EXTRAS_FROM, vendor) != vendor:
         extras = _NOTHING
     calls: list[dict[str, Any]] = []
     for block in tool_call_blocks(message):
@@ -406,6 +259,8 @@ def _assistant(message: ChatMessage, reasoning_field: str | None, official: bool
     converted: dict[str, Any] = {"role": "assistant", "content": message.content or (None if calls else "")}
     if calls:
         converted["tool_calls"] = calls
+    if kept.get(REASONING_FROM) == vendor:
+        converted[REASONING] = kept.get(REASONING)
     if reasoning_field is not None:
         own = [block for block in message.blocks if isinstance(block, ThinkingBlock) and _is_from(block, vendor)]
         # Servers that want thoughts back insist on the field where tools were called, whoever called them.

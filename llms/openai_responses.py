@@ -1,6 +1,7 @@
 """OpenAI's Responses."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
 from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.sdk_body import ErrorEvent
 from batonflow.llms.sdk_errors import class_of_body, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -39,6 +41,11 @@ _ROLES = {
 # OpenAI's own servers refuse longer ids of calls.
 _LONGEST_ID = 64
 
+# Events that only keep a connection alive.
+_KEEPALIVES = ("keepalive", "ping")
+
+# Servers that only resemble OpenAI's may leave the status out.
+_ENDED = ("completed", "incomplete", None)
 _INCOMPLETE = {"max_output_tokens": "length"}
 
 
@@ -81,6 +88,17 @@ class OpenAIResponses(OpenAISDKModel):
 
     def _read(self, stream: Any) -> AsyncGenerator[StreamEvent, None]:
         return self._events(stream)
+
+    def _read_whole(self, answer: Any) -> Iterable[StreamEvent]:
+        if answer.status == "failed":
+            raise ErrorEvent(answer.error.model_dump() if answer.error is not None else "the response failed")
+        return _Reader().whole(answer)
+
+    def _whole_class(self, sdk: Any, body: Mapping[str, Any]) -> Any:  # noqa: ARG002 - the same for every body
+        return sdk.types.responses.Response
+
+    def _is_empty(self, chunk: Any) -> bool:
+        return chunk.type in _KEEPALIVES
 
     def _renamed(self, options: dict[str, Any]) -> dict[str, Any]:
         if "max_tokens" in options:
@@ -128,7 +146,7 @@ class OpenAIResponses(OpenAISDKModel):
         async for event in stream:
             match event.type:
                 case "response.completed" | "response.incomplete":
-                    yield reader.finish(event)
+                    yield reader.finish(event.response, event.type == "response.incomplete", event)
                     return
                 case "response.failed":
                     error = event.response.error
@@ -214,10 +232,27 @@ class _Reader:
             self._phases.append({"text": text, "phase": event.item.phase})
         return [] if written or not text else [TextDelta(text=text, part=event.output_index, raw=event)]
 
-    def finish(self, event: Any) -> Finish:
+    def whole(self, response: Any) -> list[StreamEvent]:
+        """The events that an answer in one piece stands for; without ``Finish`` when it is not at its end."""
+        events: list[StreamEvent] = []
+        for number, item in enumerate(response.output):
+            if item.type == "function_call":
+                self._calls += 1
+                begun = ToolCallDelta(index=number, id=item.call_id or None, name=item.name, raw=response)
+                events.append(begun)
+            done = self._done(SimpleNamespace(item=item, output_index=number))
+            for event in done:
+                event.raw = response
+                if isinstance(event, BlockDone) and isinstance(event.block, ThinkingBlock) and event.block.content:
+                    events.append(ThinkingDelta(text=event.block.content, raw=response))
+                events.append(event)
+        if response.status in _ENDED:
+            events.append(self.finish(response, response.status == "incomplete", response))
+        return events
+
+    def finish(self, response: Any, is_incomplete: bool, raw: Any) -> Finish:
         """The terminal mark."""
-        response = event.response
-        if event.type == "response.incomplete":
+        if is_incomplete:
             details = getattr(response.incomplete_details, "reason", None) or "incomplete"
             reason = _INCOMPLETE.get(details, details)
         elif self._refused:
@@ -228,7 +263,7 @@ class _Reader:
             reason=reason,
             usage=_usage(response.usage),
             model=response.model,
-            raw=event,
+            raw=raw,
             additional_kwargs={"annotations": self._annotations} if self._annotations else {},
             message_kwargs={"phases": self._phases} if self._phases else {},
         )

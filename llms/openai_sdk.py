@@ -27,6 +27,8 @@ class OpenAISDKModel(SDKModel):
     key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
     url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
 
+    _scans: ClassVar[bool] = True
+
     reasoning_effort: str | None = None
 
     def __init__(self, model: str = "gpt-5.6", **data: Any) -> None:

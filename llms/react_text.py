@@ -14,10 +14,12 @@ and is shown an ``Observation:``, or it ends with::
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self, cast
+from unicodedata import normalize
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from batonflow.llms.errors import StructuredOutputError
 from batonflow.llms.json_text import read_object
@@ -94,6 +96,7 @@ class ReActChatFormatter(BaseModel):
             anything else are text.
         context: What else the model should know. It is put after a header that has no ``{context}``.
         observation_role: Who speaks when a tool's output is shown.
+        values: Values of other placeholders in the header, by name.
 
     Example:
         >>> formatter = ReActChatFormatter.from_defaults(context="You work for a port.")
@@ -103,6 +106,7 @@ class ReActChatFormatter(BaseModel):
     system_header: str = REACT_HEADER
     context: str = ""
     observation_role: MessageRole = MessageRole.USER
+    values: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @classmethod
     def from_defaults(
@@ -110,6 +114,7 @@ class ReActChatFormatter(BaseModel):
         system_header: str | None = None,
         context: str | None = None,
         observation_role: MessageRole = MessageRole.USER,
+        values: Mapping[str, Any] | None = None,
     ) -> Self:
         """A formatter with the header that fits.
 
@@ -117,9 +122,12 @@ class ReActChatFormatter(BaseModel):
             system_header: Instead of the header that comes with this module.
             context: What else the model should know.
             observation_role: Who speaks when a tool's output is shown.
+            values: Values of other placeholders in the header, by name.
         """
         header = system_header or (REACT_HEADER_WITH_CONTEXT if context else REACT_HEADER)
-        return cls(system_header=header, context=context or "", observation_role=observation_role)
+        return cls(
+            system_header=header, context=context or "", observation_role=observation_role, values={**(values or {})}
+        )
 
     @classmethod
     def from_context(cls, context: str) -> Self:
@@ -143,6 +151,7 @@ class ReActChatFormatter(BaseModel):
             ValueError: A tool has no name.
         """
         values = {
+            **self.values,
             "tool_desc": "\n".join(_description(tool) for tool in tools),
             "tool_names": ", ".join(_name(tool) for tool in tools),
             "context": self.context,
@@ -174,28 +183,59 @@ def _description(tool: ToolLike) -> str:
 
 
 def _label(name: str) -> str:
-    """A pattern of the word with its colon, which may be bold, and full-width as Chinese texts have it."""
-    return rf"(?:\*\*{name}(?:[:\uff1a]\*\*|\*\*[:\uff1a])|(?:\*\*)?{name}[:\uff1a])"
+    """A pattern of the word with its colon, which may be bold, numbered, and full-width as Chinese texts have it."""
+    numbered = rf"{name}(?:[ \t]\d{{1,3}})?+"
+    return rf"(?:\*\*{numbered}(?:[:\uff1a]\*\*|\*\*[:\uff1a])|(?:\*\*)?{numbered}[:\uff1a])"
 
 
 # No pattern has two ways to match one text: the time grows with the length, whatever the text is.
-_LINE = r"^[ \t#]*+"
+_LISTED = r"(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]++)?+"
+_LINE = rf"^[ \t#]*+{_LISTED}"
 _THOUGHT = re.compile(_label("Thought"))
-_LEADING_THOUGHT = re.compile(rf"[\s#]*+{_label('Thought')}")
+_LEADING_THOUGHT = re.compile(rf"[\s#]*+{_LISTED}{_label('Thought')}")
 _MENTIONED_ACTION = re.compile(_label("Action"))
 _ACTION = re.compile(rf"{_LINE}{_label('Action')}[ \t]*+(?P<name>[^\n() ]*+)", re.MULTILINE)
 _ACTION_INPUT = re.compile(rf"{_LINE}{_label('Action Input')}", re.MULTILINE)
-_ANSWER = re.compile(_label("(?:Final )?Answer"))
-_ANSWER_LINE = re.compile(rf"{_LINE}{_label('(?:Final )?Answer')}", re.MULTILINE)
+# Inside a line an answer begins behind the end of a sentence; elsewhere the thought speaks of one.
+_ANSWER = re.compile(
+    rf"(?:^|[.!?:;*)\]\"'\u2026\u3002\uff01\uff1f\uff1a])[ \t]*+(?P<label>{_label('(?:Final )?Answer')})"
+)
+_ANSWER_LINE = re.compile(rf"{_LINE}(?P<label>{_label('(?:Final )?Answer')})", re.MULTILINE)
 _NEXT = re.compile(
     rf"{_LINE}(?:{'|'.join(_label(name) for name in ('Thought', 'Action', 'Observation', 'Answer'))})", re.MULTILINE
 )
 _ANY_CASE = re.compile(
-    r"^(?P<before>[ \t#]*+\*{0,2})(?P<name>thought|action input|action|observation|final answer|answer)"
-    r"(?=\*{0,2}[:\uff1a])",
+    rf"(?P<before>{_LINE}\*{{0,2}})(?P<name>thought|action input|action|observation|final answer|answer)"
+    r"(?=(?:[ \t]\d{1,3})?+\*{0,2}[:\uff1a])",
     re.MULTILINE | re.IGNORECASE,
 )
+_TRANSLATED = {
+    "\u601d\u8003": "Thought", "\u60f3\u6cd5": "Thought",
+    "\u884c\u52a8": "Action", "\u52a8\u4f5c": "Action", "\u64cd\u4f5c": "Action",
+    "\u884c\u52a8\u8f93\u5165": "Action Input", "\u52a8\u4f5c\u8f93\u5165": "Action Input",
+    "\u64cd\u4f5c\u8f93\u5165": "Action Input",
+    "\u89c2\u5bdf": "Observation", "\u89c2\u5bdf\u7ed3\u679c": "Observation",
+    "\u7b54\u6848": "Answer", "\u56de\u7b54": "Answer", "\u6700\u7ec8\u7b54\u6848": "Final Answer",
+    "\u6700\u7ec8\u56de\u7b54": "Final Answer",
+}  # fmt: skip
+"""Labels as models write them in Chinese: thought, action, its input, observation and answer."""
+_CHINESE = re.compile(
+    rf"(?P<before>{_LINE}\*{{0,2}})(?P<name>{'|'.join(sorted(_TRANSLATED, key=len, reverse=True))})"
+    r"(?=\*{0,2}[ \t]*+[:\uff1a])",
+    re.MULTILINE,
+)
+_WIDE_LABEL = re.compile(
+    rf"(?P<before>{_LINE}\*{{0,2}})(?P<name>[\uff21-\uff5a\u3000 ]++)(?=\*{{0,2}}[:\uff1a])", re.MULTILINE
+)
 _FENCE = re.compile(rf"\s*+```\w*+[ \t]*+\n(?=\s*+{_label('Thought')})")
+_NO_INPUT = ("none", "null", "nil", "n/a", "na", "no input", "no arguments", "\u65e0")
+
+# An action that is one JSON object, as other frameworks ask for it.
+_BARE_NAMES = ("action", "tool", "tool_name", "name", "function")
+_BARE_INPUTS = ("action_input", "tool_input", "arguments", "args", "input", "parameters")
+_BARE_OTHERS = ("thought", "reasoning", "id", "type")
+_BEFORE_BARE = re.compile(rf"(?:{_LINE}{_label('Action')})?+\s*+(?:```\w*+)?+\s*+\Z", re.MULTILINE)
+_FINAL = ("final answer", "final_answer", "finish")
 
 
 def extract_tool_use(input_text: str) -> tuple[str, str, str]:
@@ -211,6 +251,9 @@ def extract_tool_use(input_text: str) -> tuple[str, str, str]:
         ('I add.', 'add', '{"a": 1}')
     """
     text = _tidied(input_text)
+    bare = _bare_action(text)
+    if bare is not None and isinstance(bare[2], dict):
+        return bare[0], bare[1], json.dumps(bare[2], ensure_ascii=False)
     action = _ACTION.search(text)
     name = action["name"].strip("*`\"'") if action else ""
     label = _ACTION_INPUT.search(text, action.end()) if action else None
@@ -218,11 +261,52 @@ def extract_tool_use(input_text: str) -> tuple[str, str, str]:
         raise _no_tool_use(input_text)
     first, last = text.find("{", label.end()), text.rfind("}")
     following = _NEXT.search(text, action.end())
+    thought = _thought_before(text, action.start())
+    written = text[label.end() : len(text) if following is None else following.start()]
+    if written.strip(" \t\n`*.\"'").lower() in _NO_INPUT:
+        return thought, name, "{}"
     if not 0 <= first < last or (following is not None and following.start() < first):
         raise _no_tool_use(input_text)
-    thought = text[: action.start()]
-    leading = _LEADING_THOUGHT.match(thought)
-    return thought[leading.end() if leading else 0 :].strip(), name, text[first : last + 1]
+    return thought, name, text[first : last + 1]
+
+
+def _thought_before(text: str, end: int) -> str:
+    leading = _LEADING_THOUGHT.match(text, 0, end)
+    return text[leading.end() if leading else 0 : end].strip()
+
+
+def _bare_action(text: str) -> tuple[str, str, Any] | None:
+    """Thought, tool and input of a message whose action is one JSON object; None for every other message."""
+    first, last = text.find("{"), text.rfind("}")
+    if not 0 <= first < last or text[last + 1 :].strip(" \t\n`"):
+        return None
+    before = _BEFORE_BARE.search(text, 0, first)
+    end = first if before is None else before.start()
+    if _ACTION_INPUT.search(text, 0, end) or _ACTION.search(text, 0, end) or _ANSWER_LINE.search(text, 0, end):
+        return None
+    try:
+        given = read_object(text[first : last + 1])
+    except ValueError:
+        return None
+    names = [name for name in _BARE_NAMES if name in given]
+    inputs = [name for name in _BARE_INPUTS if name in given]
+    if len(names) != 1 or len(inputs) != 1 or given.keys() - {*names, *inputs, *_BARE_OTHERS}:
+        return None
+    tool, arguments = given[names[0]], given[inputs[0]]
+    if not isinstance(tool, str) or not tool.strip():
+        return None
+    thought = _thought_before(text, end) or str(given.get("thought") or given.get("reasoning") or "")
+    return thought, tool.strip(), _as_arguments(arguments)
+
+
+def _as_arguments(given: Any) -> Any:
+    """Arguments as an object; text that is not one stays text."""
+    if given is None or (isinstance(given, str) and given.strip().lower() in _NO_INPUT):
+        return {}
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return read_object(given)
+    return given
 
 
 def extract_final_response(input_text: str) -> tuple[str, str]:
@@ -240,7 +324,8 @@ def extract_final_response(input_text: str) -> tuple[str, str]:
     answer = _answer_in(text, thought.end()) if thought else None
     if thought is None or answer is None:
         raise StructuredOutputError(f"Could not extract final answer from input text: {_quoted(input_text)}")
-    return text[thought.end() : answer.start()].strip(), text[answer.end() :].strip()
+    begin = answer.start() if _ANSWER_LINE.match(text, answer.start()) else answer.start("label")
+    return text[thought.end() : begin].strip(), text[answer.end() :].strip()
 
 
 def _answer_in(text: str, begin: int = 0) -> re.Match[str] | None:
@@ -284,9 +369,13 @@ class ReActOutputParser:
         Raises:
             StructuredOutputError: The message begins one of the forms and does not keep it. It is a ValueError.
         """
-        output = _with_usual_case(output)
-        answer = _answer_in(output)
+        output = _in_usual_form(output)
+        bare = _bare_action(_tidied(output))
+        if bare is not None:
+            return _step_of(bare, output, is_streaming)
         action = _ACTION.search(output)
+        # Where an action begins a line, an answer inside a line is a word of the thought before it.
+        answer = _ANSWER_LINE.search(output) or (_answer_in(output) if action is None else None)
         if action is None and answer is None:
             action = _MENTIONED_ACTION.search(output)
         if action is not None and (answer is None or action.start() < answer.start()):
@@ -299,8 +388,23 @@ class ReActOutputParser:
         return ResponseReasoningStep(thought=_IMPLICIT, response=output, is_streaming=is_streaming)
 
 
-def _with_usual_case(text: str) -> str:
-    """The text with its labels as ``Thought`` and so on, if it begins with one in another case."""
+def _step_of(bare: tuple[str, str, Any], output: str, is_streaming: bool) -> BaseReasoningStep:
+    """The step that an action in one JSON object stands for."""
+    thought, name, given = bare
+    if name.lower() in _FINAL:
+        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        return ResponseReasoningStep(thought=thought or _IMPLICIT, response=text, is_streaming=is_streaming)
+    if not isinstance(given, dict):
+        raise _no_tool_use(output, "\nIts input must be one JSON object with the tool's arguments.")
+    return ActionReasoningStep(thought=thought, action=name, action_input=cast("dict[str, Any]", given))
+
+
+def _in_usual_form(text: str) -> str:
+    """The text with single characters as line ends, and with its labels as ``Thought`` and so on."""
+    text = text.replace("\r\n", "\n")
+    if not text.isascii():
+        text = _WIDE_LABEL.sub(lambda found: found["before"] + normalize("NFKC", found["name"]), text)
+        text = _CHINESE.sub(lambda found: found["before"] + _TRANSLATED[found["name"]], text)
     first = _ANY_CASE.match(text, len(text) - len(text.lstrip()))
     if first is None or first["name"] == first["name"].title():
         return text
@@ -308,8 +412,8 @@ def _with_usual_case(text: str) -> str:
 
 
 def _tidied(text: str) -> str:
-    """The text with labels in the usual case, without the code block that a model has put around the whole of it."""
-    text = _with_usual_case(text)
+    """The text in the usual form, without the code block that a model has put around the whole of it."""
+    text = _in_usual_form(text)
     fence = _FENCE.match(text)
     return text[fence.end() :].rstrip().removesuffix("```") if fence else text
 

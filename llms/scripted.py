@@ -19,6 +19,7 @@ from batonflow.llms.messages import ChatMessage, LLMMetadata
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.llms.usage import Usage
+from batonflow.workflow_core.clock import current_source
 
 __all__ = ["Faults", "ScriptedLLM", "Turn", "tool_call"]
 
@@ -113,6 +114,8 @@ class ScriptedLLM(FunctionCallingLLM):
     _again: list[int] = PrivateAttr(default_factory=list[int])
     _dice: Random = PrivateAttr(default_factory=Random)
     _requests: list[ChatRequest] = PrivateAttr(default_factory=list[ChatRequest])
+    # A conversation that goes on in another process keeps the calls of this one: ids must differ.
+    _mark: str = PrivateAttr(default_factory=lambda: current_source().token(6))
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class ScriptedLLM(FunctionCallingLLM):
                     yield ThinkingDelta(text=piece)
                 yield BlockDone(block=part)
             else:
-                yield from _call_events(part, index, f"call_{turn + 1}_{index + 1}")
+                yield from _call_events(part, index, f"call_{self._mark}_{turn + 1}_{index + 1}")
                 index += 1
 
     def _exhausted(self, request: ChatRequest) -> ScriptExhaustedError:

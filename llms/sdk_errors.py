@@ -16,7 +16,7 @@ from batonflow.llms.errors import (
     error_for_status,
 )
 
-__all__ = ["base_errors", "class_of_body", "redacted", "translated"]
+__all__ = ["base_errors", "class_of_body", "redacted", "redirect_of", "refuses_streams", "translated", "words_of"]
 
 _KEY = re.compile(r"\b(?:sk|pk|rk|xai|gsk|AIza)[-_][A-Za-z0-9_*.-]{6,}")
 _KEY_LENGTH = 8
@@ -38,6 +38,29 @@ _KINDS: Mapping[str, type[LLMError]] = {
 def base_errors(sdk: Any) -> tuple[type[Exception], ...]:
     """The roots of the SDK's errors, whichever SDK it is."""
     return tuple(getattr(sdk, name) for name in ("OpenAIError", "AnthropicError") if hasattr(sdk, name))
+
+
+def refuses_streams(err: Any) -> bool:
+    """Whether the vendor refuses a request because it asks for a stream."""
+    return getattr(err, "status_code", None) == 400 and _told(getattr(err, "body", None)).get("param") == "stream"
+
+
+# Of these a client makes a GET, to which no vendor answers.
+_REPLACES_THE_REQUEST = (301, 302, 303)
+
+
+def redirect_of(response: Any) -> tuple[int, str] | None:
+    """Status and words for a redirect that kept the request from its server; None when there was not one.
+
+    Args:
+        response: The HTTP response, the last one where redirects were followed.
+    """
+    for one in (*response.history, response):
+        followed = one is not response
+        if one.status_code in _REPLACES_THE_REQUEST or (one.is_redirect and not followed):
+            place = str(one.headers.get("location", "")).partition("?")[0] or "an address that it does not name"
+            return one.status_code, f"the server redirects to {place}; set base_url to the address that answers"
+    return None
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
@@ -62,12 +85,15 @@ def translated(
         details: What all of our errors are told: vendor, model, shown.
     """
     hidden = list(secrets)
-    text = redacted(_words(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
+    text = redacted(words_of(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
     if isinstance(err, sdk.APITimeoutError | http.TimeoutException):
         return LLMTimeoutError(f"no answer within {timeout:g} s, or no connection within the time for one", **details)
     if isinstance(err, sdk.APIResponseValidationError):
         return InvalidResponseError(f"an answer that is none of this API: {text}", **details)
     if isinstance(err, sdk.APIStatusError):
+        found = redirect_of(err.response)
+        if found is not None:
+            return LLMRequestError(redacted(found[1], hidden), **details, status_code=found[0])
         return _of_status(err, text, details)
     if isinstance(err, sdk.APIConnectionError | http.TransportError | http.InvalidURL):
         cause = f": {err.__cause__}" if err.__cause__ is not None and str(err.__cause__) else ""
@@ -124,9 +150,13 @@ def _kind(body: Any) -> str:
     return str(told.get("type") or told.get("code") or "")
 
 
-def _words(body: Any) -> str:
-    """The vendor's message, with the code if there is one."""
+def words_of(body: Any) -> str:
+    """The vendor's message in an error's body, with the code if there is one; empty when it has no message."""
+    if isinstance(body, str):
+        return body
     told = _told(body)
+    if not told and isinstance(body, dict) and isinstance(cast("dict[str, Any]", body).get("error"), str):
+        return cast("dict[str, Any]", body)["error"]
     message, code = told.get("message"), told.get("code")
     if not isinstance(message, str) or not message:
         return ""

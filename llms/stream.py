@@ -51,6 +51,8 @@ class ChatRequest(BaseModel):
         output_schema: The form the answer must have; only for models that can be held to one
             (``LLM.native_output_schema``).
         options: Everything else of this call, under the vendor's names.
+        stream: Whether the vendor is to send the answer in pieces; None leaves it to the model. Records of requests
+            leave it out: the answer is the same.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,6 +63,7 @@ class ChatRequest(BaseModel):
     parallel_tool_calls: bool | None = None
     output_schema: OutputSchema | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    stream: bool | None = Field(default=None, exclude=True)
 
 
 NotKept = Annotated[Any, Field(exclude=True)]

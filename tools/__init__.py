@@ -30,6 +30,7 @@ from batonflow.tools.policy import ToolPolicy
 from batonflow.tools.schema import create_schema_from_function
 
 if TYPE_CHECKING:
+    from batonflow.llms.fetching import FetchError, FetchPolicy, afetch, fetch
     from batonflow.tools.query_engine import QueryEngineTool, RetrieverTool
     from batonflow.tools.retrieval import (
         BaseNodePostprocessor,
@@ -55,6 +56,8 @@ __all__ = [
     "CustomQueryEngine",
     "DefaultToolFnSchema",
     "Document",
+    "FetchError",
+    "FetchPolicy",
     "FunctionTool",
     "MetadataMode",
     "NodeWithScore",
@@ -74,9 +77,11 @@ __all__ = [
     "acall_tool",
     "acall_tool_with_selection",
     "adapt_to_async_tool",
+    "afetch",
     "call_tool",
     "call_tool_with_selection",
     "create_schema_from_function",
+    "fetch",
     "get_function_tool",
     "needs_approval",
     "run_tool",
@@ -99,6 +104,8 @@ _LAZY = {
     "get_function_tool": "structured",
 }
 
+_FETCHING, _FETCHED = "batonflow.llms.fetching", ("FetchError", "FetchPolicy", "afetch", "fetch")
+
 _NOT_OFFERED = {
     "LoadAndSearchToolSpec": "results that are too long for a model are read in parts. Give the agent "
     "max_result_chars=, and it gets a tool that reads on",
@@ -111,10 +118,10 @@ _NOT_OFFERED = {
 def __getattr__(name: str) -> Any:
     if name in _NOT_OFFERED:
         raise ImportError(f"{name} is not offered: {_NOT_OFFERED[name]}", name=f"{__name__}.{name}")
-    home = _LAZY.get(name)
+    home = _FETCHING if name in _FETCHED else f"{__name__}.{_LAZY[name]}" if name in _LAZY else None
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    found = globals()[name] = getattr(import_module(home), name)
     return found
 
 

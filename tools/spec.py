@@ -47,6 +47,14 @@ class BaseToolSpec:
         metadata = func_to_metadata_mapping or {}
         return [self._tool(one, metadata) for one in spec_functions or self.spec_functions]
 
+    async def to_tool_list_async(
+        self,
+        spec_functions: Sequence[SpecFunction] | None = None,
+        func_to_metadata_mapping: Mapping[str, ToolMetadata] | None = None,
+    ) -> list[FunctionTool]:
+        """The same as :meth:`to_tool_list`; subclasses that must ask for their tools override it."""
+        return self.to_tool_list(spec_functions, func_to_metadata_mapping)
+
     def _tool(self, entry: Any, metadata: Mapping[str, ToolMetadata]) -> FunctionTool:
         names = cast("tuple[Any, ...]", entry) if isinstance(entry, tuple) else (entry,)
         if len(names) not in {1, 2} or not all(isinstance(one, str) for one in names):

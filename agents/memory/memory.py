@@ -148,11 +148,13 @@ class Memory(AsyncMemory):
         chat_store: ArchivingChatStore | str | PathLike[str] | None = None,
         table_name: str = DEFAULT_TABLE,
         async_database_uri: str | None = None,
+        db_schema: str | None = None,
     ) -> "Memory":
         """A memory; arguments that the class has too mean the same here.
 
         ``chat_history`` replaces what lies in the store. ``async_database_uri``, for example
-        ``sqlite+aiosqlite:///chats.db``, is another way to give the file; ``table_name`` is the table in it.
+        ``sqlite+aiosqlite:///chats.db``, is another way to give the file; ``table_name`` is the table in it. SQLite
+        has no schemas: ``db_schema`` is put before the table's name.
 
         Raises:
             ValueError: As for the class; or an address that is not SQLite's, or a table beside a chat store.
@@ -161,11 +163,10 @@ class Memory(AsyncMemory):
         if store is None and async_database_uri is not None and not async_database_uri.endswith((":memory:", "://")):
             store = async_database_uri
         if isinstance(store, str | PathLike) and store != "memory:":
-            store = SQLiteChatStore(store, table_name)
-        elif table_name != DEFAULT_TABLE and isinstance(store, BaseChatStore):
-            raise ValueError(
-                f"table_name={table_name!r} is for a file: the chat store that is given knows its own table"
-            )
+            store = SQLiteChatStore(store, table_name, db_schema)
+        elif (db_schema or table_name != DEFAULT_TABLE) and isinstance(store, BaseChatStore):
+            given = f"db_schema={db_schema!r}" if db_schema else f"table_name={table_name!r}"
+            raise ValueError(f"{given} is for a file: the chat store that is given knows its own table")
         memory = cls(
             session_id=session_id or str(uuid4()),
             token_limit=token_limit,

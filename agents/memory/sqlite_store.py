@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
@@ -35,6 +35,7 @@ class SQLiteChatStore(ArchivingChatStore):
     Args:
         path: The file, or its address ``sqlite:///chats.db``. It is made at the first write; its folder must exist.
         table_name: The table for the messages.
+        db_schema: Put before the table's name with ``_``, as SQLite has no schemas.
 
     Raises:
         ValueError: The address is of another kind, or names no file; the table's name is not a plain one.
@@ -45,10 +46,15 @@ class SQLiteChatStore(ArchivingChatStore):
         >>> memory = Memory.from_defaults(session_id="ann", chat_store=store)
     """
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # an address may hold a password
+
     path: Path
     table_name: str = Field(default=DEFAULT_TABLE, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
-    def __init__(self, path: str | PathLike[str], table_name: str = DEFAULT_TABLE) -> None:
+    def __init__(
+        self, path: str | PathLike[str], table_name: str = DEFAULT_TABLE, db_schema: str | None = None
+    ) -> None:
+        table_name = f"{db_schema}_{table_name}" if db_schema else table_name
         super().__init__(path=path, table_name=table_name)  # pyright: ignore[reportCallIssue] - the fields
 
     @field_validator("path", mode="before")
@@ -58,7 +64,12 @@ class SQLiteChatStore(ArchivingChatStore):
         if "://" in text:
             address = _URL.fullmatch(text)
             if address is None:
-                raise ValueError(f"{text} is no SQLite file: give a path or sqlite:///path")
+                # The rest of an address may hold a password.
+                raise ValueError(
+                    f"chat stores keep messages in SQLite files, and {text.partition('://')[0]}:// is the address of "
+                    "another database: give a path or sqlite:///path, or a store of your own derived from "
+                    "ArchivingChatStore"
+                )
             text = address["path"] or ""
         if text in ("", ":memory:"):
             raise ValueError(

@@ -25,6 +25,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import as_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
+from batonflow.workflow_core.served_input import served_input
 
 __all__ = ["chat_completions_app"]
 
@@ -174,7 +175,8 @@ async def _answer(agent: Servable, asked: _Request, request: Request) -> Respons
     *before, last = [_message(message) for message in asked.messages]
     source = current_source()
     answer = _Answer(f"chatcmpl-{source.token(24)}", int(source.now()), asked.model)
-    handler = agent.run(user_msg=last, chat_history=before, run_id=answer.id)
+    with served_input():
+        handler = agent.run(user_msg=last, chat_history=before, run_id=answer.id)
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         return StreamingResponse(_streamed(handler, answer, usage=usage), media_type="text/event-stream")

@@ -22,6 +22,7 @@ from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.served_input import reading_input, served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
@@ -293,12 +294,15 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
         message = arguments.get("message")
         if not isinstance(message, str):
             return "the argument message has to be a text"
-        return workflow.run(message, run_id=run_id)
+        with served_input():
+            return workflow.run(message, run_id=run_id)
     try:
-        event = workflow.__batonflow__.steps.start_event_class(**arguments)
+        with reading_input():
+            event = workflow.__batonflow__.steps.start_event_class(**arguments)
     except ValidationError as error:
         return in_words(error, "the arguments")
-    return workflow.run(start_event=event, run_id=run_id)
+    with served_input():
+        return workflow.run(start_event=event, run_id=run_id)
 
 
 async def _report(context: "ServerRequestContext[Any]", handler: WorkflowHandler) -> None:

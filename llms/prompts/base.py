@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -131,6 +131,20 @@ class BasePromptTemplate(BaseModel, ABC):
             '1 2'
         """
         return self.model_copy(update={"kwargs": {**self.kwargs, **kwargs}, "metadata": dict(self.metadata)})
+
+    def known_values(self) -> dict[str, Any]:
+        """The values that the template knows already, by the names of its placeholders.
+
+        Example:
+            >>> PromptTemplate("{a} {b}").partial_format(a=1).known_values()
+            {'a': 1}
+        """
+        return self._values({})
+
+    def partial_text(self) -> str:
+        """The text with the values that are known already, and with its other placeholders."""
+        known = self.known_values()
+        return fill(self.get_template(), known) if known else self.get_template()
 
     @abstractmethod
     def format(self, llm: Any = None, **kwargs: Any) -> str:
@@ -302,6 +316,14 @@ class ChatPromptTemplate(BasePromptTemplate):
     def get_template(self, llm: Any = None) -> str:  # noqa: ARG002 - part of the contract
         """The messages as one text with its placeholders."""
         return _as_text(self.message_templates)
+
+
+def as_template(value: Any) -> Any:
+    """A template from a text, or from the data that ``model_dump()`` made of one; any other value as it is."""
+    if isinstance(value, dict):
+        data = cast("dict[str, Any]", value)
+        return ChatPromptTemplate(**data) if "message_templates" in data else PromptTemplate(**data)
+    return PromptTemplate(value) if isinstance(value, str) else value
 
 
 def _known(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -132,6 +132,42 @@ class TestTheTool:
         assert agent(name=name).as_tool().metadata.name == called
 
 
+class TestAnAgentThatIsItsOwnTool:
+    """It would ask itself without end."""
+
+    def test_is_refused_when_it_is_made_so(self) -> None:
+        made = agent("x")
+        words = r"Agent press would be its own tool, by press, and ask itself without end: leave that tool out"
+        with pytest.raises(ValueError, match=words):
+            made.tools = [made.as_tool()]
+        assert [tool.metadata.name for tool in made.tools] == ["publish"]  # type: ignore[union-attr]
+
+    def test_is_refused_through_others(self) -> None:
+        first, second = agent("x", name="first"), agent("x", name="second")
+        second.tools = [first.as_tool()]
+        third = agent("x", name="third", tools=[second.as_tool()])
+        with pytest.raises(ValueError, match="Agent first would be its own tool, by third -> second -> first"):
+            first.tools = [third.as_tool()]
+
+    def test_is_refused_through_a_team(self) -> None:
+        member = agent("x", name="member")
+        team = AgentWorkflow(agents=[member], root_agent="member", name="team")
+        with pytest.raises(ValueError, match="Agent member would be its own tool, by team"):
+            member.tools = [team.as_tool()]
+
+    async def test_is_refused_before_the_first_call_when_the_list_was_changed(self) -> None:
+        made = agent(tool_call("press", input="Again?"))
+        made.tools.append(made.as_tool())
+        with pytest.raises(ValueError, match="would be its own tool"):
+            await made.run("Hello?")
+        assert made.llm.requests == []  # type: ignore[union-attr]
+
+    def test_one_agent_behind_two_is_no_circle(self) -> None:
+        shared = agent("x", name="shared")
+        both = [agent("x", name=name, tools=[shared.as_tool()]).as_tool() for name in ("one", "two")]
+        assert len(agent("x", tools=both).tools) == 2
+
+
 class TestTheRunBehindIt:
     async def test_belongs_to_the_caller_also_when_the_tool_came_later(self) -> None:
         press = agent(tool_call("publish", title="a"), "It is out.")

@@ -17,13 +17,17 @@ from batonflow.agents import (
     AgentWorkflowStartEvent,
     BaseWorkflowAgent,
     Budget,
+    CodeActAgent,
     FunctionAgent,
+    ReActAgent,
     ToolCallResult,
 )
 from batonflow.agents.events import PydanticConversionWarning
 from batonflow.agents.memory import ChatMemoryBuffer
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
-from batonflow.tools import AsyncBaseTool, FunctionTool
+from batonflow.llms.prompts import ChatPromptTemplate
+from batonflow.tools import AsyncBaseTool, BaseToolSpec, FunctionTool
+from batonflow.tools.mcp import MCPTools
 from batonflow.workflow_core import Context, StopEvent, step
 from batonflow.workflow_core.errors import WorkflowTimeoutError
 
@@ -353,3 +357,48 @@ async def test_an_agent_may_cut_its_answer_out_of_what_was_said() -> None:
     handler = Short(llm=ScriptedLLM(["Thought: easy\nAnswer: 3"])).run("1 + 2?")
     said = [str(event) async for event in handler.stream_events() if isinstance(event, AgentOutput)]
     assert (str(await handler), said) == ("3", ["Thought: easy\nAnswer: 3"])
+
+
+class TestDumps:
+    @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent, CodeActAgent])
+    async def test_an_agent_is_made_again_with_another_model(self, kind: Any) -> None:
+        first = kind(llm=ScriptedLLM(["one"]), tools=[look], state_prompt="{state} of {place}: {msg}", name="again")
+        first.state_prompt = first.state_prompt.partial_format(place="Brest")
+        second = kind(**first.model_dump(exclude={"llm"}), llm=ScriptedLLM(["two"]))
+        assert second.name == "again"
+        assert [tool.metadata.name for tool in second.tools] == [tool.metadata.name for tool in first.tools]
+        assert second.state_prompt.format(state="s", msg="m") == "s of Brest: m"
+        assert str(await second.run("Hello?")) == "two"
+
+    def test_a_prompt_of_messages_stays_one(self) -> None:
+        prompt = ChatPromptTemplate.from_messages([("user", "{state}: {msg}")])
+        first = FunctionAgent(llm=ScriptedLLM(["one"]), state_prompt=prompt)
+        second = FunctionAgent(**first.model_dump(exclude={"llm"}))
+        assert second.state_prompt.get_template() == prompt.get_template()
+
+
+def test_what_a_start_was_not_given_is_none() -> None:
+    event = AgentWorkflowStartEvent(user_msg="hello")
+    assert event.early_stopping_method is None
+    assert (event.max_iterations, event.chat_history, event.memory) == (None, None, None)
+    assert AgentWorkflowStartEvent(early_stopping_method="generate").early_stopping_method == "generate"
+    assert event.get("early_stopping_method", "force") == "force"
+    assert event.model_dump() == {"user_msg": "hello"}
+    with pytest.raises(AttributeError):
+        _ = event.anything_else
+
+
+def test_what_makes_tools_says_how_it_is_given() -> None:
+    class Spec(BaseToolSpec):
+        spec_functions = ("look",)
+
+    mcp = MCPTools("uvx mcp-server-time")
+    words = re.escape(
+        "got MCPTools; write tools=await mcp.aget_tools(), or tool_retriever=mcp, where mcp is the MCPTools"
+    )
+    with pytest.raises(ValueError, match=words):
+        FunctionAgent(llm=ScriptedLLM(), tools=[mcp])
+    with pytest.raises(ValueError, match=r"write tools=await mcp\.aget_tools\(\)"):
+        FunctionAgent(llm=ScriptedLLM(), tools=mcp)
+    with pytest.raises(ValueError, match=r"got Spec; write tools=spec\.to_tool_list\(\), where spec is the Spec"):
+        FunctionAgent(llm=ScriptedLLM(), tools=[Spec()])

@@ -68,7 +68,7 @@ async def test_a_team_with_a_handoff(exported: Exported) -> None:
     ]  # fmt: skip
     call = exported.one("execute_tool depth")
     assert path(exported, call) == ["invoke_workflow harbours", "step call_tool", "execute_tool depth"]
-    assert call.attributes["gen_ai.tool.call.id"] == "call_1_1"
+    assert str(call.attributes["gen_ai.tool.call.id"]).endswith("_1_1")
     assert call.attributes["gen_ai.tool.type"] == "function"
     asked = exported.named("chat small")[0]
     assert asked.kind == SpanKind.CLIENT
@@ -225,14 +225,15 @@ async def test_messages_have_the_form_of_the_conventions() -> None:
         tracing.uninstrument()
         out.close()
     last = out.named("chat scripted")[1].attributes
+    call_id = json.loads(last["gen_ai.input.messages"])[2]["parts"][0]["id"]
     assert json.loads(last["gen_ai.input.messages"]) == [
         {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
         {"role": "user", "parts": [{"type": "text", "content": "2 + 40?"}]},
         {
             "role": "assistant",
-            "parts": [{"type": "tool_call", "id": "call_1_1", "name": "add", "arguments": {"a": 2, "b": 40}}],
+            "parts": [{"type": "tool_call", "id": call_id, "name": "add", "arguments": {"a": 2, "b": 40}}],
         },
-        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1_1", "response": "42"}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": call_id, "response": "42"}]},
     ]
     assert json.loads(last["gen_ai.output.messages"]) == [
         {"role": "assistant", "parts": [{"type": "text", "content": "42"}], "finish_reason": "stop"}

@@ -75,6 +75,38 @@ class TestTheLoop:
         shown = next(event for event in events if isinstance(event, AgentInput))
         assert shown.input[0].content == header.content
 
+    async def test_values_of_a_partly_formatted_header_are_in_it(self) -> None:
+        made = agent(ANSWER, system_prompt="Be brief.")
+        header = PromptTemplate("You are {who}, see {{who}}. {tool_desc} {tool_names} {context}")
+        made.update_prompts({"react_header": header.partial_format(who="the {pilot}")})
+        await made.run("Hello?")
+        shown = requests(made)[0].messages[0].content
+        assert shown.startswith("You are the {pilot}, see {who}. Tool: add")
+        assert shown.endswith("Be brief.")
+        assert made.get_prompts()["react_header"].known_values() == {"who": "the {pilot}"}
+
+    @pytest.mark.parametrize(
+        "written", ['{"action": "add", "action_input": {"a": 2, "b": 40}}', "1. " + ADD, "- " + ADD]
+    )
+    async def test_an_action_is_not_streamed_as_an_answer(self, written: str) -> None:
+        events, output = await events_of(agent(written, ANSWER), "What is 2 + 40?")
+        text = "".join(event.delta for event in events if isinstance(event, AgentStream))
+        assert (text, str(output)) == ("It is 42.", "It is 42.")
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "\u601d\u8003\uff1aI know.\n\u6700\u7ec8\u7b54\u6848\uff1aIt is 42.",
+            "Thought 2: I know.\nAnswer 2: It is 42.",
+            "1. Thought: I know.\n2. Final Answer: It is 42.",
+            "Thought: I know.\r\nAnswer: It is 42.",
+        ],
+    )
+    async def test_of_an_answer_in_other_labels_only_the_answer_is_streamed(self, written: str) -> None:
+        events, output = await events_of(agent(written), "What is 2 + 40?")
+        text = "".join(event.delta for event in events if isinstance(event, AgentStream))
+        assert (text, str(output)) == ("It is 42.", "It is 42.")
+
     @pytest.mark.parametrize(
         "written",
         [

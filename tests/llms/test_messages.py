@@ -30,6 +30,7 @@ from batonflow.llms import (
     VideoBlock,
 )
 from batonflow.llms.blocks import CacheControl, in_words
+from batonflow.llms.fetching import FetchPolicy, fetching
 from batonflow.llms.messages import messages_to_prompt
 from batonflow.llms.tool_protocol import ToolSpec, tool_selections, tool_specs
 from tests.llms.loopback import Answer, loopback
@@ -141,7 +142,8 @@ class TestBlocks:
         async with loopback() as server:
             server.answers = [Answer([b"gone"], status=404, content_type="text/plain")]
             block = DocumentBlock(url=f"{server.url}/tides.pdf?signature=secret")
-            with pytest.raises(LLMRequestError, match=r"cannot fetch \S+/tides\.pdf: .*404") as caught:
+            here = FetchPolicy(private_addresses=True)
+            with fetching(here), pytest.raises(LLMRequestError, match=r"cannot fetch \S+/tides\.pdf: .*404") as caught:
                 await asyncio.to_thread(block.resolve_document)
         assert "secret" not in str(caught.value)
 

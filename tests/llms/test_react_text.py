@@ -27,7 +27,7 @@ from batonflow.llms.react_text import (
 )
 
 LABELS = re.compile("Thought|Action|Answer|Observation|```")
-WORDS = st.text(max_size=40).map(str.strip).filter(lambda text: not LABELS.search(text))
+WORDS = st.text(max_size=40).map(str.strip).filter(lambda text: not LABELS.search(text) and "\r\n" not in text)
 TOOL_NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,10}", fullmatch=True)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -214,6 +214,98 @@ class TestAnswers:
     def test_what_a_step_shows_is_read_as_that_step(self, thought: str, response: str) -> None:
         step = answer(thought, response)
         assert parse(step.get_content()) == step
+
+
+ADD = action("I add.", "add", a=1)
+
+
+class TestFormsOfSmallModels:
+    """What models write that know the form only roughly: none of it costs a correction."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'Thought: I add.\r\nAction: add\r\nAction Input: {"a": 1}\r\n',
+            "Thought: I add.\nAction: add\nAction Input: {\u201ca\u201d: 1}",
+            "Thought: I add.\nAction: add\nAction Input: {\u2018a\u2019\uff1a 1}",
+            'Thought\uff1aI add.\nAction\uff1aadd\nAction Input\uff1a{"a"\uff1a1}',
+            '\u601d\u8003\uff1aI add.\n\u884c\u52a8\uff1aadd\n\u884c\u52a8\u8f93\u5165\uff1a{"a": 1}',
+            '\u60f3\u6cd5: I add.\n**\u52a8\u4f5c**: add\n**\u52a8\u4f5c\u8f93\u5165**: {"a": 1}',
+            '\uff34\uff48\uff4f\uff55\uff47\uff48\uff54\uff1aI add.\nAction: add\nAction Input: {"a": 1}',
+            'Thought: I add.\n\uff21\uff43\uff54\uff49\uff4f\uff4e\uff1aadd\nAction Input: {"a": 1}',
+            '1. Thought: I add.\n2. Action: add\n3. Action Input: {"a": 1}',
+            '1) Thought: I add.\n2) Action: add\n3) Action Input: {"a": 1}',
+            '- Thought: I add.\n- Action: add\n- Action Input: {"a": 1}',
+            '* **Thought:** I add.\n* **Action:** add\n* **Action Input:** {"a": 1}',
+            'Thought 1: I add.\nAction 1: add\nAction Input 1: {"a": 1}',
+            'Thought: I add.\n{"action": "add", "action_input": {"a": 1}}',
+            'Thought: I add.\nAction:\n```json\n{"action": "add", "action_input": {"a": 1}}\n```',
+            'Thought: I add.\nAction: {"name": "add", "arguments": {"a": 1}}',
+            'Thought: I add.\n```\n{"tool": "add", "tool_input": "{\\"a\\": 1}"}\n```\n',
+            '{"thought": "I add.", "action": "add", "action_input": {"a": 1}}',
+        ],
+    )
+    def test_are_actions(self, text: str) -> None:
+        assert parse(text) == ADD
+        assert parse_action_reasoning_step(text) == ADD
+
+    @pytest.mark.parametrize("written", ["None", "none", "null", "N/A", "`None`", "None.", "\u65e0", "{}", "No input"])
+    def test_an_input_of_nothing_is_an_empty_object(self, written: str) -> None:
+        assert parse(f"Thought: Now.\nAction: now\nAction Input: {written}\n") == action("Now.", "now")
+        assert parse(f"Thought: Now.\nAction: now\nAction Input: {written}\nObservation: {{}}") == action("Now.", "now")
+
+    @pytest.mark.parametrize(
+        "thought",
+        [
+            "I need the Answer: first I look.",
+            "To give an Answer: look. Then Final Answer: later.",
+            "The **Answer:** is near.",
+        ],
+    )
+    def test_an_answer_inside_a_thought_is_a_word(self, thought: str) -> None:
+        assert parse(f'Thought: {thought}\nAction: add\nAction Input: {{"a": 1}}') == action(thought, "add", a=1)
+
+    @pytest.mark.parametrize("text", ["Thought: To give the Answer: I must look first.", "Thought: My Answer: not yet"])
+    def test_and_does_not_end_the_run(self, text: str) -> None:
+        with pytest.raises(ValueError, match="Could not parse output"):
+            parse(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Thought: I know.\r\nAnswer: 42\r\n",
+            "\u601d\u8003\uff1aI know.\n\u56de\u7b54\uff1a42",
+            "\u601d\u8003\uff1aI know.\n\u6700\u7ec8\u7b54\u6848\uff1a42",
+            "1. Thought: I know.\n2. Answer: 42",
+            "- Thought: I know.\n- Final Answer: 42",
+            "Thought 3: I know.\nAnswer 3: 42",
+            "Thought: I know.\n**Answer:** 42",
+            'Thought: I know.\n{"action": "Final Answer", "action_input": "42"}',
+        ],
+    )
+    def test_are_answers(self, text: str) -> None:
+        assert parse(text) == answer("I know.", "42")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"name": "Brest"}',
+            '{"name": "Brest", "arguments": {}, "height": 4}',
+            '{"action": "", "action_input": {}}',
+            'The form is {"action": "add", "action_input": {}} or so.',
+            '[{"action": "add"}]',
+        ],
+    )
+    def test_other_objects_are_answers(self, text: str) -> None:
+        assert isinstance(parse(text), ResponseReasoningStep)
+
+    def test_an_action_with_words_for_an_object_says_what_is_wanted(self) -> None:
+        with pytest.raises(ValueError, match="must be one JSON object"):
+            parse('{"action": "search", "action_input": "tides"}')
+
+    def test_an_answer_may_quote_the_form(self) -> None:
+        said = 'Write this:\n{"action": "add", "action_input": {"a": 1}}'
+        assert parse(f"Thought: I know.\nAnswer: {said}") == answer("I know.", said)
 
 
 class TestAnyText:

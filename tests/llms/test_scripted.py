@@ -50,7 +50,7 @@ class TestScriptedLLM:
         assert all(one in ([], calls[-1]) for one in calls)
         assert calls[-1] == [
             ToolSelection(
-                tool_id="call_1_1",
+                tool_id=calls[-1][0].tool_id,
                 tool_name="search",
                 tool_kwargs={"query": "a long question about the tides", "limit": 3},
             )
@@ -65,10 +65,16 @@ class TestScriptedLLM:
         message = responses[-1].message
         assert [block.block_type for block in message.blocks] == ["thinking", "text", "tool_call", "tool_call"]
         calls = llm.get_tool_calls_from_response(responses[-1])
-        assert [(one.tool_id, one.tool_name, one.tool_kwargs) for one in calls] == [
-            ("call_1_1", "add", {"a": 1}),
-            ("call_1_2", "now", {}),
+        assert [(one.tool_name, one.tool_kwargs) for one in calls] == [("add", {"a": 1}), ("now", {})]
+        assert [one.tool_id[-4:] for one in calls] == ["_1_1", "_1_2"]
+
+    async def test_another_script_has_other_ids(self) -> None:
+        """A conversation kept by one process goes on in the next one, whose script begins anew."""
+        ids = [
+            llm.get_tool_calls_from_response(await llm.achat(ASK))[0].tool_id
+            for llm in (ScriptedLLM([tool_call("now")]) for _ in range(2))
         ]
+        assert ids[0] != ids[1]
 
     async def test_messages_selections_and_broken_arguments_are_turns_too(self) -> None:
         llm = ScriptedLLM(

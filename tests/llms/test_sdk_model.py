@@ -58,7 +58,7 @@ class TestSettings:
             ({"timeout": -1}, "timeout: Input should be greater than 0"),
             ({"max_retries": -1}, "max_retries"),
             ({"model": ""}, "model"),
-            ({"additional_kwargs": {"stream": False}}, "'stream' cannot be set"),
+            ({"additional_kwargs": {"stream": "no"}}, "stream is True or False, got 'no'"),
         ],
     )
     def test_what_cannot_be_is_refused_when_the_model_is_made(self, options: dict[str, Any], words: str) -> None:

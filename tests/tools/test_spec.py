@@ -109,3 +109,18 @@ class TestWhatASpecSaysItself:
         assert made.metadata.name == "send"
         assert "Send." in made.metadata.description
         assert list(made.metadata.get_parameters_dict()["properties"]) == ["to"]
+
+    async def test_as_programs_await_them(self) -> None:
+        class Spec(BaseToolSpec):
+            spec_functions = ("send",)
+
+            def send(self) -> str:
+                """Send."""
+                return "sent"
+
+            def read(self) -> str:
+                """Read."""
+                return "read"
+
+        assert [one.metadata.name for one in await Spec().to_tool_list_async()] == ["send"]
+        assert [one.metadata.name for one in await Spec().to_tool_list_async(["read"])] == ["read"]

@@ -21,6 +21,7 @@ from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.stores import open_store
+from batonflow.workflow_core.served_input import served_input
 from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
 from batonflow.workflow_core.server.keeper import Keeper
@@ -225,7 +226,8 @@ class WorkflowServer:
             self.is_closing = False
             self._keeper = Keeper(self.runs)
             try:
-                await self._keeper.start()
+                with served_input():
+                    await self._keeper.start()
                 for mount in self._mounts:
                     self._lifespans.append(Lifespan(mount.app))
                     await self._lifespans[-1].begin()
@@ -387,7 +389,8 @@ class _Started:
             return
         self._changing.add(task)
         try:
-            await self._app(scope, receive, send)
+            with served_input():
+                await self._app(scope, receive, send)
         finally:
             self._changing.discard(task)
 

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.served_input import reading_input
 from batonflow.workflow_core.server.limits import DEPTH, is_deeper
 from batonflow.workflow_core.types import qualified_name
 
@@ -177,6 +178,7 @@ def _built(cls: type[Event], fields: Any) -> Event:
         raise HTTPException(400, f"The fields of {cls.__name__} are a JSON object")
     try:
         check_public(cls, cast("dict[str, Any]", fields))
-        return cls.model_validate(fields)
+        with reading_input():
+            return cls.model_validate(fields)
     except ValidationError as error:
         raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {in_words(error)}") from None

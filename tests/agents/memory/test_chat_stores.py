@@ -21,6 +21,7 @@ from batonflow.agents.memory import (
     SimpleChatStore,
     SQLiteChatStore,
 )
+from batonflow.agents.memory.sqlite_store import DEFAULT_TABLE
 from batonflow.llms import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core.errors import StoreError
@@ -204,8 +205,23 @@ class TestSQLite:
             SQLiteChatStore(address)
 
     def test_other_databases_are_refused(self) -> None:
-        with pytest.raises(ValidationError, match="mysql://host/db is no SQLite file"):
+        with pytest.raises(ValidationError, match="mysql:// is the address of another database"):
             SQLiteChatStore("mysql://host/db")
+
+    def test_the_refusal_names_what_there_is_and_no_password(self) -> None:
+        with pytest.raises(ValidationError) as caught:
+            SQLiteChatStore("postgresql+asyncpg://ann:secret@host/db")
+        assert "chat stores keep messages in SQLite files, and postgresql+asyncpg:// is" in str(caught.value)
+        assert "sqlite:///path, or a store of your own derived from ArchivingChatStore" in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+    def test_a_schema_is_a_part_of_the_tables_name(self, tmp_path: Path) -> None:
+        one = SQLiteChatStore(tmp_path / "a.db", db_schema="one")
+        one.add_message("ann", ChatMessage("hello"))
+        assert SQLiteChatStore(tmp_path / "a.db").get_messages("ann") == []
+        assert SQLiteChatStore(tmp_path / "a.db", f"one_{DEFAULT_TABLE}").get_messages("ann") != []
+        with pytest.raises(ValidationError, match="table_name"):
+            SQLiteChatStore(tmp_path / "a.db", db_schema="one; DROP")
 
     def test_the_name_of_the_table_is_a_plain_one(self, tmp_path: Path) -> None:
         with pytest.raises(ValidationError, match="table_name"):

@@ -398,8 +398,15 @@ class TestOptions:
         assert memory.chat_store == SQLiteChatStore(path, "old")
         assert Memory.from_defaults(async_database_uri="sqlite+aiosqlite:///:memory:").chat_store == SimpleChatStore()
         assert Memory.from_defaults(chat_store="memory:").chat_store == SimpleChatStore()
-        with pytest.raises(ValidationError, match="is no SQLite file: give a path or sqlite:///path"):
+        with pytest.raises(ValidationError, match="address of another database: give a path or sqlite:///path"):
             Memory.from_defaults(async_database_uri="postgresql+asyncpg://host/db")
+
+    def test_the_schema_of_a_file(self, tmp_path: Path) -> None:
+        address = f"sqlite+aiosqlite:///{tmp_path / 'chats.db'}"
+        memory = Memory.from_defaults("ann", async_database_uri=address, table_name="old", db_schema="port")
+        assert memory.chat_store == SQLiteChatStore(tmp_path / "chats.db", "port_old")
+        with pytest.raises(ValueError, match="db_schema='port' is for a file"):
+            Memory.from_defaults(chat_store=SimpleChatStore(), db_schema="port")
 
     def test_the_table_of_a_file(self, tmp_path: Path) -> None:
         for table in ("one", "two"):

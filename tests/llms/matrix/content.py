@@ -6,9 +6,10 @@ from typing import Any
 
 from batonflow.llms import ChatMessage, ChatResponse, ThinkingBlock, ToolCallBlock
 from batonflow.llms.sdk_model import SDKModel
+from tests.llms.loopback import Answer, Received
 from tests.llms.matrix.apis import APIS, KEY, AnthropicAPI, ChatAPI, Results, check_answer, parsed
 from tests.llms.matrix.cells import REQUEST_ID, Bench, row
-from tests.llms.wire.chunking import events_of, hanging
+from tests.llms.wire.chunking import as_json, events_of, failing, hanging
 from tests.llms.wire.content import SAMPLES, Refusal, Said, Text, Thinking, ToolCall, Usage, WebSearch
 
 __all__ = ["ASK", "NOW", "SHORT", "SYSTEM", "USER", "WEATHER", "answer_all", "with_ids"]
@@ -95,6 +96,69 @@ async def text(bench: Bench) -> None:
 @row("text, streamed")
 async def text_streamed(bench: Bench) -> None:
     await _arrives(bench, SAMPLES["text"])
+
+
+def _unstreamed(asked: dict[str, Any]) -> dict[str, Any]:
+    """A request for a stream, as one for a whole answer."""
+    return {name: value for name, value in asked.items() if name not in {"stream", "stream_options"}}
+
+
+@row("whole answers", further=True)
+async def whole_answers(bench: Bench) -> None:
+    llm = bench.model(streaming=False)
+    searched = () if bench.api.name in _SPEAK_CHAT else (SAMPLES["searched and cited"],)
+    for said in (SAMPLES["text"], THOUGHTS, ONE_CALL, PARALLEL_CALLS, *ENDINGS, *searched):
+        bench.answers(said)
+        read = await bench.raw("body")
+        assert read == bench.api.carried(said)
+        responses = [response async for response in await llm.astream_chat(ASK)]
+        check_answer(bench.api, responses[-1], read)
+        assert responses[-1].request_id == REQUEST_ID
+        check_answer(bench.api, await llm.achat(ASK), read)
+        said_so_far = "".join(response.delta or "" for response in responses)
+        assert said_so_far == (responses[-1].message.content or "")
+        thoughts = "".join(response.additional_kwargs.get("thinking_delta", "") for response in responses)
+        kept = [block.content or "" for block in responses[-1].message.blocks if isinstance(block, ThinkingBlock)]
+        assert thoughts == "".join(kept)
+    assert all(body == _unstreamed(bench.api.asked(SYSTEM, USER)) for body in bench.bodies)
+
+
+@row("streaming refused", further=True)
+async def streaming_refused(bench: Bench) -> None:
+    refused = {"message": "Your organization must be verified to stream this model.", "param": "stream"}
+    told = {"error": {**refused, "type": "invalid_request_error", "code": "unsupported_value"}}
+    asked = bench.api.asked(SYSTEM, USER)
+
+    def answer(request: Received) -> Answer:
+        return (
+            bench.cut(failing(400, told)) if request.body.get("stream") else bench.cut(as_json(bench.api.body(SHORT)))
+        )
+
+    for wait in (False, True):
+        llm = bench.model()
+        bench.server.received.clear()
+        bench.server.answers = answer
+        for _ in range(2):
+            if wait:
+                response = await llm.achat(ASK)
+            else:
+                *_, response = [one async for one in await llm.astream_chat(ASK)]
+            assert response.message.content == SHORT.text
+        # The refusal is remembered: the second answer took one request.
+        assert bench.bodies == [asked, _unstreamed(asked), _unstreamed(asked)]
+
+
+@row("JSON where a stream was asked for", further=True)
+async def json_for_a_stream(bench: Bench) -> None:
+    for said in (SHORT, PARALLEL_CALLS):
+        llm = bench.model()
+        bench.server.received.clear()
+        bench.server.answers = lambda _, said=said: bench.cut(as_json(bench.api.body(said)))
+        for _ in range(2):
+            response = await llm.achat(ASK)
+            check_answer(bench.api, response, await bench.raw("body"))
+        asked = bench.api.asked(SYSTEM, USER)
+        assert bench.bodies == [asked, _unstreamed(asked)]
 
 
 @row("thoughts, then text", further=True, notes={"Chat": "it gives out no thoughts; the text arrives without them"})

@@ -14,6 +14,7 @@ from batonflow.llms import (
     CachePoint,
     ChatMessage,
     DocumentBlock,
+    FetchPolicy,
     ImageBlock,
     OpenAI,
     TextBlock,
@@ -208,7 +209,8 @@ def _documents(api: API, url: str) -> list[dict[str, Any]]:
 
 @row("documents", further=True)
 async def documents(bench: Bench) -> None:
-    llm, api = bench.model(), bench.api
+    # The server of the row is on this machine, whose addresses are not fetched otherwise.
+    llm, api = bench.model(fetch_urls=FetchPolicy(private_addresses=True)), bench.api
 
     def answer(request: Received) -> Answer:
         if request.method == "GET":

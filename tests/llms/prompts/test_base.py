@@ -237,3 +237,10 @@ def _strings(value: Any) -> list[str]:
     if isinstance(value, list):
         return [found for one in value for found in _strings(one)]
     return []
+
+
+def test_the_text_of_a_partly_formatted_template_has_its_values() -> None:
+    template = PromptTemplate("{who} asks: {msg}", template_var_mappings={"name": "who"}).partial_format(name="Ann")
+    assert template.known_values() == {"who": "Ann"}
+    assert template.partial_text() == "Ann asks: {msg}"
+    assert PromptTemplate("{{a}} {msg}").partial_text() == "{{a}} {msg}"

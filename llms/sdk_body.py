@@ -1,0 +1,301 @@
+"""The body of a vendor's answer as it arrives: bounds on its size and on silence, and marks that SDKs pass over."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
+from batonflow.llms.stream import StreamEvent
+
+__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "given"]
+
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_ERROR_EVENT = re.compile(rb"[\r\n]event: ?error *[\r\n]")
+_ERROR_LINES = (b"event: error", b"event:error")
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LONGEST_ERROR = 64 * 1024
+_MARK_LENGTH = 16
+_LINE_ENDS = (b"\n", b"\r")
+
+
+class ErrorEvent(Exception):
+    """An ``event: error`` in a stream; ``data`` is the JSON value behind it, or text."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(str(data))
+        self.data = data
+
+
+class Silence:
+    """A deadline for the time in which a vendor sends no content.
+
+    Comments, pings and empty events do not count as content, and the consumer's own time does not count as silence.
+    One timer serves a whole answer, so that an event costs no timer.
+
+    Args:
+        seconds: Seconds without content that are allowed.
+        details: What the error is told: vendor and model.
+    """
+
+    __slots__ = ("_before", "_details", "_expired", "_loop", "_seconds", "_since", "_task", "_timer")
+
+    def __init__(self, seconds: float, details: dict[str, Any]) -> None:
+        self._seconds = seconds
+        self._details = details
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._expired = False
+        self._before = 0
+
+    def begin(self) -> None:
+        """Start to wait for the vendor."""
+        if self._since is None:
+            self._since = self._loop.time()
+        self._task = asyncio.current_task()
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._since + self._seconds, self._look)
+
+    def end(self, content: bool) -> None:
+        """Stop to wait; ``content`` says whether content has come."""
+        self._task = None
+        if content:
+            self._since = None
+
+    def heard(self) -> None:
+        """Note that content has come."""
+        self._since = None
+
+    def broken(self) -> bool:
+        """Whether the CancelledError at hand is this deadline's and not another caller's."""
+        task = self._task
+        return self._expired and task is not None and task.uncancel() <= self._before
+
+    def stop(self) -> None:
+        """Take the timer back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def error(self) -> LLMTimeoutError:
+        """The error for a deadline that has passed."""
+        text = f"no content within {self._seconds:g} s; raise timeout= if the model needs longer"
+        return LLMTimeoutError(text, **self._details)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._task is None or self._since is None:
+            return  # the next wait sets the timer anew
+        due = self._since + self._seconds
+        if due > self._loop.time():
+            self._timer = self._loop.call_at(due, self._look)
+            return
+        self._expired, self._before = True, self._task.cancelling()
+        self._task.cancel()
+
+
+class Chunks:
+    """The chunks of an SDK's stream, each awaited under a deadline for silence.
+
+    Args:
+        stream: The SDK's stream.
+        silence: The deadline.
+        is_empty: Says of a chunk that it carries nothing, as those that only keep a connection alive; None where the
+            reader of the chunks calls ``silence.heard()`` itself.
+        body: The bytes that the stream reads.
+    """
+
+    def __init__(
+        self, stream: Any, silence: Silence, is_empty: Callable[[Any], bool] | None, body: "AnswerBody"
+    ) -> None:
+        self.response = stream.response
+        self.body = body
+        self._next = stream.__anext__
+        self.silence = silence
+        self._is_empty = is_empty
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        silence = self.silence
+        silence.begin()
+        try:
+            chunk = await self._next()
+        except asyncio.CancelledError:
+            if silence.broken():
+                raise silence.error() from None
+            raise
+        except BaseException:
+            silence.end(content=True)
+            raise
+        silence.end(content=self._is_empty is not None and not self._is_empty(chunk))
+        return chunk
+
+
+class Opened:
+    """An answer that has begun.
+
+    Attributes:
+        response: The HTTP response; None when a program has patched the SDK and gives answers itself.
+        events: What it says.
+        closes: Closes it.
+    """
+
+    def __init__(self, response: Any, events: AsyncGenerator[StreamEvent, None]) -> None:
+        self.response = response
+        self.events = events
+        self.closes: Callable[[], Awaitable[None]] | None = None if response is None else response.aclose
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The response's headers."""
+        return {} if self.response is None else self.response.headers
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.closes is not None:
+            await self.closes()
+
+
+async def given(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+    """The events of a whole answer."""
+    for event in events:
+        yield event
+
+
+class AnswerBody:
+    """The bytes of an answer, counted and looked through on their way to the SDK.
+
+    Args:
+        response: The HTTP response, not yet read. Its ``aiter_bytes`` is replaced by one that looks.
+        limit: Bytes that an answer may have.
+        details: What errors are told: vendor and model.
+        scan: Whether to look for ``[DONE]`` and ``event: error``, of which OpenAI's SDK tells nothing.
+
+    Attributes:
+        done: Whether ``data: [DONE]`` has come.
+    """
+
+    def __init__(self, response: Any, limit: int, details: dict[str, Any], *, scan: bool) -> None:
+        self.done = False
+        self._details = details
+        self._limit = limit
+        self._size = 0
+        self._head: list[bytes] = []
+        self._pieces: AsyncIterator[bytes] = aiter(response.aiter_bytes())
+        self._scan = scan
+        response.aiter_bytes = self._looked_through
+
+    async def begins_as_json(self, silence: Silence) -> bool:
+        """Whether the body begins like a JSON object or array; what was read for that is kept."""
+        async for piece in self._timed(silence):
+            self._head.append(piece)
+            begun = piece.lstrip()
+            if begun:
+                return begun[:1] in b"{["
+        return False
+
+    async def read(self, silence: Silence) -> bytes:
+        """The whole body."""
+        pieces, self._head = self._head, []
+        async for piece in self._timed(silence):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _timed(self, silence: Silence) -> AsyncGenerator[bytes, None]:
+        while True:
+            silence.begin()
+            try:
+                piece = await anext(self._pieces, None)
+            except asyncio.CancelledError:
+                if silence.broken():
+                    raise silence.error() from None
+                raise
+            # Servers send blanks to keep a connection alive while the model writes.
+            silence.end(content=piece is None or not piece.isspace())
+            if piece is None:
+                return
+            yield self._counted(piece)
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise InvalidResponseError(
+                f"the answer is longer than {self._limit:,} bytes; raise max_answer_bytes= if it may be",
+                **self._details,
+            )
+        return piece
+
+    async def _bounded(self) -> AsyncGenerator[bytes, None]:
+        for piece in self._head:
+            yield piece
+        async for piece in self._pieces:
+            yield self._counted(piece)
+
+    def _looked_through(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:  # noqa: ARG002 - httpx's name
+        return self._scanned() if self._scan else self._bounded()
+
+    async def _scanned(self) -> AsyncGenerator[bytes, None]:
+        # One generator for all of it: each costs as much as what it does.
+        held, tail = b"", b"\n"
+        head, self._head = self._head, []
+        for piece in head:
+            self._size -= len(piece)  # counted when it was read, and counted again below
+        async for piece in _chained(head, self._pieces) if head else self._pieces:
+            self._counted(piece)
+            data, held = (held + piece, b"") if held else (piece, b"")
+            if b"]" in data and b"DONE]" in (seen := tail + data):
+                self.done = self.done or _DONE.search(seen) is not None
+            if b"error" in data and (found := _ERROR_EVENT.search(tail + data)) is not None:
+                start = max(0, found.start() - len(tail) + 1)
+                if start:
+                    yield data[:start]
+                raise ErrorEvent(await self._error_data(data[start:]))
+            # A line that is cut may become an event of an error.
+            begun = 0 if data[-1:] in _LINE_ENDS else _begun_line(data)
+            if begun:
+                data, held = data[:-begun], data[-begun:]
+            tail = data[-_MARK_LENGTH:] if len(data) >= _MARK_LENGTH else (tail + data)[-_MARK_LENGTH:]
+            if data:
+                yield data
+        if held:
+            yield held
+
+    async def _error_data(self, text: bytes) -> Any:
+        """The data of an error event that begins with ``text``."""
+        async for piece in self._bounded_rest():
+            if _BLANK_LINE.search(text) or len(text) > _LONGEST_ERROR:
+                break
+            text += piece
+        lines = text.strip().replace(b"\r\n", b"\n").replace(b"\r", b"\n").partition(b"\n\n")[0].split(b"\n")
+        data = "\n".join(
+            line[5:].decode(errors="replace").removeprefix(" ") for line in lines if line.startswith(b"data:")
+        )
+        try:
+            return json.loads(data)
+        except ValueError:
+            return data or "the server told of an error without a word about it"
+
+    async def _bounded_rest(self) -> AsyncGenerator[bytes, None]:
+        yield b""
+        async for piece in self._pieces:
+            yield self._counted(piece)
+
+
+async def _chained(head: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    for piece in head:
+        yield piece
+    async for piece in pieces:
+        yield piece
+
+
+def _begun_line(data: bytes) -> int:
+    """Length of the last line where it may become ``event: error``: the rest of it is still to come."""
+    line = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :]
+    return len(line) if line and any(mark.startswith(line) or line == mark for mark in _ERROR_LINES) else 0
