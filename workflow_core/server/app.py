@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +25,7 @@ from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
 from batonflow.workflow_core.server.keeper import Keeper
 from batonflow.workflow_core.server.limits import BodyLimit, ReaderLimit
-from batonflow.workflow_core.server.mounts import Door, Lifespan
+from batonflow.workflow_core.server.mounts import Door, Lifespan, own_path
 from batonflow.workflow_core.server.openapi import openapi_document
 from batonflow.workflow_core.server.pages import page
 from batonflow.workflow_core.server.responses import JSON, SafeHeaders, refusal
@@ -33,7 +33,7 @@ from batonflow.workflow_core.server.routes_runs import RunRoutes
 from batonflow.workflow_core.server.routes_workflows import WorkflowRoutes
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
-from batonflow.workflow_core.server.stopping import uvicorn_here
+from batonflow.workflow_core.server.stopping import before_shutdown, uvicorn_here
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ class WorkflowServer:
         self._keeper: Keeper | None = None
         self._app: Starlette | None = None
         self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._was_stopped = False
         # Requests that may begin runs.
         self._changing: set[asyncio.Task[Any]] = set()
         self.is_closing = False
@@ -194,7 +196,7 @@ class WorkflowServer:
             Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
             Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
             Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
-            Middleware(_Started, is_started=lambda: self._runs_here, changing=self._changing),
+            Middleware(_Started, begin=self._begun, changing=self._changing),
         ]
         handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
         return Starlette(
@@ -205,6 +207,7 @@ class WorkflowServer:
         )
 
     async def _health(self, _: Request) -> Response:
+        await self._begun()
         return JSON({"status": "healthy"}) if self._runs_here else JSON({"status": "unhealthy"}, 503)
 
     async def _openapi(self, _: Request) -> Response:
@@ -217,12 +220,18 @@ class WorkflowServer:
 
         Raises:
             StoreError: A store fails.
-            RuntimeError: A mounted application cannot begin; the server does not run then.
+            RuntimeError: A mounted application cannot begin; the server does not run then. Or the server runs on
+                another event loop.
         """
+        await self._start()
+
+    async def _start(self) -> bool:
+        """Start, and tell whether the server did not run before."""
+        self._enter_loop()
         async with self._lock:
             if self._keeper is not None:
-                return
-            self.is_closing = False
+                return False
+            self.is_closing = self._was_stopped = False
             self._keeper = Keeper(self.runs)
             try:
                 await self._keeper.start()
@@ -232,12 +241,61 @@ class WorkflowServer:
             except BaseException:
                 await self._end(self._keeper)
                 raise
+            return True
 
     async def stop(self) -> None:
-        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing."""
+        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing.
+
+        Raises:
+            RuntimeError: The server runs on another event loop.
+        """
+        self._enter_loop()
+        self._was_stopped = True
+        await self._stop()
+
+    async def _stop(self) -> None:
         async with self._lock:
             if self._keeper is not None:
                 await self._end(self._keeper)
+
+    def _enter_loop(self) -> None:
+        """Run on the running loop from now on.
+
+        Raises:
+            RuntimeError: The server runs on another loop.
+        """
+        here = asyncio.get_running_loop()
+        if self._loop is here:
+            return
+        if self._loop is not None and (self._keeper is not None or self._lock.locked()):
+            if not self._loop.is_closed():
+                raise LoopError(
+                    "The server runs on another event loop: stop it there, and start it on the loop that answers its "
+                    "requests"
+                )
+            # Its tasks have ended with the loop, and so have its runs.
+            self._keeper = None
+            self._lifespans.clear()
+            self._changing.clear()
+            self.runs.forget_arrivals()
+        self._loop, self._lock = here, asyncio.Lock()
+
+    async def _begun(self) -> str | None:
+        """Start with the first request where nothing ran the lifespan; returns why a request cannot be answered."""
+        if self._loop is asyncio.get_running_loop() and self._runs_here:
+            return None
+        around = uvicorn_here()
+        if self._was_stopped or (around is not None and around.should_exit):
+            return "The server was stopped: await server.start() starts it again"
+        try:
+            if await self._start() and around is not None:
+                before_shutdown(around, self._stop)
+        except LoopError as error:
+            return str(error)
+        except Exception:
+            logger.exception("the server cannot start")
+            return "The server cannot start; its log says why"
+        return None
 
     async def _end(self, keeper: Keeper) -> None:
         self.is_closing = True
@@ -336,6 +394,10 @@ class WorkflowServer:
         return uvicorn.Config(self.app, host=host, port=port, **{**options, **(more or {})})
 
 
+class LoopError(RuntimeError):
+    """The server runs on another event loop."""
+
+
 class _Uvicorn(uvicorn.Server):
     """Lets readers go before it waits for their connections to close."""
 
@@ -360,27 +422,28 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Started:
-    """Says what is missing when the application is asked before it was started, or when it stops.
+    """Starts the server with the first request, and says why it does not run when it cannot.
 
     Args:
         app: The application.
-        is_started: Whether it runs.
+        begin: Starts the server, or says why it does not run.
         changing: Where the tasks are kept in which requests are answered that change something.
     """
 
-    def __init__(self, app: ASGIApp, is_started: Callable[[], bool], changing: set[asyncio.Task[Any]]) -> None:
+    def __init__(
+        self, app: ASGIApp, begin: Callable[[], Awaitable[str | None]], changing: set[asyncio.Task[Any]]
+    ) -> None:
         self._app = app
-        self._is_started = is_started
+        self._begin = begin
         self._changing = changing
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer that the server does not run."""
-        if scope["type"] == "http" and not self._is_started() and scope["path"] not in _ALWAYS_THERE:
-            answer = refusal(
-                503, "The server does not run: await server.start(), or let what serves it run its lifespan"
-            )
-            await answer(scope, receive, send)
-            return
+        if scope["type"] == "http" and own_path(scope) not in _ALWAYS_THERE:
+            problem = await self._begin()
+            if problem is not None:
+                await refusal(503, problem)(scope, receive, send)
+                return
         task = asyncio.current_task()
         if task is None or scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)

@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from batonflow.workflow_core.errors import ServerConfigurationError
+from batonflow.workflow_core.server.mounts import own_path
 from batonflow.workflow_core.server.responses import refusal, refuse_websocket
 
 __all__ = ["Guard", "check_bind", "is_loopback"]
@@ -81,7 +82,7 @@ class Guard:
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"
-        if self._token is not None and scope["path"] not in OPEN_TO_ALL and not self._has_token(headers):
+        if self._token is not None and own_path(scope) not in OPEN_TO_ALL and not self._has_token(headers):
             return 401, "The header Authorization: Bearer with the server's token is missing or wrong"
         return None
 

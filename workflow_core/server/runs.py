@@ -211,6 +211,11 @@ class Runs:
         for run_id in list(self._waiting):
             self.arrived(run_id)
 
+    def forget_arrivals(self) -> None:
+        """Drop what waits on a loop that is closed."""
+        self._waiting.clear()
+        self._reading.clear()
+
     @contextmanager
     def arrival(self, run_id: str) -> Generator[asyncio.Future[None]]:
         """Done as soon as a run goes on in this process."""
