@@ -303,6 +303,7 @@ class WorkflowServer:
         await self._interrupt()
         while self._lifespans:
             await self._lifespans.pop().end(SECONDS_TO_STOP)
+        self.runs.all_left()
         # Requests that were let in before may begin further runs; those that wait for the end of one have it now.
         if changing := self._changing - {asyncio.current_task()}:
             await asyncio.wait(changing, timeout=SECONDS_TO_STOP)

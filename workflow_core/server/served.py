@@ -8,6 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
+from batonflow.workflow_core.durable import digest_of_start
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.problems import in_words
@@ -120,6 +121,10 @@ class Served:
         if not issubclass(found, cls):
             raise HTTPException(400, f"Workflow {self.name} starts with {cls.__name__}, not with {found.__name__}")
         return cast("StartEvent", _built(found, data.get("value", data.get("data"))))
+
+    def digest(self, event: StartEvent) -> str:
+        """Tells apart the input of runs, as their store does."""
+        return digest_of_start(self.codec, event)
 
     def _is_envelope(self, data: Mapping[str, Any], cls: type[Event]) -> bool:
         """Whether an object names a class, and is not simply the fields of the start event."""
