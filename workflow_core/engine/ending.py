@@ -97,8 +97,13 @@ class Ending:
         return self._alive_seconds + running
 
     def idle(self) -> None:
-        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else."""
-        if self._run.workflow.__batonflow__.timeout_excludes_waiting and awaits_people(self._run):
+        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else.
+
+        The run at the root of the tree decides for all of them: the answer comes to it.
+        """
+        run = self._run
+        leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
+        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and awaits_people(run):
             self._pause()
 
     def busy_again(self) -> None:

@@ -155,6 +155,7 @@ class WorkflowServer:
         taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
         known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
         kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
+        kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days
         self.runs.served[name] = Served(name, kept, additional_events or ())
 
     def mount(self, path: str, app: ASGIApp) -> None:
