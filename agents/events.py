@@ -93,6 +93,8 @@ START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_me
 class AgentWorkflowStartEvent(StartEvent):
     """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data."""
 
+    __batonflow_takes__ = START_FIELDS
+
     @classmethod
     @override
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

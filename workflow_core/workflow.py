@@ -42,7 +42,8 @@ workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
 open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
 begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
-in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
+close_to_fields = at_first_use("batonflow.workflow_core.problems", "close_to_fields")
+in_words_with_hints = at_first_use("batonflow.workflow_core.problems", "in_words_with_hints")
 run_on_background_loop = at_first_use("batonflow.workflow_core.bridge", "run_on_background_loop")
 
 
@@ -424,10 +425,13 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         return given
     cls = workflow.__batonflow__.steps.start_event_class
     try:
-        return cls(**kwargs)
+        event = cls(**kwargs)
     except ValidationError as error:
-        problems = in_words(error)
+        problems = in_words_with_hints(error, cls, kwargs)
         raise WorkflowRuntimeError(f"Failed creating a start event of type {cls.__name__}: {problems}") from error
+    if event.__pydantic_extra__ and cls.model_fields and (said := close_to_fields(event)):
+        logger.warning("run() keeps data beside the fields of the start event: %s", said)
+    return event
 
 
 def _parent_of(workflow: Workflow) -> "tuple[Family, str, Any] | None":

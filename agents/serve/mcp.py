@@ -21,7 +21,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.problems import in_words, unknown_fields
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
@@ -298,6 +298,8 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
         event = workflow.__batonflow__.steps.start_event_class(**arguments)
     except ValidationError as error:
         return in_words(error, "the arguments")
+    if problems := unknown_fields(event):
+        return problems
     return workflow.run(start_event=event, run_id=run_id)
 
 

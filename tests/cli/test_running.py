@@ -44,6 +44,10 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
     ("words", "told"),
     [
         (["flows.py:greet", "times=x"], "no Named can be made of this: times: Input should be a valid integer"),
+        (["flows.py:greet", "nam=x"], "Named has no field 'nam'. Did you mean 'name'?"),
+        (["flows.py:greet", "name=x", "tims=2"], "Named has no field 'tims'. Did you mean 'times'?"),
+        (["flows.py:greet", "name=x", "price=2"], "Named has no field 'price'; it has name, times, loud"),
+        (["flows.py:greet", "--input", '{"nam": "x"}'], "Named has no field 'nam'. Did you mean 'name'?"),
         (["team.py:team", "--input", '{"user_msg": 5}'], "user_msg is a text or a ChatMessage, not 5"),
     ],
 )

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from batonflow.workflow_core.durable import digest_of_start
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.server.limits import DEPTH, is_deeper
 from batonflow.workflow_core.types import qualified_name
 
@@ -112,7 +112,7 @@ class Served:
         else:
             raise HTTPException(400, "Give the fields of the start event as start_event or as kwargs, not both")
         if given is None or not self._is_envelope(data, cls):
-            return cast("StartEvent", _built(cls, data))
+            return _built_start(cls, data)
         name, qualified = data.get("type"), data.get("qualified_name")
         if name == StartEvent.__name__ or (name is None and str(qualified).endswith(f".{StartEvent.__name__}")):
             found = cls  # what every workflow calls its start event
@@ -120,7 +120,7 @@ class Served:
             found = self._find(name, qualified, [cls])
         if not issubclass(found, cls):
             raise HTTPException(400, f"Workflow {self.name} starts with {cls.__name__}, not with {found.__name__}")
-        return cast("StartEvent", _built(found, data.get("value", data.get("data"))))
+        return _built_start(found, data.get("value", data.get("data")))
 
     def digest(self, event: StartEvent) -> str:
         """Tells apart the input of runs, as their store does."""
@@ -175,6 +175,13 @@ def _object(given: Mapping[str, Any] | str) -> dict[str, Any]:
     return cast("dict[str, Any]", data)
 
 
+def _built_start(cls: type[Event], fields: Any) -> StartEvent:
+    event = cast("StartEvent", _built(cls, fields))
+    if problems := unknown_fields(event):
+        raise HTTPException(400, problems)
+    return event
+
+
 def _built(cls: type[Event], fields: Any) -> Event:
     if fields is None:
         fields = {}
@@ -184,4 +191,5 @@ def _built(cls: type[Event], fields: Any) -> Event:
         check_public(cls, cast("dict[str, Any]", fields))
         return cls.model_validate(fields)
     except ValidationError as error:
-        raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {in_words(error)}") from None
+        problems = in_words_with_hints(error, cls, cast("dict[str, Any]", fields))
+        raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {problems}") from None

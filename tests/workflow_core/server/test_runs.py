@@ -75,6 +75,11 @@ async def test_what_newer_clients_send_besides_is_passed_over(serving: Serving) 
         ({"start_event": 5}, "start_event"),
         ({"start_event": {"name": "a"}, "handler_id": "has blanks"}, "handler_id"),
         ({"start_event": {"name": "a"}, "context": {"version": 1}}, "accept_context_api"),
+        ({"start_event": {"name": "a", "tmes": 3}}, "Begin has no field 'tmes'. Did you mean 'times'?"),
+        ({"start_event": {"type": "Begin", "value": {"name": "a", "tmes": 3}}}, "Did you mean 'times'?"),
+        ({"start_event": {"name": "a", "_data": {"tmes": 3}}}, "Did you mean 'times'?"),
+        ({"kwargs": {"name": "a", "colour": 3}}, "Begin has no field 'colour'; it has name, times"),
+        ({"start_event": {"nmae": "a"}}, "name: Field required; Begin has no field 'nmae'. Did you mean 'name'?"),
     ],
 )
 async def test_a_start_event_that_does_not_fit_is_refused_with_a_reason(
