@@ -41,7 +41,8 @@ class Envelope(BaseModel):
 
     Attributes:
         value: Its fields.
-        qualified_name: Module and name of its class; null when the reader did not want it.
+        qualified_name: Module and name of its class, of built-in events those of LlamaIndex; null when the reader did
+            not want it.
         type: Name of its class.
         types: Names of the event classes above it, without ``Event``; null when there are none.
         seq: Its place in the stream.
