@@ -27,6 +27,7 @@ from batonflow.workflow_core.instrumentation.events.run import (
     WorkflowRunOutputEvent,
     WorkflowStepOutputEvent,
 )
+from batonflow.workflow_core.instrumentation.logs import fit_to_show, logger_named
 from batonflow.workflow_core.instrumentation.summary import summarize
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ EARLIER_TRACE = "batonflow.earlier_trace"
 """The tag of a run that was taken up: what handlers captured in the process that had it before."""
 
 dispatcher = get_dispatcher(__name__)
-verbose_logger = logging.getLogger("workflows.verbose")
+verbose_logger = logger_named("workflows.verbose")
 
 
 # Of Workflow.run, whatever a subclass asks of those who call it.
@@ -119,6 +120,7 @@ class _Verbose:
     """One line for each start and end of a step, printed, or logged when the verbose logger is switched on."""
 
     def _say(self, line: str) -> None:
+        line = fit_to_show(line)
         if verbose_logger.isEnabledFor(logging.INFO):
             verbose_logger.info(line)
         else:

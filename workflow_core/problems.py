@@ -28,8 +28,9 @@ def in_words(error: ValidationError, whole: str = "all") -> str:
 
 
 def unknown_fields(model: BaseModel) -> str:
-    """Say which data of a model its class does not declare, and which fields may be meant; empty when there is nothing
-    to say, or when the class declares no field at all: it takes anything then.
+    """Say which data of a model its class does not declare, and which fields may be meant.
+
+    A class without any field takes anything: there is nothing to say then.
     """
     cls = type(model)
     taken: Collection[str] = getattr(cls, "__batonflow_takes__", ())

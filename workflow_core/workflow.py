@@ -1,7 +1,6 @@
 """Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,6 +21,7 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.options import Options, ParentStop, Upcaster, option, shown
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Workflow"]
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
 open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")

@@ -384,7 +384,7 @@ class Ship(Workflow):
 
 
 async def test_a_misspelt_field_that_is_missed():
-    with pytest.raises(WorkflowRuntimeError, match="sku: Field required; Order has no field 'skuu'. Did you mean"):
+    with pytest.raises(WorkflowRuntimeError, match=r"sku: Field required; Order has no field 'skuu'\. Did you mean"):
         Ship().run(skuu="a-1")
 
 

@@ -1,7 +1,6 @@
 """How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from batonflow.workflow_core.engine.commands import Finish
@@ -21,6 +20,7 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.family import awaits_people
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.stream import ANOTHER_LOOP
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ending"]
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 SECONDS_FOR_STRAGGLERS = 1.0
 """How long a finished run waits for cancelled steps to end before it says that it is done."""

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.instrumentation.logs import clean, logger_named
 from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkflowServer"]
 
-logger = logging.getLogger("batonflow.workflow_core.server")
+logger = logger_named("batonflow.workflow_core.server")
 
 MIB = 1024 * 1024
 SECONDS_TO_STOP = 5.0
@@ -370,6 +371,7 @@ class WorkflowServer:
             StoreError: A store fails.
         """
         check_bind(host, self.token)
+        clean(logging.getLogger("uvicorn.error"))
         if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - only compared
             self._hosts.append(host)
             self._app = None

@@ -27,20 +27,22 @@ def chain(cls: type[Event]) -> list[str] | None:
 
 
 # Where the clients that people have import built-in events from.
-_HOMES = {
-    "batonflow.workflow_core.events": (
-        "workflows.events",
-        "CollectionReleaseEvent Event HumanResponseEvent IdleReleasedEvent InputRequiredEvent InternalDispatchEvent "
-        "StartEvent StepFailedEvent StepStateChanged StopEvent UnhandledEvent WorkflowCancelledEvent "
-        "WorkflowFailedEvent WorkflowIdleEvent WorkflowTimedOutEvent",
-    ),
-    "batonflow.agents.events": (
-        "llama_index.core.agent.workflow.workflow_events",
-        "AgentInput AgentOutput AgentSetup AgentStream AgentStreamStructuredOutput AgentWorkflowStartEvent ToolCall "
-        "ToolCallResult",
-    ),
+_CORE = (
+    "CollectionReleaseEvent Event HumanResponseEvent IdleReleasedEvent InputRequiredEvent InternalDispatchEvent "
+    "StartEvent StepFailedEvent StepStateChanged StopEvent UnhandledEvent WorkflowCancelledEvent WorkflowFailedEvent "
+    "WorkflowIdleEvent WorkflowTimedOutEvent"
+)
+_OF_AGENTS = (
+    "AgentInput AgentOutput AgentSetup AgentStream AgentStreamStructuredOutput AgentWorkflowStartEvent ToolCall "
+    "ToolCallResult"
+)
+_KNOWN_AS = {
+    **{f"batonflow.workflow_core.events.{name}": f"workflows.events.{name}" for name in _CORE.split()},
+    **{
+        f"batonflow.agents.events.{name}": f"llama_index.core.agent.workflow.workflow_events.{name}"
+        for name in _OF_AGENTS.split()
+    },
 }
-_KNOWN_AS = {f"{ours}.{name}": f"{theirs}.{name}" for ours, (theirs, names) in _HOMES.items() for name in names.split()}
 
 
 def known_as(name: str) -> str:

@@ -1,16 +1,17 @@
 """Other ASGI applications under paths of the server: found without the last slash too, begun and ended with it."""
 
 import asyncio
-import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Scope
 
+from batonflow.workflow_core.instrumentation.logs import logger_named
+
 __all__ = ["Door", "Lifespan", "own_path"]
 
-logger = logging.getLogger("batonflow.workflow_core.server")
+logger = logger_named("batonflow.workflow_core.server")
 
 SECONDS_TO_CUT = 1.0
 """How long an application is waited for that was cancelled."""

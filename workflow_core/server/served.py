@@ -13,8 +13,8 @@ from batonflow.workflow_core.durable import digest_of_start
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
-from batonflow.workflow_core.server.limits import DEPTH, inside, is_deeper
 from batonflow.workflow_core.server.envelopes import known_as
+from batonflow.workflow_core.server.limits import DEPTH, inside, is_deeper
 from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _without_marks(data: dict[str, Any]) -> dict[str, Any]:
             if isinstance(one, dict) and (marks := _MARKS & cast("dict[str, Any]", one).keys()):
                 raise HTTPException(
                     400,
-                    f"{marks.pop()} marks what JsonSerializer wrote; here it is read as the mark of a whole event only: "
+                    f"{marks.pop()} marks what JsonSerializer wrote, and is read only as the mark of a whole event: "
                     "send the fields as plain JSON",
                 )
         level = [inner for one in level for inner in inside(one)]

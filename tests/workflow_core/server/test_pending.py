@@ -413,7 +413,9 @@ class Sleeps(Workflow):
 
 
 @pytest.mark.parametrize(
-    "workflow", [Ask(timeout=0.3), Consults(timeout=0.3, workflows={"ask": Ask(timeout=0.3)})], ids=["asks", "calls one that asks"]
+    "workflow",
+    [Ask(timeout=0.3), Consults(timeout=0.3, workflows={"ask": Ask(timeout=0.3)})],
+    ids=["asks", "calls one that asks"],
 )
 async def test_the_timeout_of_a_run_stands_still_while_it_waits_for_a_person(
     serving: Serving, workflow: Workflow
