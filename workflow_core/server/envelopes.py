@@ -12,7 +12,7 @@ from batonflow.workflow_core.journal.streamed import said_up_to
 from batonflow.workflow_core.trace import plain_event
 from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["Streamed", "chain", "envelope", "known_as", "recorded_envelope", "recorded_event", "streamed_in"]
+__all__ = ["END", "Streamed", "chain", "envelope", "known_as", "recorded_envelope", "recorded_event", "streamed_in"]
 
 
 def chain(cls: type[Event]) -> list[str] | None:

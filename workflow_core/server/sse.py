@@ -66,6 +66,7 @@ class EventStream(Response):
             async for batch in batches:
                 for body in self._bodies(batch):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
+                await asyncio.sleep(0)  # the other readers have a turn, and it is noticed when this one leaves
         await self._end(send)
 
     async def _begin(self, send: Send) -> None:
