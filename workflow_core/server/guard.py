@@ -64,6 +64,11 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        if _has_two_lengths(scope):
+            # A proxy that goes by the other one passes on as another request what is read as this one's body here.
+            text = "Content-Length and Transfer-Encoding are both given: send one of them"
+            await refusal(400, text, close=True)(scope, receive, send)
+            return
         problem = self._problem(scope)
         if problem is None:
             await self._app(scope, receive, send)
@@ -111,6 +116,11 @@ class Guard:
         # Compared first, so that it takes as long whatever the scheme is.
         same = hmac.compare_digest(token.strip().encode(), self._token)
         return same and scheme.lower() == "bearer"
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 def _name_of(host: str) -> str | None:
