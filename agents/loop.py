@@ -329,7 +329,8 @@ class AgentLoop(AgentForks):
                 running = self._bf_step_within(ctx, agent, limits, ev.input, tools, memory)
             if is_traced():
                 turn = await store.get("num_iterations", default=0) + 1
-                running = traced(agent, (ctx, ev.input, tools, memory), turn, asked, running)
+                alone = cast("Any", agent) is self
+                running = traced(agent, (ctx, ev.input, tools, memory), turn, asked, alone, running)
             output = as_output(await awaitable(running, agent, "take_step"), agent, "take_step")
         if spent.requests:
             output.usage = spent.usage

@@ -176,7 +176,8 @@ class _Spans:
         )
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)
-        self._tags = {**run.variables.run(active_instrument_tags.get), RUN_ID: run.state.run_id}
+        own = {RUN_ID: run.state.run_id, genai.CONVERSATION_ID: run.state.run_id}
+        self._tags = {**run.variables.run(active_instrument_tags.get), **own}
         run.variables.run(active_instrument_tags.set, self._tags)
         if run.drive is not None:
             captured = run.variables.run(dispatcher.capture_propagation_context)

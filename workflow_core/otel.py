@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import ConfigDict, PrivateAttr
 
+from batonflow import __version__
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowCancelledByUser
 from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, genai
 from batonflow.workflow_core.instrumentation.context import active_span_id
@@ -97,8 +98,8 @@ def instrument(
         >>> tracing.uninstrument()
     """
     return Instrumentation(
-        trace.get_tracer(SCOPE, tracer_provider=tracer_provider),
-        metrics.get_meter(SCOPE, meter_provider=meter_provider),
+        trace.get_tracer(SCOPE, __version__, tracer_provider=tracer_provider, schema_url=genai.SCHEMA_URL),
+        metrics.get_meter(SCOPE, __version__, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL),
         content=content,
     )
 
@@ -249,14 +250,18 @@ class _Spans(BaseSpanHandler[_Span]):
         id_: str,
         bound_args: inspect.BoundArguments,  # noqa: ARG002
         instance: Any = None,  # noqa: ARG002
-        result: Any = None,  # noqa: ARG002 - it is content
+        result: Any = None,
         **kwargs: Any,  # noqa: ARG002
     ) -> _Span | None:
         """End a span."""
         span = self.open_spans.get(id_)
         if span is not None:
             if genai.ERROR_TYPE in span.tags:  # a tool that tells the model of its failure
-                span.otel.set_status(Status(StatusCode.ERROR))
+                error = getattr(result, "exception", None)
+                if isinstance(error, BaseException):
+                    _tell_failure(span, error)
+                else:
+                    span.otel.set_status(Status(StatusCode.ERROR, str(span.tags[genai.ERROR_TYPE])))
             self._end(span)
         return span
 
@@ -277,12 +282,7 @@ class _Spans(BaseSpanHandler[_Span]):
             span.otel.set_attribute(CANCELLED, True)
             span.status = span.status or "cancelled"
         elif err is not None:
-            name, text = type(err).__name__, str(redacted(str(err)))
-            span.tags[genai.ERROR_TYPE] = name
-            stack = "".join(traceback.format_exception(err))
-            told = {"type": name, "message": text, "stacktrace": str(redacted(stack))}
-            span.otel.add_event("exception", {f"exception.{part}": value for part, value in told.items()})
-            span.otel.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
+            _tell_failure(span, err)
         self._end(span)
         return span
 
@@ -370,23 +370,37 @@ class _Events(BaseEventHandler):
         return {name: _value(redacted(getattr(event, name))) for name in own}
 
 
+def _tell_failure(span: _Span, error: BaseException) -> None:
+    """Say of a span what it failed with: its status, and an event."""
+    name, text = type(error).__name__, str(redacted(str(error)))
+    span.tags[genai.ERROR_TYPE] = name
+    stack = "".join(traceback.format_exception(error))
+    told = {"type": name, "message": text, "stacktrace": str(redacted(stack))}
+    span.otel.add_event("exception", {f"exception.{part}": value for part, value in told.items()})
+    span.otel.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
+
+
 _CANCELLED = (asyncio.CancelledError, GeneratorExit, WorkflowCancelledByUser, RunInterruptedError)
 
 _NAME = f"{_OF_LLAMAINDEX}workflow_name"
 
 # These run in the code that opens and closes them, so they can be the current span of what happens inside.
-_CURRENT = frozenset({"step", "invoke_agent", "execute_tool"})
+_CURRENT = frozenset({"step", "turn", "invoke_agent", "execute_tool"})
 
 
 def _kind(tags: Mapping[str, Any]) -> str:
     if RUN_INPUT in tags:
         return "run"
-    return "step" if STEP_INPUT in tags else str(tags.get(genai.OPERATION, ""))
+    if STEP_INPUT in tags:
+        return "step"
+    return str(tags.get(genai.OPERATION) or ("turn" if genai.TURN in tags else ""))
 
 
 def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
     """What the span is called: the operation, and of what."""
     own = span_id.rpartition("-")[0]
+    if kind == "turn":
+        return f"turn {tags[genai.TURN]}"
     if kind == "step":
         return f"step {own.rpartition('.')[2]}"
     operation = str(tags.get(genai.OPERATION) or ("invoke_workflow" if kind == "run" else ""))
