@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, cast
 
 from pydantic import ConfigDict, PrivateAttr
@@ -22,6 +23,7 @@ from batonflow.workflow_core.instrumentation.context import active_span_id
 from batonflow.workflow_core.instrumentation.dispatcher import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.run import RunEndEvent, RunStartEvent, StepEndEvent, StepStartEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
+from batonflow.workflow_core.journal.traces import ABANDONED
 from batonflow.workflow_core.observers import EARLIER_TRACE, RUN_INPUT, STEP_INPUT
 
 try:
@@ -61,6 +63,7 @@ COST = "batonflow.cost"
 RUN_DURATION = "batonflow.workflow.duration"
 
 _CARRIER = "otel"
+_BEGUN = "batonflow"
 _TOKEN_BOUNDS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864]
 _SECOND_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _OF_LLAMAINDEX = "llamaindex."
@@ -214,6 +217,8 @@ class _Spans(BaseSpanHandler[_Span]):
         """Begin a span below the one that encloses it."""
         tags = dict(tags or {})
         kind = _kind(tags)
+        if kind == "run":
+            _send_abandoned(self._tracer, tags, {**_attributes(tags, content=False), **_own(kind, id_, instance, tags)})
         around = self._around(parent_span_id)
         span = self._tracer.start_span(
             _name(kind, id_, instance, tags),
@@ -309,6 +314,8 @@ class _Spans(BaseSpanHandler[_Span]):
         span = self.open_spans.get(active_span_id.get() or "")
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, span.context if span is not None else None)
+        if span is not None and span.kind == "run" and (begun := _begun(span.otel)):
+            carrier[_BEGUN] = begun  # for who takes the run up, should this process not come to end its span
         return {_CARRIER: carrier} if carrier else {}
 
     def restore_propagation_context(self, context: dict[str, Any]) -> None:
@@ -460,3 +467,42 @@ def _links(tags: Mapping[str, Any]) -> list[Link]:
         return []
     there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return [Link(there, {LINK: "resumes"})] if there.is_valid else []
+
+
+def _begun(span: Span) -> str:
+    """What is to be known of a span to send it again: its parent, its start, and its name; empty without an SDK."""
+    start: int | None = getattr(span, "start_time", None)
+    if start is None:
+        return ""
+    parent: Any = getattr(span, "parent", None)
+    return f"{0 if parent is None else parent.span_id:016x} {start} {getattr(span, 'name', '')}"
+
+
+def _send_abandoned(tracer: trace.Tracer, tags: Mapping[str, Any], attributes: dict[str, Any]) -> None:
+    """Send the span of a run whose process was killed: what lay below it was sent, and has no parent without it."""
+    earlier: Any = tags.get(EARLIER_TRACE)
+    processor, resource = getattr(tracer, "span_processor", None), getattr(tracer, "resource", None)
+    if not isinstance(earlier, Mapping) or ABANDONED not in earlier or processor is None:
+        return
+    told = cast("Mapping[str, Any]", earlier)
+    carrier: Mapping[str, str] = told.get(_CARRIER) or {}
+    there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    parent_id, _, rest = carrier.get(_BEGUN, "").partition(" ")
+    start, _, name = rest.partition(" ")
+    if not there.is_valid or not start.isdigit():
+        return
+    own = trace.SpanContext(there.trace_id, there.span_id, is_remote=False, trace_flags=there.trace_flags)
+    above = trace.SpanContext(there.trace_id, int(parent_id, 16), is_remote=True, trace_flags=there.trace_flags)
+    processor.on_end(
+        import_module("opentelemetry.sdk.trace").ReadableSpan(
+            name=name,
+            context=own,
+            parent=above if above.is_valid else None,
+            resource=resource,
+            attributes={**attributes, RUN_STATUS: ABANDONED},
+            status=Status(StatusCode.ERROR, "The process ended"),
+            start_time=int(start),
+            end_time=max(int(start), int(told[ABANDONED] * 1e9)),
+            instrumentation_scope=getattr(tracer, "_instrumentation_scope", None),
+        )
+    )

@@ -318,7 +318,7 @@ def everything_from(url: str, sent: bytes) -> bytes:
     ],
 )
 def test_a_request_with_two_lengths_ends_the_connection(path: bytes, headers: bytes) -> None:
-    """As ``server.app`` is served by others too, behind proxies: what is behind the body must not be another request."""
+    """Behind a proxy that goes by the other length, what is behind the body would be a request of somebody else."""
     server = WorkflowServer()
     server.add_workflow("greet", Greet())
     with serving_in_a_thread(server.app) as url:
