@@ -15,12 +15,13 @@ from urllib.parse import quote
 from batonflow.workflow_core.bridge import run_on_background_loop
 from batonflow.workflow_core.errors import RemoteRunError, ServerRefusedError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.lazy import how_to_install
 
 try:
     import httpx2
 except ModuleNotFoundError as missing:
     raise ImportError(
-        "The client of a WorkflowServer needs the package httpx2: pip install 'batonflow[client]'"
+        f"The client of a WorkflowServer needs the package httpx2: {how_to_install('client')}"
     ) from missing
 
 __all__ = ["PendingRequest", "RemoteEvent", "RemoteRun", "SyncWorkflowClient", "WorkflowClient"]

@@ -24,6 +24,7 @@ from batonflow.workflow_core.instrumentation.dispatcher import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.run import RunEndEvent, RunStartEvent, StepEndEvent, StepStartEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.traces import ABANDONED
+from batonflow.workflow_core.lazy import how_to_install
 from batonflow.workflow_core.observers import EARLIER_TRACE, RUN_INPUT, STEP_INPUT
 
 try:
@@ -35,7 +36,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as missing:
     raise ImportError(
-        f"Tracing with OpenTelemetry needs the package {missing.name}: pip install 'batonflow[otel]'"
+        f"Tracing with OpenTelemetry needs the package {missing.name}: {how_to_install('otel')}"
     ) from missing
 
 __all__ = ["Instrumentation", "instrument"]

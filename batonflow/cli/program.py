@@ -16,6 +16,7 @@ __all__ = ["main"]
 _HOMES = {
     "run": "running",
     "resume": "running",
+    "fork": "running",
     "chat": "chatting",
     "draw": "drawing",
     "check": "checking",
@@ -23,6 +24,8 @@ _HOMES = {
     "runs": "looking",
     "show": "looking",
     "replay": "looking",
+    "diff": "looking",
+    "completions": "completing",
     "approve": "answering",
     "cancel": "answering",
 }
