@@ -518,7 +518,8 @@ class SyncWorkflowClient:
 
 
 def _name(text: str) -> str:
-    return quote(text, safe="")
+    # One or two dots alone would be another path before it is sent; the server knows what is meant.
+    return f"={text}" if text in {".", ".."} else quote(text, safe="")
 
 
 def _fields(start_event: Mapping[str, Any] | StartEvent | None) -> dict[str, Any]:

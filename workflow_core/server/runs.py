@@ -16,6 +16,7 @@ from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
 from batonflow.workflow_core.server.envelopes import END, recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
+from batonflow.workflow_core.server.spent import SpentSoFar
 from batonflow.workflow_core.server.stored import StoredPages
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.trace import run_told
@@ -87,6 +88,7 @@ class Runs:
         self.troubles: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.pages = StoredPages()
+        self._spent = SpentSoFar()
 
     @property
     def stores(self) -> list[RunStore]:
@@ -128,6 +130,9 @@ class Runs:
             HTTPException: 404 when no store has it.
         """
         place = await self.look_for(run_id)
+        if place is None and run_id.startswith("="):
+            # Clients resolve a path that ends with one or two dots before they send it, so "=.." stands for "..".
+            place = await self.look_for(run_id[1:])
         if place is None:
             raise HTTPException(404, "Handler not found")
         return place
@@ -226,6 +231,20 @@ class Runs:
         return int(record.get("seq", END))
 
     # --- telling ------------------------------------------------------------------------------------------------------
+
+    async def told_now(self, place: Place, *, result: bool = True) -> dict[str, Any]:
+        """A run as ``HandlerData``, with what the models of one that goes on have taken so far.
+
+        Args:
+            place: The run.
+            result: Whether to tell the event that ended it.
+        """
+        found = self.told(place)
+        if not place.is_over:
+            spent = await self._spent.of(place.store, place.info)
+            found["tokens"] = found["tokens"] or spent.tokens or None
+            found["cost"] = spent.cost if found["cost"] is None else found["cost"]
+        return found if result else {**found, "result": None}
 
     def told(self, place: Place) -> dict[str, Any]:
         """A run as ``HandlerData``."""

@@ -81,8 +81,8 @@ class HandlerData(BaseModel):
         owner: Who drives it: this server, another process, or nobody.
         commits: Number of the last commit.
         forked_from: Run and commit that it branched off from.
-        cost: Of the models, as the result tells it.
-        tokens: Of the models, as the result tells it.
+        cost: Of the models, as the result tells it; of a run that goes on, so far.
+        tokens: Of the models, as the result tells it; of a run that goes on, so far.
         error: Text of what it failed with.
         error_type: Class of that.
     """
