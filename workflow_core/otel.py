@@ -7,6 +7,7 @@ called, and nothing of OpenTelemetry is loaded before this module is.
 import asyncio
 import inspect
 import json
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ from typing import Any, cast
 
 from pydantic import ConfigDict, PrivateAttr
 
-from batonflow import __version__
 from batonflow.workflow_core.errors import RunInterruptedError, WorkflowCancelledByUser
 from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler, genai
 from batonflow.workflow_core.instrumentation.context import active_span_id
@@ -42,6 +42,7 @@ except ModuleNotFoundError as missing:
 __all__ = ["Instrumentation", "instrument"]
 
 SCOPE = "batonflow"
+VERSION: str = sys.modules["batonflow"].__version__  # the package around this one is loaded, and above it
 
 RUN_ID = "batonflow.run.id"
 RUN_PATH = "batonflow.run.path"
@@ -102,8 +103,8 @@ def instrument(
         >>> tracing.uninstrument()
     """
     return Instrumentation(
-        trace.get_tracer(SCOPE, __version__, tracer_provider=tracer_provider, schema_url=genai.SCHEMA_URL),
-        metrics.get_meter(SCOPE, __version__, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL),
+        trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider, schema_url=genai.SCHEMA_URL),
+        metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL),
         content=content,
     )
 

@@ -67,7 +67,7 @@ class _Chat:
                         self._context = Context(self._agent)
                     elif said == "/help":
                         say(_HELP)
-                    elif _COMMAND.fullmatch(said):
+                    elif said is not None and _COMMAND.fullmatch(said):
                         complain(f"there is no command {said}; /help lists those there are")
                     elif said:
                         runner.run(self._turn(said))

@@ -42,7 +42,7 @@ def _commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command with its parser; argparse has no public name for what holds them."""
     for action in cast("Any", parser())._actions:
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            yield from cast("dict[str, argparse.ArgumentParser]", action.choices).items()
+            yield from cast("dict[str, argparse.ArgumentParser]", cast("Any", action).choices).items()
 
 
 def _words(command: argparse.ArgumentParser) -> list[str]:

@@ -19,7 +19,7 @@ from batonflow.workflow_core.errors import (
     RunLostError,
     WorkflowRuntimeError,
 )
-from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.representation.build import get_workflow_representation
 from batonflow.workflow_core.server.bodies import body_of, run_id_of
@@ -122,7 +122,7 @@ class WorkflowRoutes:
         self._runs.arrived(run_id)
         return run_id, handler
 
-    async def _id_for(self, given: str | None, served: Served, event: Event | None) -> str:
+    async def _id_for(self, given: str | None, served: Served, event: StartEvent | None) -> str:
         """The id of a new run, of one that goes on, or of one that is over and whose result is asked for again.
 
         Raises:

@@ -227,7 +227,7 @@ class Runs:
 
     def place_of_end(self, place: Place) -> int:
         """The place in the stream of the event that ended a run."""
-        record = {} if place.info.result is None else read_json(place.info.result)
+        record: dict[str, Any] = {} if place.info.result is None else read_json(place.info.result)
         return int(record.get("seq", END))
 
     # --- telling ------------------------------------------------------------------------------------------------------

@@ -190,7 +190,11 @@ def _unwrapped(data: dict[str, Any]) -> dict[str, Any]:
     whole = data.keys() == {IS_PYDANTIC, "value", "qualified_name"} and data[IS_PYDANTIC] is True
     if not whole or not isinstance(inner, dict) or not isinstance(name, str):
         raise HTTPException(400, f'An event with {IS_PYDANTIC} is {{"{IS_PYDANTIC}": true, "value": {{...}}, ...}}')
-    return {"type": name.rpartition(".")[2], "qualified_name": name, "value": _without_marks(inner)}
+    return {
+        "type": name.rpartition(".")[2],
+        "qualified_name": name,
+        "value": _without_marks(cast("dict[str, Any]", inner)),
+    }
 
 
 def _without_marks(data: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def _without_marks(data: dict[str, Any]) -> dict[str, Any]:
             if isinstance(one, dict) and (marks := _MARKS & cast("dict[str, Any]", one).keys()):
                 raise HTTPException(
                     400,
-                    f"{marks.pop()} marks what JsonSerializer wrote, and is read only as the mark of a whole event: "
+                    f"{min(marks)} marks what JsonSerializer wrote, and is read only as the mark of a whole event: "
                     "send the fields as plain JSON",
                 )
         level = [inner for one in level for inner in inside(one)]
