@@ -96,6 +96,8 @@ _OPTIONAL = (*START_FIELDS, "memory")
 class AgentWorkflowStartEvent(StartEvent):
     """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data, None unless given."""
 
+    __batonflow_takes__ = START_FIELDS
+
     @classmethod
     @override
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

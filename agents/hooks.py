@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,8 +11,9 @@ from batonflow.llms import ChatMessage
 from batonflow.tools import ToolOutput
 from batonflow.tools.call import error_output, own
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.instrumentation.logs import logger_named
 
-logger = logging.getLogger(__name__)
+logger = logger_named(__name__)
 
 __all__ = ["AfterTool", "BeforeTool", "Block", "Deny", "Guard", "Replace", "after_tool", "before_tool", "blocked"]
 

@@ -13,7 +13,6 @@ takes note of results, ``finalize`` brings the memory up to date. Private names 
 other ones are left to the subclasses that users write.
 """
 
-import logging
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from copy import deepcopy
@@ -78,6 +77,7 @@ from batonflow.tools.call import unknown_tool_output
 from batonflow.workflow_core import Context, StopEvent, WorkflowHandler, WorkflowRuntimeError, step
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.instrumentation import genai
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.stored_runs import check_context
 
@@ -85,7 +85,7 @@ __all__ = ["AgentLoop"]
 
 structured_response = at_first_use("batonflow.agents.output", "structured_response")
 
-logger = logging.getLogger(__name__)
+logger = logger_named(__name__)
 
 DEFAULT_MAX_ITERATIONS = 20
 _OVER_BUDGET = "over_budget"
@@ -329,7 +329,8 @@ class AgentLoop(AgentForks):
                 running = self._bf_step_within(ctx, agent, limits, ev.input, tools, memory)
             if is_traced():
                 turn = await store.get("num_iterations", default=0) + 1
-                running = traced(agent, (ctx, ev.input, tools, memory), turn, asked, running)
+                alone = cast("Any", agent) is self
+                running = traced(agent, (ctx, ev.input, tools, memory), turn, asked, alone, running)
             output = as_output(await awaitable(running, agent, "take_step"), agent, "take_step")
         if spent.requests:
             output.usage = spent.usage

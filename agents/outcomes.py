@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from batonflow.agents.results import HANDLE
 from batonflow.llms import ChatMessage, MessageRole, TextBlock
 from batonflow.tools import ToolOutput, ToolSelection
 from batonflow.workflow_core import Context
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 # Most agents answer in words.
 jsonable = at_first_use("batonflow.tools.code.worker", "jsonable")
 
-logger = logging.getLogger(__name__)
+logger = logger_named(__name__)
 
 _NOT_WHOLE = ("length", "refusal", "content_filter")
 

@@ -5,14 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.arguments import bound
-from batonflow.workflow_core.instrumentation.context import active_span_id, undo
+from batonflow.workflow_core.instrumentation.context import (
+    active_instrument_tags,
+    active_span_id,
+    instrument_tags,
+    undo,
+)
 from batonflow.workflow_core.lazy import at_first_use
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from batonflow.agents.events import AgentOutput
     from batonflow.agents.members import Member
 
-__all__ = ["is_traced", "traced"]
+__all__ = ["is_traced", "speaking", "traced"]
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -26,8 +33,13 @@ def is_traced() -> bool:
     return _dispatcher.enabled
 
 
+def speaking(name: str) -> "AbstractContextManager[None]":
+    """Let the spans of models and tools inside of ``with`` say which agent's they are."""
+    return instrument_tags({**active_instrument_tags.get(), genai.AGENT_NAME: name})
+
+
 async def traced(
-    agent: "Member", given: tuple[Any, ...], turn: int, asked: str, running: "Awaitable[AgentOutput]"
+    agent: "Member", given: tuple[Any, ...], turn: int, asked: str, alone: bool, running: "Awaitable[AgentOutput]"
 ) -> "AgentOutput":
     """Wait for an agent's answer, inside a span, with an event before and one after.
 
@@ -36,22 +48,21 @@ async def traced(
         given: What its ``take_step`` is given; first the run's context.
         turn: Which answer of the run it is, from 1 on.
         asked: The user's message as text.
+        alone: Whether the run is one of this agent, and not of a team.
         running: The answer.
     """
     run_id: str = given[0].run_id
-    tags = {
-        genai.OPERATION: "invoke_agent",
-        genai.AGENT_NAME: agent.name,
-        genai.AGENT_DESCRIPTION: agent.description,
-        genai.CONVERSATION_ID: run_id,
-    }
+    tags: dict[str, Any] = {genai.AGENT_NAME: agent.name, genai.CONVERSATION_ID: run_id, genai.TURN: turn}
+    if not alone:  # else the span of the run is that of the agent
+        tags |= {genai.OPERATION: "invoke_agent", genai.AGENT_DESCRIPTION: agent.description}
     arguments = bound(agent.take_step, *given) if _dispatcher.tells_arguments else None
     name = f"{type(agent).__name__}.take_step"
     span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
     token = active_span_id.set(span_id)
     _dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
     try:
-        output = await running
+        with speaking(agent.name):
+            output = await running
     except BaseException as err:
         _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
         _dispatcher.fail_span(span_id, err, agent, arguments)

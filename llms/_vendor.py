@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from batonflow.llms.errors import MissingDependencyError
+from batonflow.workflow_core.lazy import how_to_install
 from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["aload", "load"]
@@ -30,7 +31,7 @@ def load(name: str, extra: str = "") -> Any:
     except ModuleNotFoundError as err:
         if err.name is not None and err.name.partition(".")[0] != name.partition(".")[0]:
             raise
-        remedy = f"pip install 'batonflow[{extra}]'" if extra else f"pip install {name}"
+        remedy = how_to_install(extra) if extra else f"pip install {name}"
         raise MissingDependencyError(f"the package {name!r} is needed here: {remedy}", vendor=extra or None) from err
 
 

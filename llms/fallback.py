@@ -1,6 +1,5 @@
 """FallbackLLM: when one model cannot answer, the next one does."""
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,10 +14,11 @@ from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.wrapping import label
+from batonflow.workflow_core.instrumentation.logs import logger_named
 
 __all__ = ["FallbackLLM"]
 
-_logger = logging.getLogger(__name__)
+_logger = logger_named(__name__)
 
 
 def _passing(error: LLMError) -> bool:

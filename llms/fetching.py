@@ -5,7 +5,6 @@ loopback or link-local network, whatever its name resolves to and wherever it re
 time. The connection goes to the very address that was checked.
 """
 
-import asyncio
 import io
 import ipaddress
 import socket
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from batonflow.llms import _vendor
 from batonflow.llms.errors import LLMRequestError
 from batonflow.workflow_core.served_input import input_is_served
+from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["FetchError", "FetchPolicy", "Fetched", "afetch", "fetch", "fetching"]
 
@@ -128,7 +128,7 @@ def fetch(url: str, policy: FetchPolicy | None = None) -> Fetched:
 
 async def afetch(url: str, policy: FetchPolicy | None = None) -> Fetched:
     """The same as :func:`fetch` without stopping the event loop."""
-    return await asyncio.to_thread(fetch, url, policy)
+    return await in_thread(fetch, url, policy)
 
 
 def _shown(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from batonflow.llms.blocks import ContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, MessageRole
-from batonflow.llms.stream import ChatRequest
+from batonflow.llms.stream import ChatRequest, ToolSpec
 from batonflow.llms.telling import CHAT, Call, dispatcher, is_told, without_keys
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation import genai
@@ -89,6 +89,12 @@ def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
             tags[name] = given
     if genai.captures_content():
         tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_in_parts(message)) for message in request.messages])
+        system = [message for message in request.messages if message.role == MessageRole.SYSTEM]
+        if system:
+            parts = [part for message in system for part in _in_parts(message)["parts"]]
+            tags[genai.SYSTEM_INSTRUCTIONS] = json.dumps(redacted(parts))
+        if request.tools:
+            tags[genai.TOOL_DEFINITIONS] = json.dumps([redacted(_defined(tool)) for tool in request.tools])
     return tags
 
 
@@ -128,6 +134,10 @@ def _in_parts(message: ChatMessage) -> dict[str, Any]:
         call = message.additional_kwargs.get("tool_call_id")
         parts = [{"type": "tool_call_response", "id": call, "response": message.content or ""}]
     return {"role": message.role.value, "parts": parts}
+
+
+def _defined(tool: ToolSpec) -> dict[str, Any]:
+    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def _part(block: ContentBlock) -> dict[str, Any]:

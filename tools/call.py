@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar, cast
@@ -18,6 +17,7 @@ from batonflow.tools.generators import Report
 from batonflow.tools.schema import validated_arguments
 from batonflow.tools.tracing import dispatcher, traced
 from batonflow.workflow_core.clock import current_source
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 
 __all__ = [
@@ -38,7 +38,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger = logger_named(__name__)
 
 
 def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:

@@ -15,12 +15,13 @@ from urllib.parse import quote
 from batonflow.workflow_core.bridge import run_on_background_loop
 from batonflow.workflow_core.errors import RemoteRunError, ServerRefusedError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.lazy import how_to_install
 
 try:
     import httpx2
 except ModuleNotFoundError as missing:
     raise ImportError(
-        "The client of a WorkflowServer needs the package httpx2: pip install 'batonflow[client]'"
+        f"The client of a WorkflowServer needs the package httpx2: {how_to_install('client')}"
     ) from missing
 
 __all__ = ["PendingRequest", "RemoteEvent", "RemoteRun", "SyncWorkflowClient", "WorkflowClient"]
@@ -517,7 +518,8 @@ class SyncWorkflowClient:
 
 
 def _name(text: str) -> str:
-    return quote(text, safe="")
+    # One or two dots alone would be another path before it is sent; the server knows what is meant.
+    return f"={text}" if text in {".", ".."} else quote(text, safe="")
 
 
 def _fields(start_event: Mapping[str, Any] | StartEvent | None) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from batonflow.workflow_core.journal.store import (
     RunStore,
     StoredCommit,
 )
-from batonflow.workflow_core.journal.traces import trace_in
+from batonflow.workflow_core.journal.traces import ABANDONED, trace_in
 from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.replay import replayed
 from batonflow.workflow_core.stream import Entry
@@ -515,6 +515,8 @@ class _Opening:
         known_to, run.stream.seq = run.stream.seq - 1, max(run.stream.seq, claimed.stream_seq)
         drive.attach(claimed.epoch, claimed.seq, claimed.stream_seq, snapshot_at)
         drive.earlier_trace = trace_in(loaded.commits)
+        if claimed.abandoned and drive.earlier_trace is not None:
+            drive.earlier_trace = {**drive.earlier_trace, ABANDONED: loaded.commits[-1].at}
         only_slept = bool(run.stream.events)  # its readers are still here
         if not only_slept:
             run.stream.begins = run.stream.seq

@@ -6,10 +6,10 @@ dict, so that building an event never runs Python code for the usual case.
 """
 
 import warnings
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -277,6 +277,9 @@ def check_public(cls: type[Event], fields: Mapping[str, Any]) -> None:
 
 class StartEvent(Event):
     """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
+
+    # Dynamic data that a class takes beside the fields that it, or a class below it, declares.
+    __batonflow_takes__: ClassVar[Collection[str]] = ()
 
     if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
 

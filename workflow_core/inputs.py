@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from batonflow.workflow_core.engine.state import Question, Waiter
 from batonflow.workflow_core.engine.waits import TO_STEPS, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.questions import News, runs_inside
 
@@ -24,7 +24,7 @@ __all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_
 
 in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 SECONDS_TO_ANSWER = 1.0
 """After so long a question is said to wait for a person."""

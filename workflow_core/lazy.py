@@ -1,10 +1,10 @@
-"""Functions whose module is loaded when they are first called: what most processes never use must not weigh on them."""
+"""What most processes never use: functions whose module is loaded at their first call, and packages to be installed."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["at_first_use"]
+__all__ = ["at_first_use", "how_to_install"]
 
 
 def at_first_use(module: str, name: str) -> Callable[..., Any]:
@@ -19,3 +19,25 @@ def at_first_use(module: str, name: str) -> Callable[..., Any]:
         return getattr(import_module(module), name)(*args, **kwargs)
 
     return call
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra of this package, as it is installed here.
+
+    Args:
+        extra: Its name.
+
+    Example:
+        >>> how_to_install("otel")
+        "pip install 'batonflow[otel]'"
+    """
+    metadata = import_module("importlib.metadata")
+    try:
+        told: Any = import_module("json").loads(metadata.distribution("batonflow").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        told = {}
+    folder = import_module("urllib.parse").unquote(str(told.get("url", "")).removeprefix("file://"))
+    if "dir_info" not in told or not folder.startswith("/"):
+        return f"pip install 'batonflow[{extra}]'"
+    # No index need have the package, and one that has it would bring another version.
+    return f"pip install {'-e ' if told['dir_info'].get('editable') else ''}'{folder}[{extra}]'"

@@ -27,6 +27,7 @@ from batonflow.workflow_core.instrumentation.events.run import (
     WorkflowRunOutputEvent,
     WorkflowStepOutputEvent,
 )
+from batonflow.workflow_core.instrumentation.logs import fit_to_show, logger_named
 from batonflow.workflow_core.instrumentation.summary import summarize
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ EARLIER_TRACE = "batonflow.earlier_trace"
 """The tag of a run that was taken up: what handlers captured in the process that had it before."""
 
 dispatcher = get_dispatcher(__name__)
-verbose_logger = logging.getLogger("workflows.verbose")
+verbose_logger = logger_named("workflows.verbose")
 
 
 # Of Workflow.run, whatever a subclass asks of those who call it.
@@ -119,6 +120,7 @@ class _Verbose:
     """One line for each start and end of a step, printed, or logged when the verbose logger is switched on."""
 
     def _say(self, line: str) -> None:
+        line = fit_to_show(line)
         if verbose_logger.isEnabledFor(logging.INFO):
             verbose_logger.info(line)
         else:
@@ -174,7 +176,8 @@ class _Spans:
         )
         # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
         run.variables.run(active_span_id.set, self._run_span)
-        self._tags = {**run.variables.run(active_instrument_tags.get), RUN_ID: run.state.run_id}
+        own = {RUN_ID: run.state.run_id, genai.CONVERSATION_ID: run.state.run_id}
+        self._tags = {**run.variables.run(active_instrument_tags.get), **own}
         run.variables.run(active_instrument_tags.set, self._tags)
         if run.drive is not None:
             captured = run.variables.run(dispatcher.capture_propagation_context)

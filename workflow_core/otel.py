@@ -7,10 +7,12 @@ called, and nothing of OpenTelemetry is loaded before this module is.
 import asyncio
 import inspect
 import json
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any, cast
 
 from pydantic import ConfigDict, PrivateAttr
@@ -21,6 +23,8 @@ from batonflow.workflow_core.instrumentation.context import active_span_id
 from batonflow.workflow_core.instrumentation.dispatcher import get_dispatcher
 from batonflow.workflow_core.instrumentation.events.run import RunEndEvent, RunStartEvent, StepEndEvent, StepStartEvent
 from batonflow.workflow_core.instrumentation.redaction import redacted
+from batonflow.workflow_core.journal.traces import ABANDONED
+from batonflow.workflow_core.lazy import how_to_install
 from batonflow.workflow_core.observers import EARLIER_TRACE, RUN_INPUT, STEP_INPUT
 
 try:
@@ -32,12 +36,13 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as missing:
     raise ImportError(
-        f"Tracing with OpenTelemetry needs the package {missing.name}: pip install 'batonflow[otel]'"
+        f"Tracing with OpenTelemetry needs the package {missing.name}: {how_to_install('otel')}"
     ) from missing
 
 __all__ = ["Instrumentation", "instrument"]
 
 SCOPE = "batonflow"
+VERSION: str = sys.modules["batonflow"].__version__  # the package around this one is loaded, and above it
 
 RUN_ID = "batonflow.run.id"
 RUN_PATH = "batonflow.run.path"
@@ -60,6 +65,7 @@ COST = "batonflow.cost"
 RUN_DURATION = "batonflow.workflow.duration"
 
 _CARRIER = "otel"
+_BEGUN = "batonflow"
 _TOKEN_BOUNDS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864]
 _SECOND_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _OF_LLAMAINDEX = "llamaindex."
@@ -97,8 +103,8 @@ def instrument(
         >>> tracing.uninstrument()
     """
     return Instrumentation(
-        trace.get_tracer(SCOPE, tracer_provider=tracer_provider),
-        metrics.get_meter(SCOPE, meter_provider=meter_provider),
+        trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider, schema_url=genai.SCHEMA_URL),
+        metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL),
         content=content,
     )
 
@@ -213,6 +219,8 @@ class _Spans(BaseSpanHandler[_Span]):
         """Begin a span below the one that encloses it."""
         tags = dict(tags or {})
         kind = _kind(tags)
+        if kind == "run":
+            _send_abandoned(self._tracer, tags, {**_attributes(tags, content=False), **_own(kind, id_, instance, tags)})
         around = self._around(parent_span_id)
         span = self._tracer.start_span(
             _name(kind, id_, instance, tags),
@@ -249,14 +257,18 @@ class _Spans(BaseSpanHandler[_Span]):
         id_: str,
         bound_args: inspect.BoundArguments,  # noqa: ARG002
         instance: Any = None,  # noqa: ARG002
-        result: Any = None,  # noqa: ARG002 - it is content
+        result: Any = None,
         **kwargs: Any,  # noqa: ARG002
     ) -> _Span | None:
         """End a span."""
         span = self.open_spans.get(id_)
         if span is not None:
             if genai.ERROR_TYPE in span.tags:  # a tool that tells the model of its failure
-                span.otel.set_status(Status(StatusCode.ERROR))
+                error = getattr(result, "exception", None)
+                if isinstance(error, BaseException):
+                    _tell_failure(span, error)
+                else:
+                    span.otel.set_status(Status(StatusCode.ERROR, str(span.tags[genai.ERROR_TYPE])))
             self._end(span)
         return span
 
@@ -277,12 +289,7 @@ class _Spans(BaseSpanHandler[_Span]):
             span.otel.set_attribute(CANCELLED, True)
             span.status = span.status or "cancelled"
         elif err is not None:
-            name, text = type(err).__name__, str(redacted(str(err)))
-            span.tags[genai.ERROR_TYPE] = name
-            stack = "".join(traceback.format_exception(err))
-            told = {"type": name, "message": text, "stacktrace": str(redacted(stack))}
-            span.otel.add_event("exception", {f"exception.{part}": value for part, value in told.items()})
-            span.otel.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
+            _tell_failure(span, err)
         self._end(span)
         return span
 
@@ -309,6 +316,8 @@ class _Spans(BaseSpanHandler[_Span]):
         span = self.open_spans.get(active_span_id.get() or "")
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, span.context if span is not None else None)
+        if span is not None and span.kind == "run" and (begun := _begun(span.otel)):
+            carrier[_BEGUN] = begun  # for who takes the run up, should this process not come to end its span
         return {_CARRIER: carrier} if carrier else {}
 
     def restore_propagation_context(self, context: dict[str, Any]) -> None:
@@ -370,23 +379,37 @@ class _Events(BaseEventHandler):
         return {name: _value(redacted(getattr(event, name))) for name in own}
 
 
+def _tell_failure(span: _Span, error: BaseException) -> None:
+    """Say of a span what it failed with: its status, and an event."""
+    name, text = type(error).__name__, str(redacted(str(error)))
+    span.tags[genai.ERROR_TYPE] = name
+    stack = "".join(traceback.format_exception(error))
+    told = {"type": name, "message": text, "stacktrace": str(redacted(stack))}
+    span.otel.add_event("exception", {f"exception.{part}": value for part, value in told.items()})
+    span.otel.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
+
+
 _CANCELLED = (asyncio.CancelledError, GeneratorExit, WorkflowCancelledByUser, RunInterruptedError)
 
 _NAME = f"{_OF_LLAMAINDEX}workflow_name"
 
 # These run in the code that opens and closes them, so they can be the current span of what happens inside.
-_CURRENT = frozenset({"step", "invoke_agent", "execute_tool"})
+_CURRENT = frozenset({"step", "turn", "invoke_agent", "execute_tool"})
 
 
 def _kind(tags: Mapping[str, Any]) -> str:
     if RUN_INPUT in tags:
         return "run"
-    return "step" if STEP_INPUT in tags else str(tags.get(genai.OPERATION, ""))
+    if STEP_INPUT in tags:
+        return "step"
+    return str(tags.get(genai.OPERATION) or ("turn" if genai.TURN in tags else ""))
 
 
 def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
     """What the span is called: the operation, and of what."""
     own = span_id.rpartition("-")[0]
+    if kind == "turn":
+        return f"turn {tags[genai.TURN]}"
     if kind == "step":
         return f"step {own.rpartition('.')[2]}"
     operation = str(tags.get(genai.OPERATION) or ("invoke_workflow" if kind == "run" else ""))
@@ -446,3 +469,42 @@ def _links(tags: Mapping[str, Any]) -> list[Link]:
         return []
     there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
     return [Link(there, {LINK: "resumes"})] if there.is_valid else []
+
+
+def _begun(span: Span) -> str:
+    """What is to be known of a span to send it again: its parent, its start, and its name; empty without an SDK."""
+    start: int | None = getattr(span, "start_time", None)
+    if start is None:
+        return ""
+    parent: Any = getattr(span, "parent", None)
+    return f"{0 if parent is None else parent.span_id:016x} {start} {getattr(span, 'name', '')}"
+
+
+def _send_abandoned(tracer: trace.Tracer, tags: Mapping[str, Any], attributes: dict[str, Any]) -> None:
+    """Send the span of a run whose process was killed: what lay below it was sent, and has no parent without it."""
+    earlier: Any = tags.get(EARLIER_TRACE)
+    processor, resource = getattr(tracer, "span_processor", None), getattr(tracer, "resource", None)
+    if not isinstance(earlier, Mapping) or ABANDONED not in earlier or processor is None:
+        return
+    told = cast("Mapping[str, Any]", earlier)
+    carrier: Mapping[str, str] = told.get(_CARRIER) or {}
+    there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    parent_id, _, rest = carrier.get(_BEGUN, "").partition(" ")
+    start, _, name = rest.partition(" ")
+    if not there.is_valid or not start.isdigit():
+        return
+    own = trace.SpanContext(there.trace_id, there.span_id, is_remote=False, trace_flags=there.trace_flags)
+    above = trace.SpanContext(there.trace_id, int(parent_id, 16), is_remote=True, trace_flags=there.trace_flags)
+    processor.on_end(
+        import_module("opentelemetry.sdk.trace").ReadableSpan(
+            name=name,
+            context=own,
+            parent=above if above.is_valid else None,
+            resource=resource,
+            attributes={**attributes, RUN_STATUS: ABANDONED},
+            status=Status(StatusCode.ERROR, "The process ended"),
+            start_time=int(start),
+            end_time=max(int(start), int(told[ABANDONED] * 1e9)),
+            instrumentation_scope=getattr(tracer, "_instrumentation_scope", None),
+        )
+    )

@@ -1,10 +1,15 @@
 """What is wrong with the fields of a model, in words that name the place and not the value."""
 
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-__all__ = ["in_words", "problems_of"]
+from batonflow.workflow_core.lazy import at_first_use
+
+__all__ = ["close_to_fields", "in_words", "in_words_with_hints", "problems_of", "unknown_fields"]
+
+get_close_matches = at_first_use("difflib", "get_close_matches")
 
 
 def problems_of(error: ValidationError) -> list[dict[str, Any]]:
@@ -20,3 +25,45 @@ def in_words(error: ValidationError, whole: str = "all") -> str:
         whole: Stands for the place of what is wrong with no field of its own.
     """
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or whole}: {one['msg']}" for one in problems_of(error))
+
+
+def unknown_fields(model: BaseModel) -> str:
+    """Say which data of a model its class does not declare, and which fields may be meant.
+
+    A class without any field takes anything: there is nothing to say then.
+    """
+    cls = type(model)
+    taken: Collection[str] = getattr(cls, "__batonflow_takes__", ())
+    extra = [name for name in model.__pydantic_extra__ or () if name not in taken]
+    return _unknown(cls, extra, cls.model_fields.keys() - model.model_fields_set) if extra and cls.model_fields else ""
+
+
+def in_words_with_hints(error: ValidationError, cls: type[BaseModel], given: Mapping[str, Any]) -> str:
+    """As ``in_words``, and for what is missing which of the other names may be meant for it."""
+    missing = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing" and one["loc"]}
+    inner = given.get("_data")
+    names = {**given, **(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {})}
+    others = [name for name in names if name not in _names(cls) and get_close_matches(name, missing, n=1)]
+    hints = _unknown(cls, others, missing)
+    return f"{in_words(error)}; {hints}" if hints else in_words(error)
+
+
+def close_to_fields(model: BaseModel) -> str:
+    """As ``unknown_fields``, only of names that resemble a field that was not given."""
+    open_fields = type(model).model_fields.keys() - model.model_fields_set
+    names = [name for name in model.__pydantic_extra__ or () if get_close_matches(name, open_fields, n=1, cutoff=0.75)]
+    return _unknown(type(model), names, open_fields)
+
+
+def _unknown(cls: type[BaseModel], names: Iterable[str], open_fields: Collection[str]) -> str:
+    said: list[str] = []
+    for name in names:
+        near = get_close_matches(name, list(open_fields) or list(cls.model_fields), n=1)
+        meant = f". Did you mean {near[0]!r}?" if near else f"; it has {', '.join(cls.model_fields)}"
+        said.append(f"{cls.__name__} has no field {name!r}{meant}")
+    return "; ".join(said)
+
+
+def _names(cls: type[BaseModel]) -> set[str]:
+    """The names under which fields are given; the first parts of paths."""
+    return {"_data", *cls.model_fields, *(str(field.validation_alias or "") for field in cls.model_fields.values())}

@@ -1,7 +1,6 @@
 """Workflow: the class that users subclass. It gathers the steps, checks them, and starts runs."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from threading import get_ident
@@ -23,6 +22,7 @@ from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Workflow"]
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 workflow_svg = at_first_use("batonflow.workflow_core.draw", "workflow_svg")
 open_store = at_first_use("batonflow.workflow_core.journal.stores", "open_store")
 begin_recorded = at_first_use("batonflow.workflow_core.durable", "begin_recorded")
 known_run = at_first_use("batonflow.workflow_core.durable", "known_run")
-in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
+close_to_fields = at_first_use("batonflow.workflow_core.problems", "close_to_fields")
+in_words_with_hints = at_first_use("batonflow.workflow_core.problems", "in_words_with_hints")
 run_on_background_loop = at_first_use("batonflow.workflow_core.bridge", "run_on_background_loop")
 
 
@@ -431,14 +432,17 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         return given
     cls = workflow.__batonflow__.steps.start_event_class
     try:
-        return cls(**kwargs)
+        event = cls(**kwargs)
     except ValidationError as error:
-        problems = in_words(error)
+        problems = in_words_with_hints(error, cls, kwargs)
         missing = [str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing"]
         remedy = f". Give run() the arguments {', '.join(f'{name}=...' for name in missing)}" if missing else ""
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
+    if event.__pydantic_extra__ and cls.model_fields and (said := close_to_fields(event)):
+        logger.warning("run() keeps data beside the fields of the start event: %s", said)
+    return event
 
 
 def _loop_of_parent(workflow: Workflow) -> asyncio.AbstractEventLoop | None:

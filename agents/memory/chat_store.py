@@ -1,6 +1,7 @@
 """Where messages lie: the interface of chat stores, and the one that keeps them in memory."""
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -259,12 +260,13 @@ class SimpleChatStore(ArchivingChatStore):
         return moved
 
     def persist(self, persist_path: str = "chat_store.json") -> None:
-        """Write all conversations into a JSON file.
+        """Write all conversations into a JSON file; a new one can be read by its owner only.
 
         Raises:
             OSError: The file cannot be written.
         """
-        Path(persist_path).write_text(self.model_dump_json(), encoding="utf-8")
+        with open(persist_path, "w", encoding="utf-8", opener=_privately) as file:
+            file.write(self.model_dump_json())
 
     @classmethod
     def from_persist_path(cls, persist_path: str = "chat_store.json") -> Self:
@@ -298,3 +300,7 @@ def dump_of(store: BaseChatStore, key: str, info: FieldSerializationInfo) -> dic
         if all(type(message) is ChatMessage for part in written.values() for one in part.values() for message in one):
             return written
     return store.dump(key)
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

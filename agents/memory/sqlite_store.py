@@ -16,6 +16,9 @@ from batonflow.agents.memory.chat_store import ArchivingChatStore, MessageStatus
 from batonflow.llms import ChatMessage
 from batonflow.workflow_core.context.serializers import as_json
 from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.lazy import at_first_use
+
+make_private = at_first_use("batonflow.workflow_core.journal.sqlite_schema", "make_private")
 
 __all__ = ["DEFAULT_TABLE", "SQLiteChatStore"]
 
@@ -81,6 +84,8 @@ class SQLiteChatStore(ArchivingChatStore):
     @contextmanager
     def _transaction(self, writes: bool = True) -> Generator[sqlite3.Connection, None, None]:
         try:
+            if not self.path.exists() and self.path.parent.is_dir():
+                make_private(self.path)
             with closing(sqlite3.connect(self.path, timeout=SECONDS_TO_WAIT, isolation_level=None)) as connection:
                 if connection.execute("PRAGMA journal_mode").fetchone() == ("delete",):
                     # As safe, and several times as fast where deleting a file is slow. A file in WAL mode stays in it.
@@ -91,7 +96,7 @@ class SQLiteChatStore(ArchivingChatStore):
                     connection.execute(statement)
                 yield connection
                 connection.execute("COMMIT")  # an exception leaves it out, and closing takes everything back
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreError(f"The messages in {self.path} cannot be read or written: {error}") from error
 
     def _schema(self) -> Sequence[str]:

@@ -20,9 +20,9 @@ from batonflow.agents.base import BaseWorkflowAgent
 from batonflow.agents.events import AgentOutput, AgentStream, ToolCallResult
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.team import AgentWorkflow
-from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, Usage
+from batonflow.llms import ChatMessage, ContentBlock, ImageBlock, MessageRole, TextBlock, ToolCallBlock, Usage
 from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.context.serializers import as_json
+from batonflow.workflow_core.context.serializers import as_json, read_json
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.events import InputRequiredEvent
 from batonflow.workflow_core.served_input import served_input
@@ -32,6 +32,7 @@ __all__ = ["chat_completions_app"]
 Servable = BaseWorkflowAgent | AgentWorkflow
 
 _ROLES = {
+    "tool": MessageRole.TOOL,
     "system": MessageRole.SYSTEM,
     "developer": MessageRole.SYSTEM,
     "user": MessageRole.USER,
@@ -55,14 +56,29 @@ class _Refused(Exception):
 
 
 class _Part(BaseModel):
-    type: Literal["text", "image_url"]
+    type: Literal["text", "image_url", "refusal"]
     text: str = ""
+    refusal: str = ""
     image_url: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class _Function(BaseModel):
+    name: str
+    arguments: str = "{}"
+
+
+class _ToolCall(BaseModel):
+    id: str
+    function: _Function
+
+
 class _Message(BaseModel):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    # Null, or left out, where there are calls of tools instead.
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str | None = None
 
 
 class _StreamOptions(BaseModel):
@@ -104,7 +120,8 @@ class _Answer:
 def chat_completions_app(agents: Mapping[str, Servable] | Iterable[Servable] | Servable) -> Starlette:
     """An ASGI app with ``/chat/completions`` and ``/models``, to be mounted where clients expect ``/v1``.
 
-    What the caller sends as messages is the whole conversation; nothing is kept between requests. The answer as a whole
+    What the caller sends as messages is the whole conversation, with calls of the caller's tools and their results in
+    it as well; nothing is kept between requests. The answer as a whole
     is the agent's answer; streamed, it is all that its models say on the way there, in paragraphs, and the answer where
     no model has streamed it: that of a tool, of a guard, of an agent that does not stream. A run that needs a
     person says so in its answer: it goes on when the agent has a store and is answered there, else it is cancelled. A
@@ -123,23 +140,39 @@ def chat_completions_app(agents: Mapping[str, Servable] | Iterable[Servable] | S
     served = _named(agents)
 
     async def models(request: Request) -> Response:  # noqa: ARG001
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "batonflow"} for name in served]
-        return JSONResponse({"object": "list", "data": data})
+        return JSONResponse({"object": "list", "data": [_model(name) for name in served]})
 
     async def complete(request: Request) -> Response:
         try:
             asked = _read(await request.body())
             agent = served.get(asked.model)
             if agent is None:
-                known = ", ".join(served)
-                raise _Refused(
-                    404, f"no agent is called {asked.model!r}; there are {known}", "model_not_found", "model"
-                )
+                raise _unknown(asked.model, served, 404)
             return await _answer(agent, asked, request)
         except _Refused as refused:
             return _error(refused)
 
-    return Starlette(routes=[Route("/chat/completions", complete, methods=["POST"]), Route("/models", models)])
+    async def model(request: Request) -> Response:
+        name: str = request.path_params["name"]
+        if name not in served:
+            return _error(_unknown(name, served, 404))
+        return JSONResponse(_model(name))
+
+    return Starlette(
+        routes=[
+            Route("/chat/completions", complete, methods=["POST"]),
+            Route("/models", models),
+            Route("/models/{name:path}", model),
+        ]
+    )
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "batonflow"}
+
+
+def _unknown(name: str, served: Iterable[str], status: int) -> _Refused:
+    return _Refused(status, f"no agent is called {name!r}; there are {', '.join(served)}", "model_not_found", "model")
 
 
 def _named(agents: Mapping[str, Servable] | Iterable[Servable] | Servable) -> dict[str, Servable]:
@@ -168,7 +201,36 @@ def _read(body: bytes) -> _Request:
             raise _Refused(400, f"{name} is not supported: {reason}", "unsupported_parameter", name)
     if asked.messages[-1].role != "user":
         raise _Refused(400, "the last message has to be the user's", "invalid_request", "messages")
+    _check_turns(asked.messages)
     return asked
+
+
+def _check_turns(messages: list[_Message]) -> None:
+    """Refuse calls of tools without their results, results without calls, and messages that say nothing.
+
+    Raises:
+        _Refused: There is one; models refuse such a history.
+    """
+    open_calls: set[str] = set()
+    for number, message in enumerate(messages):
+        where = f"messages.{number}"
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                raise _Refused(
+                    400, f"{where}: no call before has the id {message.tool_call_id!r}", "invalid_request", where
+                )
+            open_calls.remove(message.tool_call_id)
+            continue
+        if open_calls:
+            raise _Refused(
+                400, f"{where}: the results of the calls {', '.join(sorted(open_calls))} are missing before it",
+                "invalid_request", where,
+            )  # fmt: skip
+        open_calls = {call.id for call in message.tool_calls or ()}
+        if open_calls and message.role != "assistant":
+            raise _Refused(400, f"{where}: only the assistant calls tools", "invalid_request", where)
+        if message.content is None and message.role != "assistant":
+            raise _Refused(400, f"{where}.content: a message of the {message.role} has one", "invalid_request", where)
 
 
 async def _answer(agent: Servable, asked: _Request, request: Request) -> Response:
@@ -279,12 +341,29 @@ async def _leave(handler: AgentHandler) -> None:
 
 
 def _message(message: _Message) -> ChatMessage:
-    if isinstance(message.content, str):
-        return ChatMessage(message.content, role=_ROLES[message.role])
+    given = message.content
+    parts = [_Part(type="text", text=given)] if isinstance(given, str) else given or []
     blocks: list[ContentBlock] = [
-        TextBlock(text=part.text) if part.type == "text" else _picture(part.image_url) for part in message.content
+        _picture(part.image_url) if part.type == "image_url" else TextBlock(text=part.text or part.refusal)
+        for part in parts
     ]
-    return ChatMessage(role=_ROLES[message.role], blocks=blocks)
+    if message.refusal and not blocks:
+        blocks.append(TextBlock(text=message.refusal))
+    blocks += [
+        ToolCallBlock(tool_call_id=call.id, tool_name=call.function.name, tool_kwargs=_arguments(call.function))
+        for call in message.tool_calls or ()
+    ]
+    more = {} if message.tool_call_id is None else {"tool_call_id": message.tool_call_id}
+    return ChatMessage(role=_ROLES[message.role], blocks=blocks, additional_kwargs=more)
+
+
+def _arguments(function: _Function) -> dict[str, Any] | str:
+    """The arguments of a call; the text itself when it is not a JSON object."""
+    try:
+        found: Any = read_json(function.arguments.encode())
+    except ValueError:
+        return function.arguments
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else function.arguments
 
 
 def _picture(image_url: Mapping[str, Any]) -> ImageBlock:

@@ -5,9 +5,11 @@ protocol sends in the middle of the call, and the one of 2026-07-28 hands back t
 """
 
 import asyncio
+import inspect
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
@@ -15,13 +17,15 @@ from pydantic_core import to_json, to_jsonable_python
 
 from batonflow.agents.events import AgentOutput, AgentStream
 from batonflow.agents.loop import AgentLoop
+from batonflow.llms import BaseContentBlock, ChatMessage, ImageBlock, TextBlock
 from batonflow.llms._vendor import load
 from batonflow.workflow_core import Workflow
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.errors import BatonflowError, InputResponseError
+from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.problems import in_words, unknown_fields
 from batonflow.workflow_core.served_input import reading_input, served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
 
@@ -130,7 +134,7 @@ class _Tools:
         for name in workflows:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{name!r} cannot be the name of a tool: 1 to 64 letters, digits, _ or -")
-        self._workflows = dict(workflows)
+        self._workflows = {name: _patient(workflow) for name, workflow in workflows.items()}
         self._types: Any = load("mcp_types", "mcp")
         self._waiting: dict[str, tuple[WorkflowHandler, asyncio.TimerHandle]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -140,7 +144,7 @@ class _Tools:
 
     async def _list(self, context: "ServerRequestContext[Any]", params: Any) -> Any:  # noqa: ARG002
         tools = [
-            self._types.Tool(name=name, description=_description(workflow), input_schema=_input_schema(workflow))
+            self._types.Tool(name=name, description=_description(name, workflow), input_schema=_input_schema(workflow))
             for name, workflow in self._workflows.items()
         ]
         return self._types.ListToolsResult(tools=tools)
@@ -194,16 +198,33 @@ class _Tools:
 
     def _result(self, result: Any) -> Any:
         if isinstance(result, AgentOutput):
-            text, data = result.response.content or "", result.structured_response
+            blocks, data = result.response.blocks, result.structured_response
         else:
-            data = to_jsonable_python(result, fallback=str)
-            text = data if isinstance(data, str) else to_json(data).decode()
-        content = [self._types.TextContent(type="text", text=text)]
+            blocks = _blocks_of(result)
+            data = None if blocks is not None else to_jsonable_python(result, fallback=str)
+        if blocks is None:
+            content = [self._text(data if isinstance(data, str) else to_json(data).decode())]
+        else:
+            content = [made for block in blocks if (made := self._content(block)) is not None] or [self._text("")]
         structured = cast("dict[str, Any]", data) if isinstance(data, dict) else None
         return self._types.CallToolResult(content=content, structured_content=structured)
 
+    def _text(self, text: str) -> Any:
+        return self._types.TextContent(type="text", text=text)
+
+    def _content(self, block: Any) -> Any:
+        """A part of an answer as callers get it; None for what is not for them, such as thoughts."""
+        if isinstance(block, TextBlock):
+            return self._text(block.text)
+        if not isinstance(block, ImageBlock):
+            return None
+        if block.image is None and block.path is None:
+            return self._text(str(block.url or ""))  # an address is passed on, and not followed
+        data = block.resolve_image(as_base64=True).read().decode()
+        return self._types.ImageContent(type="image", data=data, mime_type=block.image_mimetype or "image/png")
+
     def _failed(self, text: str) -> Any:
-        return self._types.CallToolResult(content=[self._types.TextContent(type="text", text=text)], is_error=True)
+        return self._types.CallToolResult(content=[self._text(text)], is_error=True)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -283,6 +304,17 @@ class _Tools:
         return StoredRuns.resume(workflow, run_id)
 
 
+def _patient(workflow: Workflow) -> Workflow:
+    """The workflow, whose timeout stands still while a run waits for the caller's person; the one given stays as is."""
+    if workflow.__batonflow__.timeout is None:
+        return workflow
+    other, options = copy(workflow), copy(workflow.__batonflow__)
+    options.timeout_excludes_waiting = True
+    options.forget_runs()
+    object.__setattr__(other, "__batonflow__", options)
+    return other
+
+
 def _prefix(tool: str) -> str:
     """What the ids of a tool's runs begin with; names the tool, as a caller says which run a call goes on with."""
     return f"mcp-{tool}-"
@@ -301,6 +333,8 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
             event = workflow.__batonflow__.steps.start_event_class(**arguments)
     except ValidationError as error:
         return in_words(error, "the arguments")
+    if problems := unknown_fields(event):
+        return problems
     with served_input():
         return workflow.run(start_event=event, run_id=run_id)
 
@@ -339,10 +373,26 @@ def _respond(request: InputRequest, answer: Any) -> str:
     return ""
 
 
-def _description(workflow: Workflow) -> str:
+def _blocks_of(result: Any) -> list[Any] | None:
+    """The parts of a result that is a message, or a part of one, or a list of such; None of any other."""
+    if isinstance(result, ChatMessage):
+        return list(result.blocks)
+    parts: list[Any] = cast("list[Any]", result) if isinstance(result, list) else [result]
+    return parts if parts and all(isinstance(part, BaseContentBlock) for part in parts) else None
+
+
+def _description(name: str, workflow: Workflow) -> str:
+    """What a model reads of a tool: it chooses by that, so there is always something."""
+    own = workflow.description if isinstance(workflow, AgentLoop) else type(workflow).__doc__
+    if own and own.strip():
+        return inspect.cleandoc(own)
     if isinstance(workflow, AgentLoop):
-        return workflow.description
-    return (type(workflow).__doc__ or "").strip()
+        return f"Asks the agent {name}."
+    steps = workflow.__batonflow__.steps
+    cls = steps.start_event_class
+    about = inspect.cleandoc(cls.__doc__).partition("\n")[0] if cls is not StartEvent and cls.__doc__ else ""
+    fields = f" Takes {', '.join(cls.model_fields)}." if cls.model_fields else ""
+    return f"Runs the workflow {name}.{f' {about}' if about else ''}{fields}"
 
 
 def _input_schema(workflow: Workflow) -> dict[str, Any]:
@@ -374,11 +424,19 @@ def _plain_field(field: dict[str, Any], named: Mapping[str, Any]) -> dict[str, A
         found = named.get(str(found["$ref"]).rpartition("/")[2], {})
         if "enum" not in found:
             return None
+    told = {name: field[name] for name in ("title", "description", "default") if field.get(name) is not None}
+    if found.get("type") == "array":
+        several = _plain_field(found.get("items", {}), named)
+        if several is None or several.get("type") != "string" or "enum" not in several:
+            return None  # forms have lists of choices, and no others
+        bounds = {name: found[name] for name in ("minItems", "maxItems") if name in found}
+        return {"type": "array", "items": {"type": "string", "enum": several["enum"]}, **bounds, **told}
+    if "const" in found:
+        found = {"type": "string", **found, "enum": [found["const"]]}
     if found.get("type") not in _PRIMITIVE:
         # A field of any type can be answered with a text.
         return {"type": "string"} if "type" not in found and "$ref" not in found else None
     kept = {
         name: found[name] for name in ("type", "enum", "minimum", "maximum", "minLength", "maxLength") if name in found
     }
-    told = {name: field[name] for name in ("title", "description", "default") if field.get(name) is not None}
     return {**kept, **told}

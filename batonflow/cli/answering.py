@@ -30,7 +30,7 @@ def cancel(given: Namespace) -> int:
 
 
 async def _approve(given: Namespace) -> int:
-    async with opened(given) as store:
+    async with opened(given, writes=True) as store:
         info = await _not_over(store, given.run)
         question = _chosen(await open_questions(store, given.run), given)
         cls, fields = _answer(question, given)
@@ -52,7 +52,7 @@ async def _approve(given: Namespace) -> int:
 
 
 async def _cancel(given: Namespace) -> int:
-    async with opened(given) as store:
+    async with opened(given, writes=True) as store:
         info = await _not_over(store, given.run)
         key = f"cancel {current_source().token(20)}"
         _check(await store.append(given.run, key, given.reason.encode(), "cancel"), given.run)

@@ -2,14 +2,16 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 from batonflow import __version__
 
-__all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed"]
+__all__ = ["STATUSES", "STORE_VARIABLE", "default_store", "parsed", "parser"]
 
 STORE_VARIABLE = "BATONFLOW_STORE"
+SHELLS = ("bash", "zsh", "fish")
 STATUSES = ("ready", "running", "waiting", "completed", "failed", "cancelled")
 
 _OBJECT = (
@@ -42,8 +44,12 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     Raises:
         SystemExit: It is wrong, or asks for help; what there is to say has been printed.
     """
-    top = _parser()
-    given, left = top.parse_known_args(arguments)
+    top = parser()
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        top.print_help(sys.stderr)
+        raise SystemExit(2)
+    given, left = top.parse_known_args(words)
     # argparse does not see positional arguments behind an option when they may be left out.
     late = {"run": "fields", "approve": "request", "cancel": "reason"}.get(given.command)
     if left and late is not None and not any(one.startswith("-") for one in left):
@@ -57,7 +63,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return given
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Of the whole command line."""
     top = argparse.ArgumentParser(
         prog="batonflow",
         description="Run, watch, answer, draw, check and serve workflows and agents.",
@@ -68,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _of_objects(commands)
     _of_stores(commands)
+    completions = _added(commands, "completions", "print a script that completes command lines in a shell")
+    completions.add_argument("shell", choices=SHELLS, help="for ~/.bashrc: source <(batonflow completions bash)")
     return top
 
 
@@ -115,6 +124,18 @@ def _of_objects(commands: _Commands) -> None:
     _takes_store(resume)
     _takes_json(resume)
 
+    fork = _added(commands, "fork", "begin a run that shares what another one did up to a commit, and go on with it")
+    _takes_object(fork)
+    fork.add_argument("run", metavar="RUN", help="the id of the run to branch off from")
+    fork.add_argument("--at", type=_positive, required=True, metavar="COMMIT", help="the last commit that both have")
+    fork.add_argument(
+        "--state", action="append", default=[], metavar="PATH=JSON", help="a value for the state; may be repeated"
+    )
+    fork.add_argument("--run-id", metavar="ID", help="the new run's id; one of its own when left out")
+    fork.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    _takes_store(fork)
+    _takes_json(fork)
+
     chat = _added(commands, "chat", "talk to an agent; approvals are asked in place, Ctrl-C stops the answer")
     _takes_object(chat)
     _takes_store(chat)
@@ -133,6 +154,8 @@ def _of_objects(commands: _Commands) -> None:
     _takes_object(serve, _OBJECT.replace("a workflow", "a WorkflowServer, a workflow"))
     serve.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     serve.add_argument("--port", type=_port, default=8080, help="the port to listen on (default: %(default)s)")
+    serve.add_argument("--reload", action="store_true", help="start again when a Python file of this folder changes")
+    serve.add_argument("--open", action="store_true", help="open the page in a browser")
     serve.add_argument("--token", help="what clients must send as a bearer token; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
 
@@ -157,6 +180,12 @@ def _of_stores(commands: _Commands) -> None:
     _takes_store(replay)
     _takes_json(replay)
 
+    diff = _added(commands, "diff", "tell how two runs differ, record by record")
+    diff.add_argument("run", metavar="RUN", help="a run's id")
+    diff.add_argument("other", metavar="OTHER", help="the other run's id")
+    _takes_store(diff)
+    _takes_json(diff)
+
     approve = _added(commands, "approve", "answer what a run asks: approve or deny a tool call, or answer a question")
     approve.add_argument("run", metavar="RUN", help="the run's id")
     approve.add_argument(
@@ -180,17 +209,19 @@ def _of_stores(commands: _Commands) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not above 0")
-    return number
+    return _whole(text, 1, None, "a whole number from 1 on")
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{number} is no port: they go from 0 to 65535")
-    return number
+    return _whole(text, 0, 65535, "the number of a port, from 0 (any that is free) to 65535")
+
+
+def _whole(text: str, least: int, most: int | None, expected: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        number = int(text)
+        if least <= number and (most is None or number <= most):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
 
 
 def default_store() -> str | None:

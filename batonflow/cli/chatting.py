@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import re
 import signal
 import sys
 from argparse import Namespace
@@ -26,7 +27,8 @@ from batonflow.workflow_core.inputs import InputRequest
 
 __all__ = ["chat"]
 
-_HELP = "/new forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
+_COMMAND = re.compile(r"/[a-z]+")
+_HELP = "/new forgets the conversation, /help shows this, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 
 def chat(given: Namespace) -> int:
@@ -63,6 +65,10 @@ class _Chat:
                         return DONE
                     if said == "/new":
                         self._context = Context(self._agent)
+                    elif said == "/help":
+                        say(_HELP)
+                    elif said is not None and _COMMAND.fullmatch(said):
+                        complain(f"there is no command {said}; /help lists those there are")
                     elif said:
                         runner.run(self._turn(said))
                 except KeyboardInterrupt:

@@ -11,19 +11,20 @@ from pydantic_core import from_json
 
 from batonflow.cli.answering import how_to_answer, question_data
 from batonflow.cli.briefly import briefly, field, message_text
-from batonflow.cli.errors import DONE
+from batonflow.cli.errors import DONE, FAILED
 from batonflow.cli.output import complain, say, say_json, table
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
+from batonflow.workflow_core.instrumentation.logs import fit_to_show
 from batonflow.workflow_core.instrumentation.redaction import redacted
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.trace import plain_event, trace_of
 
-__all__ = ["replay", "runs", "show"]
+__all__ = ["diff", "replay", "runs", "show"]
 
 # The page belongs to the server, which most who look at runs do not need.
 export_run = at_first_use("batonflow.workflow_core.server.page", "export_run")
@@ -47,6 +48,24 @@ def show(given: Namespace) -> int:
 def replay(given: Namespace) -> int:
     """Print again what a run streamed."""
     return asyncio.run(_replay(given))
+
+
+def diff(given: Namespace) -> int:
+    """Tell how two runs differ."""
+    return asyncio.run(_diff(given))
+
+
+async def _diff(given: Namespace) -> int:
+    async with opened(given) as store:
+        for run_id in (given.run, given.other):
+            await the_run(store, run_id)
+        found = await store.diff(given.run, given.other)
+    if given.json:
+        pairs = [{"left": redacted(one.left), "right": redacted(one.right)} for one in found.differences]
+        say_json({"same": found.same, "differences": pairs})
+    else:
+        say(fit_to_show(str(found)))
+    return DONE if not found.differences else FAILED
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

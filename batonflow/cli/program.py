@@ -9,7 +9,6 @@ from typing import cast
 
 from batonflow.cli.arguments import parsed
 from batonflow.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, CommandError
-from batonflow.cli.text import one_line
 
 __all__ = ["main"]
 
@@ -17,6 +16,7 @@ __all__ = ["main"]
 _HOMES = {
     "run": "running",
     "resume": "running",
+    "fork": "running",
     "chat": "chatting",
     "draw": "drawing",
     "check": "checking",
@@ -24,6 +24,8 @@ _HOMES = {
     "runs": "looking",
     "show": "looking",
     "replay": "looking",
+    "diff": "looking",
+    "completions": "completing",
     "approve": "answering",
     "cancel": "answering",
 }
@@ -75,7 +77,10 @@ def _in_words(error: Exception) -> str:
 
 
 def _told(text: str, code: int, given: Namespace) -> int:
+    # Loaded only now, as the commands are.
+    fit_to_show = import_module("batonflow.workflow_core.instrumentation.logs").fit_to_show
+    one_line = import_module("batonflow.cli.text").one_line
     if given.debug:
-        import_module("traceback").print_exc()
-    print(f"batonflow {given.command}: {one_line(text)}", file=sys.stderr)
+        print(fit_to_show(import_module("traceback").format_exc()), file=sys.stderr, end="")
+    print(f"batonflow {given.command}: {one_line(fit_to_show(text))}", file=sys.stderr)
     return code

@@ -16,7 +16,7 @@ from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
 from batonflow.cli.stores import checked_run_id, store_option, the_run, with_store
 from batonflow.cli.telling import Teller, envelope
-from batonflow.cli.values import fields_of
+from batonflow.cli.values import fields_of, json_or_text
 from batonflow.workflow_core.engine.state import Waiter
 from batonflow.workflow_core.errors import StoreError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFailedEvent
@@ -27,7 +27,7 @@ from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.types import qualified_name
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["question_of", "resume", "run", "told_result"]
+__all__ = ["fork", "question_of", "resume", "run", "told_result"]
 
 _LOOK_SECONDS = 0.05
 _END = 2**62
@@ -49,6 +49,32 @@ def resume(given: Namespace) -> int:
     """Go on with a run of a store."""
     workflow = with_store(workflow_at(given.object), given, needed=True)
     return asyncio.run(_resumed(workflow, given))
+
+
+def fork(given: Namespace) -> int:
+    """Begin a run that shares what another one did, and go on with it."""
+    workflow = with_store(workflow_at(given.object), given, needed=True)
+    state: dict[str, Any] = {}
+    for word in given.state:
+        path, sign, value = word.partition("=")
+        if not path or not sign:
+            raise CommandError(f"--state {word!r} is not PATH=JSON, as in --state state.topic='\"moons\"'", USAGE)
+        state[path] = json_or_text(value)
+    new_id = None if given.run_id is None else checked_run_id(given.run_id)
+    return asyncio.run(_forked(workflow, given, state, new_id))
+
+
+async def _forked(workflow: Workflow, given: Namespace, state: dict[str, Any], new_id: str | None) -> int:
+    assert workflow.__batonflow__.store is not None
+    await the_run(workflow.__batonflow__.store, given.run)
+
+    def begin() -> WorkflowHandler:
+        handler = StoredRuns.fork(workflow, given.run, given.at, state=state, new_id=new_id)
+        if not given.json:
+            complain(f"run {handler.run_id} branches off from {given.run} at commit {given.at}")
+        return handler
+
+    return await _Driving(workflow, given).drive(begin)
 
 
 async def _resumed(workflow: Workflow, given: Namespace) -> int:

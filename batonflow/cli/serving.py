@@ -2,14 +2,17 @@
 
 import asyncio
 import socket
+import webbrowser
 from argparse import Namespace
 from contextlib import suppress
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
 from batonflow.cli.objects import found
 from batonflow.cli.output import complain, say
-from batonflow.cli.stores import default_store
+from batonflow.cli.reloading import reloading
+from batonflow.cli.stores import default_store, wait_until_free
 from batonflow.workflow_core.journal.stores import open_store
+from batonflow.workflow_core.threads import in_thread
 from batonflow.workflow_core.workflow import Workflow
 
 try:
@@ -24,6 +27,8 @@ _LOOK_SECONDS = 0.05
 
 def serve(given: Namespace) -> int:
     """Serve an object until Ctrl-C."""
+    if given.reload:
+        return reloading(given)
     value = found(given.object)
     if isinstance(value, WorkflowServer):
         if given.store is not None or given.token is not None:
@@ -33,6 +38,8 @@ def serve(given: Namespace) -> int:
         return asyncio.run(_serve(value, given))
     assert isinstance(value, Workflow)
     store = given.store or default_store()
+    if store is not None:
+        wait_until_free(store)
     server = WorkflowServer(store=store, token=given.token)
     workflow = value if given.store is None else Workflow.with_store(value, open_store(given.store))
     server.add_workflow(_name(given.object, value), workflow)
@@ -42,7 +49,10 @@ def serve(given: Namespace) -> int:
 
 
 def _name(spec: str, workflow: Workflow) -> str:
-    """What the workflow is called in addresses."""
+    """What the workflow is called in addresses: as it was named itself, or as it is called in its module."""
+    given = workflow.__batonflow__.name
+    if given and "/" not in given:
+        return given
     return spec.partition(":")[2].rpartition(".")[2] or str(getattr(workflow, "name", "") or type(workflow).__name__)
 
 
@@ -61,7 +71,10 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
         if not serving.done():
             names = ", ".join(server.runs.served)
             host = f"[{address}]" if ":" in address else address
-            say(f"serving {names} on http://{host}:{port}/ (Ctrl-C stops)")
+            url = f"http://{host}:{port}/"
+            say(f"serving {names} on {url} (Ctrl-C stops)")
+            if given.open:
+                await in_thread(webbrowser.open, url)
         await serving
     finally:
         serving.cancel()

@@ -1,20 +1,24 @@
 """The store that a command works on."""
 
+import sqlite3
+import time
 from argparse import Namespace
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
+from batonflow.cli.output import complain
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.journal.sqlite_faults import is_busy
 from batonflow.workflow_core.journal.store import RunInfo, RunStore
 from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["checked_run_id", "opened", "store_option", "the_run", "with_store"]
+__all__ = ["checked_run_id", "opened", "store_option", "the_run", "wait_until_free", "with_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -27,6 +31,7 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
     """
     named = given.store if given.store is not None or workflow.__batonflow__.store is not None else default_store()
     if named is not None:
+        wait_until_free(named)
         return Workflow.with_store(workflow, open_store(named))
     if workflow.__batonflow__.store is None and needed:
         raise CommandError(f"{given.object} has no store: name the file with --store, or in {STORE_VARIABLE}", USAGE)
@@ -41,11 +46,15 @@ def store_option(store: RunStore | None) -> str:
     return f"--store {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}"
 
 
-def opened(given: Namespace) -> AbstractAsyncContextManager[SQLiteStore]:
+def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextManager[SQLiteStore]:
     """The store that is there already; closed at the end.
 
+    Args:
+        given: The command line.
+        writes: Whether the command writes into it.
+
     Raises:
-        CommandError: None is named, or there is none.
+        CommandError: None is named, there is none, or another program keeps it locked.
     """
     named = given.store if given.store is not None else default_store()
     if not named:
@@ -53,7 +62,45 @@ def opened(given: Namespace) -> AbstractAsyncContextManager[SQLiteStore]:
     path = Path(str(named).removeprefix(_SQLITE))
     if not path.is_file():
         raise CommandError(f"there is no store {named}: --store names the SQLite file that runs were kept in", USAGE)
+    wait_until_free(path, writes=writes)
     return _open(path)
+
+
+def wait_until_free(named: str | Path, *, writes: bool = True) -> None:
+    """Wait for a store that another program has locked, and say so; the store itself would wait in silence.
+
+    Raises:
+        CommandError: It stays locked.
+    """
+    path = Path(str(named).removeprefix(_SQLITE))
+    begun, told = time.monotonic(), False
+    while path.is_file() and _is_locked(path, writes=writes):
+        waited = time.monotonic() - begun
+        if waited > _PATIENCE:
+            raise CommandError(
+                f"{named} is locked by another program: end it (a shell of sqlite3, a backup, a process that is "
+                "stopped), and try again"
+            )
+        if waited > _SILENCE and not told:
+            complain(f"{named} is locked by another program; waiting {_PATIENCE:g} seconds for it")
+            told = True
+        time.sleep(_LOOK_SECONDS)
+
+
+_PATIENCE, _SILENCE, _LOOK_SECONDS = 10.0, 1.0, 0.05
+
+
+def _is_locked(path: Path, *, writes: bool) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
+            connection.isolation_level = None
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+            if writes:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        return is_busy(error)  # what else is wrong with it the store says itself
+    return False
 
 
 @asynccontextmanager

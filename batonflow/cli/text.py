@@ -1,27 +1,15 @@
 """Text from runs, made fit for a terminal: what a model or a tool says must not move the cursor or change colours."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from batonflow.workflow_core.instrumentation.logs import plain
+
 __all__ = ["age", "call", "one_line", "plain", "shown", "summary"]
 
-# Control characters but tab and newline; those that turn the direction of writing; and separators of lines that no
-# terminal shows.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _LONGEST_VALUE = 60
 _LONGEST_TEXT = 200
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
-def plain(text: str) -> str:
-    r"""``text`` with control characters shown by their codes; lines and tabs stay.
-
-    Example:
-        >>> print(plain("\x1b[31mred"))
-        \x1b[31mred
-    """
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from batonflow.agents.events import START_FIELDS, AgentWorkflowStartEvent
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fields_of", "json_object", "json_or_text"]
@@ -46,11 +46,13 @@ def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
     if said:
         found["user_msg"] = " ".join(said)
     try:
-        cls(**found)
+        problems = unknown_fields(cls(**found))
     except ValidationError as error:
-        raise CommandError(f"no {cls.__name__} can be made of this: {in_words(error)}", USAGE) from None
+        problems = f"no {cls.__name__} can be made of this: {in_words_with_hints(error, cls, found)}"
     except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
+        problems = str(error)
+    if problems:
+        raise CommandError(problems, USAGE)
     return found
 
 

@@ -10,11 +10,12 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from batonflow import __version__
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.llms import ScriptedLLM, Usage, tool_call
 from batonflow.llms.errors import RateLimitError
 from batonflow.llms.stream import Finish, TextDelta
-from batonflow.tools import tool
+from batonflow.tools import ToolOutput, tool
 from batonflow.workflow_core import MemoryStore
 from batonflow.workflow_core.instrumentation import SimpleSpanHandler, get_dispatcher
 from tests.workflow_core.exported import Exported
@@ -27,6 +28,11 @@ def exported() -> Iterator[Exported]:
     yield out
     tracing.uninstrument()
     out.close()
+
+
+def depth(harbour: str) -> str:
+    """How deep a harbour is."""
+    return "8 m"
 
 
 def path(exported: Exported, span: ReadableSpan) -> list[str]:
@@ -120,7 +126,92 @@ async def test_a_tool_that_fails_says_so_without_what_it_said(exported: Exported
     assert call.status.status_code == StatusCode.ERROR
     assert call.attributes["error.type"] == "ConnectionError"
     assert exported.one("step aggregate_tool_results").status.status_code == StatusCode.UNSET
-    assert "secret" not in str([(dict(span.attributes), span.status.description) for span in exported.spans])
+    # As of all failures, the text of the exception is there; what the model was told is not.
+    assert call.status.description == "ConnectionError: the secret line is dead"
+    (event,) = call.events
+    assert event.name == "exception"
+    assert event.attributes["exception.type"] == "ConnectionError"
+    assert event.attributes["exception.message"] == "the secret line is dead"
+    assert "in broken\n" in event.attributes["exception.stacktrace"]
+    assert "secret" not in str([dict(span.attributes) for span in exported.spans])
+
+
+async def test_a_tool_that_tells_of_a_failure_without_an_exception_has_a_status(exported: Exported) -> None:
+    def broken() -> ToolOutput:
+        """Breaks."""
+        return ToolOutput(tool_name="broken", content="the line is dead", raw_input={}, raw_output=None, is_error=True)
+
+    await FunctionAgent(llm=ScriptedLLM([tool_call("broken"), "sorry"]), tools=[broken]).run("Go.")
+    call = exported.one("execute_tool broken")
+    assert (call.status.status_code, call.status.description) == (StatusCode.ERROR, "ToolOutput")
+
+
+async def test_spans_of_models_and_tools_say_whose_they_are(exported: Exported) -> None:
+    def helper(question: str) -> str:
+        """Help."""
+        return "help"
+
+    def member(name: str, *script: Any, **options: Any) -> FunctionAgent:
+        llm = ScriptedLLM(list(script), model=f"{name}-model")
+        return FunctionAgent(name=name, description=name, llm=llm, tools=[helper], **options)
+
+    first = member(
+        "first", tool_call("helper", question="?"), tool_call("handoff", to_agent="second", reason="r"),
+        can_handoff_to=["second"],
+    )  # fmt: skip
+    second = member("second", tool_call("helper", question="?"), "done")
+    await AgentWorkflow(agents=[first, second], root_agent="first", name="team").run("Go.", run_id="talk-1")
+    asked = [span for span in exported.spans if span.name.startswith(("chat ", "execute_tool "))]
+    assert len(asked) == 7
+    assert {span.attributes["gen_ai.conversation.id"] for span in asked} == {"talk-1"}
+    for span in exported.spans:
+        if span.name.startswith("chat "):
+            assert span.name == f"chat {span.attributes['gen_ai.agent.name']}-model"
+    helped = [span.attributes["gen_ai.agent.name"] for span in exported.named("execute_tool helper")]
+    assert helped == ["first", "second"]
+
+
+async def test_a_run_of_one_agent_is_one_invocation(exported: Exported) -> None:
+    llm = ScriptedLLM([tool_call("depth", harbour="Emden"), "done"])
+    await FunctionAgent(name="looker", llm=llm, tools=[depth]).run("Go.", run_id="talk-1")
+    assert exported.one("invoke_agent looker").parent is None
+    turns = [span for span in exported.spans if span.name.startswith("turn ")]
+    assert [span.name for span in turns] == ["turn 1", "turn 2"]
+    assert [span.attributes["batonflow.agent.turn"] for span in turns] == [1, 2]
+    assert path(exported, exported.named("chat scripted")[0]) == [
+        "invoke_agent looker", "step run_agent_step", "turn 1", "chat scripted",
+    ]  # fmt: skip
+
+
+async def test_the_scope_says_of_which_version_it_is_and_of_which_conventions(exported: Exported) -> None:
+    await FunctionAgent(llm=ScriptedLLM(["done"]), tools=[]).run("Go.")
+    scope = exported.spans[0].instrumentation_scope
+    assert (scope.name, scope.version) == ("batonflow", __version__)
+    assert scope.schema_url.startswith("https://opentelemetry.io/schemas/1.")
+
+
+async def test_content_has_the_instructions_and_the_tools_of_a_request() -> None:
+    for content in (False, True):
+        out = Exported()
+        tracing = out.instrument(content=content)
+        try:
+            llm = ScriptedLLM(["done"])
+            await FunctionAgent(llm=llm, tools=[depth], system_prompt="Be kind; key sk-0123456789abcdefghij.").run(
+                "Go."
+            )
+        finally:
+            tracing.uninstrument()
+            out.close()
+        told = out.one("chat scripted").attributes
+        if not content:
+            assert "gen_ai.system_instructions" not in told
+            assert "gen_ai.tool.definitions" not in told
+            continue
+        [part] = json.loads(told["gen_ai.system_instructions"])
+        assert part == {"type": "text", "content": "Be kind; key [redacted]."}
+        [definition] = json.loads(told["gen_ai.tool.definitions"])
+        assert (definition["type"], definition["name"]) == ("function", "depth")
+        assert "harbour" in definition["parameters"]["properties"]
 
 
 async def test_a_model_that_fails(exported: Exported) -> None:

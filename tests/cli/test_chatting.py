@@ -52,6 +52,15 @@ def test_a_new_conversation_and_the_end(echo: Path) -> None:
     assert output == "echo: you said one.\necho: you said two.\n"
 
 
+def test_commands_are_not_said_to_the_agent(echo: Path) -> None:
+    code, output, errors = cli(echo, "chat", "echo.py", said="/help\n/hlep\n/etc/hosts is what?\n")
+    assert code == 0
+    first, answer = output.splitlines()
+    assert all(name in first for name in ("/new", "/help", "/quit", "Ctrl-C"))
+    assert errors == "there is no command /hlep; /help lists those there are\n"
+    assert answer == "echo: you said /etc/hosts is what?."
+
+
 def test_a_turn_that_fails_does_not_end_the_conversation(echo: Path) -> None:
     code, output, errors = cli(echo, "chat", "echo.py", said="fail\nagain\n")
     assert (code, errors) == (0, "ConnectionError: the line is dead\n")

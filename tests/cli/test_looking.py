@@ -1,10 +1,13 @@
 """`batonflow runs`, `show` and `replay`: what a store tells of its runs, without their code."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from batonflow.cli import stores
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli, start
 
@@ -151,3 +154,40 @@ def test_a_file_that_is_no_store_is_told_in_a_line(here: Cli) -> None:
     code, _, errors = here("runs", "--store", "flows.py")
     assert code == 1
     assert errors.count("\n") == 1
+
+
+def test_diff_tells_where_two_runs_part(here: Cli) -> None:
+    store = ["--store", "runs.db"]
+    for name in ("Ann", "Bob"):
+        here("run", "flows.py:greet", f"name={name}", "--run-id", name, *store)
+    here("run", "flows.py:greet", "name=Ann", "--run-id", "again", *store)
+    code, output, _ = here("diff", "Ann", "again", *store)
+    assert (code, output) == (0, "the runs are the same\n")
+    code, output, _ = here("diff", "Ann", "Bob", *store)
+    assert code == 1
+    assert "the first 0 records are the same" in output
+    assert "Ann" in output
+    assert "Bob" in output
+    told = json.loads(here("diff", "Ann", "Bob", "--json", *store)[1])
+    assert told["same"] == 0
+    assert "Bob" in json.dumps(told["differences"][0]["right"])
+    assert here("diff", "Ann", "nobody", *store)[0] == 2
+
+
+@pytest.mark.parametrize(("words", "statement"), [(("runs",), "BEGIN EXCLUSIVE"), (("cancel", "x"), "BEGIN IMMEDIATE")])
+def test_a_locked_store_is_told_and_waited_for(
+    here: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], statement: str
+) -> None:
+    monkeypatch.setattr(stores, "_SILENCE", 0.0)
+    monkeypatch.setattr(stores, "_PATIENCE", 0.3)
+    cli(folder, "run", "flows.py:greet", "name=Ann", "--store", "runs.db")
+    with closing(sqlite3.connect("runs.db", isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = DELETE")  # else readers would not mind
+        other.execute(statement)
+        code, _, errors = here(*words, "--store", "runs.db")
+        other.execute("ROLLBACK")
+    assert code == 1
+    first, last = errors.splitlines()
+    assert first == "runs.db is locked by another program; waiting 0.3 seconds for it"
+    assert last.startswith(f"batonflow {words[0]}: runs.db is locked by another program: end it")
+    assert here("runs", "--store", "runs.db")[0] == 0

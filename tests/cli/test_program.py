@@ -12,7 +12,22 @@ from tests.cli.conftest import Cli
 from tests.cli.projects import cli, environment, start
 
 HEAVY = ("openai", "anthropic", "mcp", "starlette", "uvicorn", "pydantic", "rich", "asyncio")
-COMMANDS = ("run", "chat", "draw", "check", "serve", "runs", "show", "replay", "approve", "resume", "cancel")
+COMMANDS = (
+    "run",
+    "chat",
+    "draw",
+    "check",
+    "serve",
+    "runs",
+    "show",
+    "replay",
+    "approve",
+    "resume",
+    "cancel",
+    "fork",
+    "diff",
+    "completions",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], []])
@@ -30,7 +45,7 @@ def test_help_and_mistakes_load_nothing_but_the_standard_library(folder: Path, a
 def test_help_names_every_command_and_the_exit_codes(here: Cli) -> None:
     code, output, _ = here("--help")
     assert code == 0
-    assert all(f"    {name} " in output for name in COMMANDS)
+    assert all(f"    {name}" in output for name in COMMANDS)
     assert "3 the run waits for a person" in output
 
 
@@ -101,3 +116,49 @@ def test_nothing_that_a_run_says_reaches_the_terminal_as_a_command(folder: Path)
     assert not set(printed) & set("\x1b\x07\x9b\u202e")
     assert printed.count("\r") == printed.count("\n")  # only those of the terminal's own line ends
     assert "[bold red]markup[/]" in printed
+
+
+def test_without_a_command_it_shows_the_commands(here: Cli) -> None:
+    code, output, errors = here()
+    assert (code, output) == (2, "")
+    assert all(f"    {name}" in errors for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("serve", "x", "--port", "80a"), "argument --port: '80a' is not the number of a port, from 0"),
+        (("serve", "x", "--port", "70000"), "argument --port: '70000' is not the number of a port, from 0"),
+        (("runs", "--limit", "few"), "argument --limit: 'few' is not a whole number from 1 on"),
+    ],
+)
+def test_a_number_that_is_none_is_told(here: Cli, words: tuple[str, ...], told: str) -> None:
+    code, _, errors = here(*words)
+    assert code == 2
+    assert told in errors
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_name_every_command_and_option(here: Cli, shell: str) -> None:
+    code, output, errors = here("completions", shell)
+    assert (code, errors) == (0, "")
+    for word in (*COMMANDS, "reload", "store", "completed"):
+        assert word in output
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("re", {"resume", "replay"}), ("serve --re", {"--reload"}), ("runs comp", {"completed"})],
+)
+def test_a_shell_completes_with_the_script(here: Cli, folder: Path, typed: str, completed: set[str]) -> None:
+    (folder / "complete.bash").write_text(here("completions", "bash")[1])
+    words = ["batonflow", *typed.split(" ")]
+    asked = f"""
+source complete.bash
+COMP_WORDS=({" ".join(words)})
+COMP_CWORD={len(words) - 1}
+_batonflow
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", asked], cwd=folder, capture_output=True, text=True, check=True)
+    assert (set(done.stdout.split()), done.stderr) == (completed, "")

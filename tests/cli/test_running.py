@@ -44,6 +44,10 @@ def test_a_field_that_is_none_is_told(here: Cli) -> None:
     ("words", "told"),
     [
         (["flows.py:greet", "times=x"], "no Named can be made of this: times: Input should be a valid integer"),
+        (["flows.py:greet", "nam=x"], "Named has no field 'nam'. Did you mean 'name'?"),
+        (["flows.py:greet", "name=x", "tims=2"], "Named has no field 'tims'. Did you mean 'times'?"),
+        (["flows.py:greet", "name=x", "price=2"], "Named has no field 'price'; it has name, times, loud"),
+        (["flows.py:greet", "--input", '{"nam": "x"}'], "Named has no field 'nam'. Did you mean 'name'?"),
         (["team.py:team", "--input", '{"user_msg": 5}'], "user_msg is a text or a ChatMessage, not 5"),
     ],
 )
@@ -259,3 +263,46 @@ def test_a_run_that_another_process_drives_is_left_to_it(folder: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_fork_goes_on_from_a_commit_with_other_state(here: Cli, folder: Path) -> None:
+    (folder / "keep.py").write_text(KEEPS)
+    store = ["--store", "runs.db"]
+    assert here("run", "keep.py:keeps", "--run-id", "first", *store)[1] == "tides\n"
+    commit = next(
+        one["commit"]
+        for one in json.loads(here("show", "first", "--json", *store)[1])["entries"]
+        if one.get("step") == "begin"
+    )
+    code, output, errors = here(
+        "fork", "keep.py:keeps", "first", "--at", str(commit), "--state", 'topic="moons"', "--run-id", "second", *store
+    )
+    assert (code, output) == (0, "moons\n")
+    assert errors == f"run second branches off from first at commit {commit}\n"
+    assert json.loads(here("runs", "--json", *store)[1])[0]["forked_from"] == ["first", commit]
+    code, _, errors = here("fork", "keep.py:keeps", "first", "--at", "1", "--state", "topic", *store)
+    assert (code, errors.startswith("batonflow fork: --state 'topic' is not PATH=JSON")) == (2, True)
+    assert here("fork", "keep.py:keeps", "nobody", "--at", "1", *store)[0] == 2
+
+
+KEEPS = """
+from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
+
+
+class Next(Event):
+    pass
+
+
+class Keeps(Workflow):
+    @step
+    async def begin(self, ctx: Context, ev: StartEvent) -> Next:
+        await ctx.store.set("topic", "tides")
+        return Next()
+
+    @step
+    async def end(self, ctx: Context, ev: Next) -> StopEvent:
+        return StopEvent(result=await ctx.store.get("topic"))
+
+
+keeps = Keeps()
+"""

@@ -6,13 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from batonflow.workflow_core.lazy import how_to_install
 from tests.cli.conftest import Cli
 from tests.cli.projects import start
 
@@ -106,4 +108,56 @@ def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatc
     monkeypatch.setitem(sys.modules, "starlette", None)
     code, _, errors = here("serve", "flows.py:greet")
     assert code == 1
-    assert "pip install 'batonflow[server]'" in errors
+    assert how_to_install("server") in errors
+
+
+def test_a_workflow_is_served_under_its_own_name(
+    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path
+) -> None:
+    (folder / "made.py").write_text(
+        "from flows import Greet\ndef make_greet():\n    return Greet(workflow_name='greeter')\n"
+    )
+    _, url = serving("made.py:make_greet", "--store", "runs.db")
+    assert asked(f"{url}workflows") == {"workflows": ["greeter"]}
+
+
+def test_the_page_is_opened_in_a_browser(
+    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = folder / "browser"
+    browser.write_text(f"#!{sys.executable}\nimport sys\nopen({str(folder / 'opened')!r}, 'w').write(sys.argv[1])\n")
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(browser))
+    process, url = serving("flows.py:greet", "--store", "runs.db", "--open")
+    until((folder / "opened").exists)
+    until(lambda: (folder / "opened").read_text() == url)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=40)
+
+
+def test_a_change_of_the_code_is_served_at_once(
+    serving: Callable[..., tuple["subprocess.Popen[str]", str]], folder: Path
+) -> None:
+    process, _ = serving("flows.py:greet", "--store", "runs.db", "--reload")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    before = (folder / "flows.py").read_text()
+    (folder / "flows.py").write_text(f"{before}\nraise RuntimeError('half a thought')\n")
+    assert process.stderr.readline() == "the code has changed: starting again\n"
+    assert "half a thought" in process.stderr.readline()
+    assert process.stderr.readline() == "the server has ended; it starts again with the next change\n"
+    (folder / "flows.py").write_text(before.replace('"hello"', '"goodbye"'))
+    found = re.search(r"http://\S+/", process.stdout.readline())
+    assert found
+    answer = asked(f"{found.group()}workflows/greet/run", {"start_event": {"name": "Ann"}})
+    assert "goodbye Ann" in json.dumps(answer)
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=40)
+    assert process.returncode == 130
+    with pytest.raises(URLError):
+        asked(f"{found.group()}health")
+
+
+def until(fits: Callable[[], bool]) -> None:
+    while not fits():
+        time.sleep(0.01)

@@ -529,3 +529,31 @@ def test_a_store_on_a_file_system_that_is_mounted_for_reading(tmp_path: Path, th
         pytest.skip("this user may not mount file systems")
     assert ended.stdout.startswith("StoreError The database")
     assert "mounted read-only" in ended.stdout
+
+
+class Order(StartEvent):
+    sku: str
+    boxes: int = 1
+
+
+class Ship(Workflow):
+    @step
+    async def ship(self, ev: Order) -> StopEvent:
+        return StopEvent(result=[ev.sku, ev.boxes, dict(ev.items())])
+
+
+async def test_a_misspelt_field_that_is_missed():
+    with pytest.raises(WorkflowRuntimeError, match=r"sku: Field required; Order has no field 'skuu'\. Did you mean"):
+        Ship().run(skuu="a-1")
+
+
+async def test_a_misspelt_field_that_is_not_missed(caplog: pytest.LogCaptureFixture):
+    assert await Ship().run(sku="a-1", boxs=2) == ["a-1", 1, {"boxs": 2}]
+    assert [record.message for record in caplog.records] == [
+        "run() keeps data beside the fields of the start event: Order has no field 'boxs'. Did you mean 'boxes'?"
+    ]
+
+
+async def test_data_beside_the_fields_of_a_start_event_is_kept(caplog: pytest.LogCaptureFixture):
+    assert await Ship().run(sku="a-1", colour="red") == ["a-1", 1, {"colour": "red"}]
+    assert caplog.records == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.instrumentation import BaseEvent, get_dispatcher, instrument_tags
 from batonflow.workflow_core.journal import drive
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
+from tests.programs.running import ROOT
 from tests.workflow_core.exported import Exported
 from tests.workflow_core.flows import until
 
@@ -433,3 +435,98 @@ def test_nothing_of_opentelemetry_is_loaded_without_asking() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# --- processes that are killed ----------------------------------------------------------------------------------------
+
+
+class Stuck(Workflow):
+    """Its second step hangs in the first process."""
+
+    @step
+    async def first(self, ev: StartEvent) -> Part:
+        return Part(n=1)
+
+    @step
+    async def second(self, ev: Part) -> StopEvent:
+        if "STUCK" in os.environ:
+            print("stuck", flush=True)
+            await asyncio.sleep(3600)
+        return StopEvent(result=ev.n)
+
+
+KILLED = """
+import asyncio
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from batonflow.workflow_core.otel import instrument
+from tests.workflow_core.test_otel import Stuck
+
+
+class Lines(SpanExporter):
+    def export(self, spans):
+        for span in spans:
+            parent = span.parent.span_id if span.parent else 0
+            print(span.name, span.context.trace_id, span.context.span_id, parent, sep=";", flush=True)
+        return SpanExportResult.SUCCESS
+
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(Lines()))
+instrument(provider)
+
+
+async def main():
+    with provider.get_tracer("app").start_as_current_span("request"):
+        handler = Stuck(store="runs.db", workflow_name="stuck").run(run_id="r1")
+    await handler
+
+
+asyncio.run(main())
+"""
+
+
+async def test_the_span_of_a_killed_process_is_sent_by_the_one_that_takes_the_run_up(
+    exported: Exported, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "STUCK": "1"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    sent: dict[str, tuple[int, int, int]] = {}
+    while (line := (await process.stdout.readline()).decode().strip()) != "stuck":
+        name, *numbers = line.split(";")
+        sent[name] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    process.kill()
+    await process.communicate()
+    trace_id, _, run_span = sent["step first"]
+    assert "invoke_workflow stuck" not in sent  # an orphan, so far
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    assert await Stuck(store=store, workflow_name="stuck").resume("r1") == 1
+    await store.aclose()
+    lost, resumed = exported.named("invoke_workflow stuck")
+    assert (lost.context.trace_id, lost.context.span_id) == (trace_id, run_span)
+    assert lost.parent.span_id == sent["request"][1]
+    assert lost.attributes["batonflow.run.status"] == "abandoned"
+    assert lost.attributes["batonflow.run.id"] == "r1"
+    assert lost.status.status_code == StatusCode.ERROR
+    assert lost.start_time <= lost.end_time <= resumed.start_time
+    assert resumed.links[0].context.span_id == run_span
+    assert resumed.attributes["batonflow.run.status"] == "completed"
+
+
+async def test_a_run_that_was_interrupted_is_not_sent_again(exported: Exported, tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    handler = Waits(workflow_name="waits", store=store).run(run_id="r1")
+    await waiting(handler)
+    await handler.interrupt()
+    handler = Waits(workflow_name="waits", store=store).resume("r1")
+    await handler.started()
+    await waiting(handler)
+    handler.ctx.send_event(HumanResponseEvent(response="yes"))
+    await handler
+    statuses = [span.attributes["batonflow.run.status"] for span in exported.named("invoke_workflow waits")]
+    assert statuses == ["interrupted", "completed"]
+    await store.aclose()

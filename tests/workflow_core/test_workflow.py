@@ -455,7 +455,7 @@ async def test_keyword_arguments_build_the_start_event():
     assert (await Search().run(topic="tide", times=2)).text == "tidetide"
     with pytest.raises(
         WorkflowRuntimeError,
-        match=r"a start event of type Ask: topic: Field required. Give run() the arguments topic=...$",
+        match=r"type Ask: topic: Field required\. Give run\(\) .* topic=\.\.\.$",
     ):
         Search().run(times=2)
     with pytest.raises(WorkflowRuntimeError, match="Failed creating a start event of type"):

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from batonflow.tools.code.base import SandboxUnavailableError
+from batonflow.workflow_core.lazy import how_to_install
 
 __all__ = ["MAX_WORKERS", "monty_pool"]
 
@@ -60,4 +61,4 @@ async def monty_pool(module: Any) -> Any:
         # Entering it again is harmless.
         return await pool.__aenter__()
     except (RuntimeError, FileNotFoundError) as err:
-        raise SandboxUnavailableError(f"Monty does not start: {err}; pip install 'batonflow[code]'") from err
+        raise SandboxUnavailableError(f"Monty does not start: {err}; {how_to_install('code')}") from err

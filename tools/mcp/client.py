@@ -1,7 +1,6 @@
 """MCPTools: the tools of a server."""
 
 import asyncio
-import logging
 import os
 import re
 import shlex
@@ -22,10 +21,11 @@ from batonflow.tools.mcp.results import output_of
 from batonflow.tools.mcp.tool import MCPTool
 from batonflow.tools.mcp.transport import Endpoint
 from batonflow.workflow_core.context import Context
+from batonflow.workflow_core.instrumentation.logs import logger_named
 
 __all__ = ["MCPTools"]
 
-_log = logging.getLogger(__name__)
+_log = logger_named(__name__)
 _NAMESPACE = re.compile(r"[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
 
 OnChange = Literal["refuse", "ask", "accept"]

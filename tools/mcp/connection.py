@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import contextvars
-import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable
@@ -17,11 +16,12 @@ from batonflow.tools.mcp.definitions import ToolDefinition
 from batonflow.tools.mcp.errors import MCPConnectionError, MCPServerError, MCPTimeoutError
 from batonflow.tools.mcp.listing import Listing
 from batonflow.tools.mcp.transport import Endpoint, LastWords, transport_to
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.threads import in_thread
 
 __all__ = ["Connection", "SessionLostError"]
 
-_log = logging.getLogger(__name__)
+_log = logger_named(__name__)
 _T = TypeVar("_T")
 
 # A process is asked to end, then told, then made to, with two seconds for each.

@@ -315,6 +315,8 @@ class InMemoryStateStore(Generic[StateT]):
         self._write_sync(partial(self._set_state, state))
 
     def _set_state(self, state: BaseModel) -> None:
+        if self._item is not None and self._item.at_end:  # what is written back is not lost, whatever becomes of it
+            self._item.at_end = [look for look in self._item.at_end if look.args[1] is not state]
         if self._counts():
             before = self._cell.state
             self._put(state)

@@ -1,7 +1,6 @@
 """How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from batonflow.workflow_core.engine.commands import Finish
@@ -21,6 +20,7 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.family import awaits_people
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.stream import ANOTHER_LOOP
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ending"]
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 SECONDS_FOR_STRAGGLERS = 1.0
 """How long a finished run waits for cancelled steps to end before it says that it is done."""
@@ -97,8 +97,13 @@ class Ending:
         return self._alive_seconds + running
 
     def idle(self) -> None:
-        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else."""
-        if self._run.workflow.__batonflow__.timeout_excludes_waiting and awaits_people(self._run):
+        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else.
+
+        The run at the root of the tree decides for all of them: the answer comes to it.
+        """
+        run = self._run
+        leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
+        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and awaits_people(run):
             self._pause()
 
     def busy_again(self) -> None:

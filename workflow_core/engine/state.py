@@ -6,9 +6,10 @@ waits; a snapshot is read straight off it.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,7 +87,7 @@ class WorkItem:
         self.run: Run | None = None
         self.context: Context[Any] | None = None
         # Looks at what the attempt was given, when it ends.
-        self.at_end: list[Callable[[], None]] | None = None
+        self.at_end: list[partial[None]] | None = None
         # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
         self.task: asyncio.Task[None] | None = None
         self.timer: Timer | None = None

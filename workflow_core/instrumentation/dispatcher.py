@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
@@ -14,6 +13,7 @@ from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
 from batonflow.workflow_core.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.workflow_core.instrumentation.events.base import BaseEvent
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.workflow_core.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 from batonflow.workflow_core.lazy import at_first_use
@@ -28,7 +28,7 @@ __all__ = [
     "instrument_tags",
 ]
 
-_logger = logging.getLogger(__name__)
+_logger = logger_named(__name__)
 
 span_drop_event = at_first_use("batonflow.workflow_core.instrumentation.events.span", "SpanDropEvent")
 

@@ -8,6 +8,9 @@ import os
 
 __all__ = ["CAPTURE_CONTENT", "CONTENT", "captures_content", "unwant_content", "want_content"]
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.38.0"
+"""Of the conventions that these names are from."""
+
 OPERATION = "gen_ai.operation.name"
 """``chat``, ``execute_tool``, ``invoke_agent`` or ``invoke_workflow``."""
 
@@ -15,6 +18,9 @@ PROVIDER = "gen_ai.provider.name"
 AGENT_NAME = "gen_ai.agent.name"
 AGENT_DESCRIPTION = "gen_ai.agent.description"
 WORKFLOW_NAME = "gen_ai.workflow.name"
+TURN = "batonflow.agent.turn"
+"""Which answer of a run it is, from 1 on."""
+
 CONVERSATION_ID = "gen_ai.conversation.id"
 """The run's id."""
 
@@ -43,9 +49,11 @@ ERROR_TYPE = "error.type"
 
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
-"""These four are content, and only there when it is asked for; what looks like a secret is left out of them."""
+"""These six are content, and only there when it is asked for; what looks like a secret is left out of them."""
 
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable of OpenTelemetry's own instrumentations; ``true`` asks for content."""
@@ -54,7 +62,9 @@ CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 COST = "batonflow.cost"
 """US dollars that a request took, where its price is known; the conventions have no name for it."""
 
-CONTENT = frozenset({INPUT_MESSAGES, OUTPUT_MESSAGES, TOOL_ARGUMENTS, TOOL_RESULT})
+CONTENT = frozenset({
+    INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS, TOOL_DEFINITIONS, TOOL_ARGUMENTS, TOOL_RESULT,
+})  # fmt: skip
 
 _wanted: list[object] = []
 

@@ -5,7 +5,6 @@ being written, goes to the store in one piece; so a slow disk makes the groups l
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary, ref
 from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.drive import Drive
 from batonflow.workflow_core.journal.store import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Desk", "desk_of"]
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 SECONDS_OF_SHORT_RUNS = 0.05
 """A run that is over sooner needs no renewed lease, and nobody can have written to it."""

@@ -90,6 +90,7 @@ def _is_due(desk: Desk, row: RunRow) -> bool:
 
 def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
     desk.owners.vouch(check_owner(owner))
+    abandoned = row.status == "running" and row.owner is not None and not desk.owners.alive(row.owner)
     now = desk.source.now()
     desk.connection.execute(
         """
@@ -101,7 +102,7 @@ def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
         (owner, now, desk.boot, desk.lease(ttl), ttl, now, row.id),
     )
     desk.known[row.run_id] = (row.id, row.salt)
-    return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow)
+    return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
 
 
 def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None) -> list[Claimed]:

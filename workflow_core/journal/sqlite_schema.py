@@ -10,7 +10,7 @@ from typing import Literal
 
 from batonflow.workflow_core.errors import StoreError
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "DatabaseFile"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "DatabaseFile", "make_private"]
 
 APPLICATION_ID = 0x42464C57
 """Marks the file as one of batonflow's, for SQLite and for ``file``."""
@@ -259,6 +259,13 @@ def _make_file(path: Path, *, durable: bool) -> None:
             raise StoreError(f"{path} is a directory: give the path of a file for the store")
         return
     _make_folder(path.parent)
+    make_private(path)
+    if durable and os.name == "posix":
+        _sync_folder(path.parent)
+
+
+def make_private(path: Path) -> None:
+    """An empty file for a database that only its owner may read; one that is there stays as it is."""
     # Made under another name first: closing any descriptor of the database would free the locks that this process
     # has on it, and a file made by SQLite itself could be read by others until its mode is changed.
     made = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
@@ -273,8 +280,6 @@ def _make_file(path: Path, *, durable: bool) -> None:
             os.close(os.open(path, flags, 0o600))
         finally:
             made.unlink()
-    if durable and os.name == "posix":
-        _sync_folder(path.parent)
 
 
 def _make_folder(folder: Path) -> None:

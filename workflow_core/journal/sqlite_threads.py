@@ -1,7 +1,6 @@
 """The threads of a SQLiteStore: one that writes, in transactions shared by all who wait, and a few that read."""
 
 import atexit
-import logging
 import math
 import queue
 import sqlite3
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 
 from batonflow.workflow_core.clock import Source
 from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.journal.hints import Hints
 from batonflow.workflow_core.journal.owners import Owners
 from batonflow.workflow_core.journal.sqlite_claims import renew_held
@@ -33,7 +33,7 @@ POLL_SECONDS = (0.02, 0.1)
 """How often to look for what other processes have committed: after activity, and when nothing has happened for long."""
 MOST_READERS = 4
 
-_logger = logging.getLogger(__name__)
+_logger = logger_named(__name__)
 
 
 @dataclass(slots=True)

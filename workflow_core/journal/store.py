@@ -149,6 +149,7 @@ class Claimed:
         seq: Number of the last commit.
         stream_seq: Streamed events are numbered from here on.
         workflow: Name of its workflow.
+        abandoned: Whether the process that drove it ended without letting go of it, as far as the store can tell.
     """
 
     run_id: str
@@ -156,6 +157,7 @@ class Claimed:
     seq: int
     stream_seq: int
     workflow: str
+    abandoned: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,10 @@ from pydantic_core import to_json
 from batonflow.workflow_core.context.serializers import read_json
 from batonflow.workflow_core.journal.store import StoredCommit
 
-__all__ = ["trace_in", "with_trace"]
+__all__ = ["ABANDONED", "trace_in", "with_trace"]
+
+ABANDONED = "abandoned"
+"""Beside where a run was traced: when the process that traced it was heard of last, if it ended without a word."""
 
 _MARK = b'{"o":'
 

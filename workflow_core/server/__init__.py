@@ -4,6 +4,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from batonflow.workflow_core.lazy import how_to_install
+
 if TYPE_CHECKING:
     from batonflow.workflow_core.server.app import WorkflowServer as WorkflowServer
 
@@ -15,5 +17,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
-            raise ImportError(f"Serving workflows needs the package {package}: pip install 'batonflow[server]'")
+            raise ImportError(f"Serving workflows needs the package {package}: {how_to_install('server')}")
     return import_module("batonflow.workflow_core.server.app").WorkflowServer

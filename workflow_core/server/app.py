@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -20,13 +20,14 @@ from starlette.types import ASGIApp
 from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.instrumentation.logs import clean, logger_named
 from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.served_input import served_input
 from batonflow.workflow_core.server.connections import Connections
 from batonflow.workflow_core.server.guard import Guard, check_bind
 from batonflow.workflow_core.server.keeper import Keeper
 from batonflow.workflow_core.server.limits import BodyLimit, ReaderLimit
-from batonflow.workflow_core.server.mounts import Door, Lifespan
+from batonflow.workflow_core.server.mounts import Door, Lifespan, own_path
 from batonflow.workflow_core.server.openapi import openapi_document
 from batonflow.workflow_core.server.pages import page
 from batonflow.workflow_core.server.responses import JSON, SafeHeaders, refusal
@@ -34,7 +35,7 @@ from batonflow.workflow_core.server.routes_runs import RunRoutes
 from batonflow.workflow_core.server.routes_workflows import WorkflowRoutes
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
-from batonflow.workflow_core.server.stopping import uvicorn_here
+from batonflow.workflow_core.server.stopping import before_shutdown, uvicorn_here
 from batonflow.workflow_core.stored_runs import StoredRuns
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkflowServer"]
 
-logger = logging.getLogger("batonflow.workflow_core.server")
+logger = logger_named("batonflow.workflow_core.server")
 
 MIB = 1024 * 1024
 SECONDS_TO_STOP = 5.0
@@ -122,6 +123,8 @@ class WorkflowServer:
         self._keeper: Keeper | None = None
         self._app: Starlette | None = None
         self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._was_stopped = False
         # Requests that may begin runs.
         self._changing: set[asyncio.Task[Any]] = set()
         self.is_closing = False
@@ -154,6 +157,7 @@ class WorkflowServer:
         taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
         known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
         kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
+        kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days
         self.runs.served[name] = Served(name, kept, additional_events or ())
 
     def mount(self, path: str, app: ASGIApp) -> None:
@@ -195,7 +199,7 @@ class WorkflowServer:
             Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
             Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
             Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
-            Middleware(_Started, is_started=lambda: self._runs_here, changing=self._changing),
+            Middleware(_Started, begin=self._begun, changing=self._changing),
         ]
         handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
         return Starlette(
@@ -206,6 +210,7 @@ class WorkflowServer:
         )
 
     async def _health(self, _: Request) -> Response:
+        await self._begun()
         return JSON({"status": "healthy"}) if self._runs_here else JSON({"status": "unhealthy"}, 503)
 
     async def _openapi(self, _: Request) -> Response:
@@ -218,12 +223,18 @@ class WorkflowServer:
 
         Raises:
             StoreError: A store fails.
-            RuntimeError: A mounted application cannot begin; the server does not run then.
+            RuntimeError: A mounted application cannot begin; the server does not run then. Or the server runs on
+                another event loop.
         """
+        await self._start()
+
+    async def _start(self) -> bool:
+        """Start, and tell whether the server did not run before."""
+        self._enter_loop()
         async with self._lock:
             if self._keeper is not None:
-                return
-            self.is_closing = False
+                return False
+            self.is_closing = self._was_stopped = False
             self._keeper = Keeper(self.runs)
             try:
                 with served_input():
@@ -234,12 +245,61 @@ class WorkflowServer:
             except BaseException:
                 await self._end(self._keeper)
                 raise
+            return True
 
     async def stop(self) -> None:
-        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing."""
+        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing.
+
+        Raises:
+            RuntimeError: The server runs on another event loop.
+        """
+        self._enter_loop()
+        self._was_stopped = True
+        await self._stop()
+
+    async def _stop(self) -> None:
         async with self._lock:
             if self._keeper is not None:
                 await self._end(self._keeper)
+
+    def _enter_loop(self) -> None:
+        """Run on the running loop from now on.
+
+        Raises:
+            RuntimeError: The server runs on another loop.
+        """
+        here = asyncio.get_running_loop()
+        if self._loop is here:
+            return
+        if self._loop is not None and (self._keeper is not None or self._lock.locked()):
+            if not self._loop.is_closed():
+                raise LoopError(
+                    "The server runs on another event loop: stop it there, and start it on the loop that answers its "
+                    "requests"
+                )
+            # Its tasks have ended with the loop, and so have its runs.
+            self._keeper = None
+            self._lifespans.clear()
+            self._changing.clear()
+            self.runs.forget_arrivals()
+        self._loop, self._lock = here, asyncio.Lock()
+
+    async def _begun(self) -> str | None:
+        """Start with the first request where nothing ran the lifespan; returns why a request cannot be answered."""
+        if self._loop is asyncio.get_running_loop() and self._runs_here:
+            return None
+        around = uvicorn_here()
+        if self._was_stopped or (around is not None and around.should_exit):
+            return "The server was stopped: await server.start() starts it again"
+        try:
+            if await self._start() and around is not None:
+                before_shutdown(around, self._stop)
+        except LoopError as error:
+            return str(error)
+        except Exception:
+            logger.exception("the server cannot start")
+            return "The server cannot start; its log says why"
+        return None
 
     async def _end(self, keeper: Keeper) -> None:
         self.is_closing = True
@@ -247,6 +307,7 @@ class WorkflowServer:
         await self._interrupt()
         while self._lifespans:
             await self._lifespans.pop().end(SECONDS_TO_STOP)
+        self.runs.all_left()
         # Requests that were let in before may begin further runs; those that wait for the end of one have it now.
         if changing := self._changing - {asyncio.current_task()}:
             await asyncio.wait(changing, timeout=SECONDS_TO_STOP)
@@ -312,6 +373,7 @@ class WorkflowServer:
             StoreError: A store fails.
         """
         check_bind(host, self.token)
+        clean(logging.getLogger("uvicorn.error"))
         if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - only compared
             self._hosts.append(host)
             self._app = None
@@ -338,6 +400,10 @@ class WorkflowServer:
         return uvicorn.Config(self.app, host=host, port=port, **{**options, **(more or {})})
 
 
+class LoopError(RuntimeError):
+    """The server runs on another event loop."""
+
+
 class _Uvicorn(uvicorn.Server):
     """Lets readers go before it waits for their connections to close."""
 
@@ -362,27 +428,28 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Started:
-    """Says what is missing when the application is asked before it was started, or when it stops.
+    """Starts the server with the first request, and says why it does not run when it cannot.
 
     Args:
         app: The application.
-        is_started: Whether it runs.
+        begin: Starts the server, or says why it does not run.
         changing: Where the tasks are kept in which requests are answered that change something.
     """
 
-    def __init__(self, app: ASGIApp, is_started: Callable[[], bool], changing: set[asyncio.Task[Any]]) -> None:
+    def __init__(
+        self, app: ASGIApp, begin: Callable[[], Awaitable[str | None]], changing: set[asyncio.Task[Any]]
+    ) -> None:
         self._app = app
-        self._is_started = is_started
+        self._begin = begin
         self._changing = changing
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer that the server does not run."""
-        if scope["type"] == "http" and not self._is_started() and scope["path"] not in _ALWAYS_THERE:
-            answer = refusal(
-                503, "The server does not run: await server.start(), or let what serves it run its lifespan"
-            )
-            await answer(scope, receive, send)
-            return
+        if scope["type"] == "http" and own_path(scope) not in _ALWAYS_THERE:
+            problem = await self._begin()
+            if problem is not None:
+                await refusal(503, problem)(scope, receive, send)
+                return
         task = asyncio.current_task()
         if task is None or scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)

@@ -12,7 +12,7 @@ from batonflow.workflow_core.journal.streamed import said_up_to
 from batonflow.workflow_core.trace import plain_event
 from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["Streamed", "chain", "envelope", "recorded_envelope", "recorded_event", "streamed_in"]
+__all__ = ["END", "Streamed", "chain", "envelope", "known_as", "recorded_envelope", "recorded_event", "streamed_in"]
 
 
 def chain(cls: type[Event]) -> list[str] | None:
@@ -26,6 +26,30 @@ def chain(cls: type[Event]) -> list[str] | None:
     return names or None
 
 
+# Where the clients that people have import built-in events from.
+_CORE = (
+    "CollectionReleaseEvent Event HumanResponseEvent IdleReleasedEvent InputRequiredEvent InternalDispatchEvent "
+    "StartEvent StepFailedEvent StepStateChanged StopEvent UnhandledEvent WorkflowCancelledEvent WorkflowFailedEvent "
+    "WorkflowIdleEvent WorkflowTimedOutEvent"
+)
+_OF_AGENTS = (
+    "AgentInput AgentOutput AgentSetup AgentStream AgentStreamStructuredOutput AgentWorkflowStartEvent ToolCall "
+    "ToolCallResult"
+)
+_KNOWN_AS = {
+    **{f"batonflow.workflow_core.events.{name}": f"workflows.events.{name}" for name in _CORE.split()},
+    **{
+        f"batonflow.agents.events.{name}": f"llama_index.core.agent.workflow.workflow_events.{name}"
+        for name in _OF_AGENTS.split()
+    },
+}
+
+
+def known_as(name: str) -> str:
+    """Module and name of a class, for a built-in event where clients of LlamaIndex find theirs."""
+    return _KNOWN_AS.get(name, name)
+
+
 def envelope(event: Event, **place: Any) -> dict[str, Any]:
     """An event as readers get it.
 
@@ -36,7 +60,7 @@ def envelope(event: Event, **place: Any) -> dict[str, Any]:
     cls = type(event)
     return {
         "value": _fields(event),
-        "qualified_name": qualified_name(cls),
+        "qualified_name": known_as(qualified_name(cls)),
         "type": cls.__name__,
         "types": chain(cls),
         **_PLACE,
@@ -80,7 +104,7 @@ def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
         return envelope(event, **place)
     name, value = plain_event(data)
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value}
-    told = {"value": fields, "qualified_name": name, "type": name.rpartition(".")[2], "types": None}
+    told = {"value": fields, "qualified_name": known_as(name), "type": name.rpartition(".")[2], "types": None}
     return {**told, **_PLACE, **place}
 
 

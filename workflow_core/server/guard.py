@@ -9,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from batonflow.workflow_core.errors import ServerConfigurationError
+from batonflow.workflow_core.server.mounts import own_path
 from batonflow.workflow_core.server.responses import refusal, refuse_websocket
 
 __all__ = ["Guard", "check_bind", "is_loopback"]
@@ -63,6 +64,11 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        if _has_two_lengths(scope):
+            # A proxy that goes by the other one passes on as another request what is read as this one's body here.
+            text = "Content-Length and Transfer-Encoding are both given: send one of them"
+            await refusal(400, text, close=True)(scope, receive, send)
+            return
         problem = self._problem(scope)
         if problem is None:
             await self._app(scope, receive, send)
@@ -81,7 +87,7 @@ class Guard:
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if changes and _is_foreign(headers, host, _own_scheme(scope, headers, host)):
             return 403, "The request comes from a page of another site"
-        if self._token is not None and scope["path"] not in OPEN_TO_ALL and not self._has_token(headers):
+        if self._token is not None and own_path(scope) not in OPEN_TO_ALL and not self._has_token(headers):
             return 401, "The header Authorization: Bearer with the server's token is missing or wrong"
         return None
 
@@ -110,6 +116,11 @@ class Guard:
         # Compared first, so that it takes as long whatever the scheme is.
         same = hmac.compare_digest(token.strip().encode(), self._token)
         return same and scheme.lower() == "bearer"
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names and b"transfer-encoding" in names
 
 
 def _name_of(host: str) -> str | None:

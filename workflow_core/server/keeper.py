@@ -1,11 +1,11 @@
 """Keeps the runs of a server going: takes up what nobody drives, and what something has come for."""
 
 import asyncio
-import logging
 from contextlib import suppress
 
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.journal.store import RunStore
 from batonflow.workflow_core.server.runs import Runs
 from batonflow.workflow_core.server.served import Served
@@ -13,7 +13,7 @@ from batonflow.workflow_core.stored_runs import StoredRuns
 
 __all__ = ["Keeper"]
 
-logger = logging.getLogger("batonflow.workflow_core.server")
+logger = logger_named("batonflow.workflow_core.server")
 
 LOOKS_EVERY = 1.0
 """Seconds after which runs are looked for without a hint: those of processes that died, those whose time has come."""

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from batonflow.workflow_core.server.responses import refusal
 
-__all__ = ["DEPTH", "BodyLimit", "ReaderLimit", "is_deeper", "json_body"]
+__all__ = ["DEPTH", "BodyLimit", "ReaderLimit", "inside", "is_deeper", "json_body"]
 
 DEPTH = 64
 """How many lists and objects may lie in one another in a request."""
@@ -142,13 +142,14 @@ def is_deeper(value: Any, depth: int = DEPTH) -> bool:
     """Whether more than so many lists and objects lie in one another."""
     level: list[Any] = [value]
     for _ in range(depth):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in inside(outer)]
         if not level:
             return False
     return True
 
 
-def _inside(value: Any) -> list[Any]:
+def inside(value: Any) -> list[Any]:
+    """The lists and objects that lie directly in one."""
     if isinstance(value, dict):
         return [one for one in cast("dict[str, Any]", value).values() if isinstance(one, dict | list)]
     return [one for one in cast("list[Any]", value) if isinstance(one, dict | list)]

@@ -1,19 +1,27 @@
 """Other ASGI applications under paths of the server: found without the last slash too, begun and ended with it."""
 
 import asyncio
-import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Scope
 
-__all__ = ["Door", "Lifespan"]
+from batonflow.workflow_core.instrumentation.logs import logger_named
 
-logger = logging.getLogger("batonflow.workflow_core.server")
+__all__ = ["Door", "Lifespan", "own_path"]
+
+logger = logger_named("batonflow.workflow_core.server")
 
 SECONDS_TO_CUT = 1.0
 """How long an application is waited for that was cancelled."""
+
+
+def own_path(scope: Scope) -> str:
+    """The path of a request, without the path under which another application has mounted this one."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 class Door(Mount):
@@ -21,7 +29,7 @@ class Door(Mount):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for the application, and what it is told of itself then."""
-        if scope["path"].removeprefix(scope.get("root_path", "")) != self.path:
+        if own_path(scope) != self.path:
             return super().matches(scope)
         path = scope["path"] + "/"
         match, told = super().matches({**scope, "path": path})

@@ -56,6 +56,7 @@ _QUERY: dict[str, tuple[dict[str, Any], str]] = {
         {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 2**53}, {"const": "now"}], "default": -1},
         "Begin behind this place in the stream, or with what comes from now on; the header Last-Event-ID counts more",
     ),
+    "include_results": ({"type": "boolean", "default": True}, "Tell the events that ended the runs"),
     "purge": ({"type": "boolean", "default": False}, "Delete the run too"),
 }
 _QUERY_NAMES = {"after_run": "after", "limit_runs": "limit"}
@@ -79,7 +80,7 @@ _PATHS = (
         "Runs",
         shapes.HandlersAnswer,
         (400,),
-        query=("status", "workflow_name", "after_run", "limit_runs", "order"),
+        query=("status", "workflow_name", "after_run", "limit_runs", "order", "include_results"),
     ),
     _Path("get", _RUN, "A run", shapes.HandlerData, (404,)),
     _Path("get", f"{_RUN}/trace", "What it did", shapes.TraceAnswer, (400, 404), query=("after", "limit", "full")),

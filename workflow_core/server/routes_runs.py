@@ -75,11 +75,17 @@ class RunRoutes:
         names = words(request, "workflow_name")
         places, more = await self._runs.page(statuses(request), names, after, limit, newest_first=order == "desc")
         following = places[-1].info.run_id if more else None
-        return JSON({"handlers": [self._runs.told(place) for place in places], "next": following})
+        result = flag(request, "include_results", default=True)
+        return JSON(
+            {
+                "handlers": [await self._runs.told_now(place, result=result) for place in places],
+                "next": following,
+            }
+        )
 
     async def run(self, request: Request) -> Response:
         """One run."""
-        found = self._runs.told(await self._place(request))
+        found = await self._runs.told_now(await self._place(request))
         return JSON(found, self._status_for(found))
 
     async def result(self, request: Request) -> Response:
@@ -155,7 +161,7 @@ class RunRoutes:
             pause=self._server.sse_heartbeat_interval,
             is_closing=lambda: self._server.is_closing,
         )
-        if place.is_over and place.live() is None and not await following.has_more():
+        if place.is_over and place.live() is None and not following.has_more():
             return Response(status_code=204)
         return EventStream(following.batches(), sse=sse, names=names, idles=lambda: self._runs.troubles.get(run_id, ""))
 

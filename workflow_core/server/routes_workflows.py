@@ -19,11 +19,12 @@ from batonflow.workflow_core.errors import (
     RunLostError,
     WorkflowRuntimeError,
 )
+from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.representation.build import get_workflow_representation
 from batonflow.workflow_core.server.bodies import body_of, run_id_of
 from batonflow.workflow_core.server.responses import JSON
-from batonflow.workflow_core.server.runs import Runs
+from batonflow.workflow_core.server.runs import Place, Runs
 from batonflow.workflow_core.server.served import Served, schema_of
 from batonflow.workflow_core.server.shapes import RunBody
 
@@ -85,59 +86,76 @@ class WorkflowRoutes:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     async def run(self, request: Request) -> Response:
-        """Start a run and wait for its end."""
-        handler = await self._started(request)
-        result: Any = None
-        try:
-            await handler.stop_event_result()
-        except (RunInterruptedError, RunLostError):
-            raise HTTPException(
-                503, f"Run {handler.run_id} stopped here before its end; it goes on when it is taken up again"
-            ) from None
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the run's own; its record tells it
-            result = error
-        if isinstance(result, asyncio.CancelledError) and not handler.is_done():
-            raise result
-        told = self._runs.told(await self._runs.find(handler.run_id))
+        """Start a run, or join the one that was started so before, and wait for its end."""
+        run_id, handler = await self._started(request)
+        if handler is None:
+            await self._over_elsewhere(run_id)
+        else:
+            await _over(handler)
+        told = self._runs.told(await self._runs.find(run_id))
         failed = told["status"] != "completed"
         return JSON(told, 500 if failed and self._server.compat_status_codes else 200)
 
     async def run_nowait(self, request: Request) -> Response:
-        """Start a run."""
-        handler = await self._started(request)
-        return JSON(self._runs.told(await self._runs.find(handler.run_id)))
+        """Start a run, or join the one that was started so before."""
+        run_id, _ = await self._started(request)
+        return JSON(self._runs.told(await self._runs.find(run_id)))
 
-    async def _started(self, request: Request) -> WorkflowHandler:
+    async def _started(self, request: Request) -> tuple[str, WorkflowHandler | None]:
+        """The id of a run, and a handler on it; None when another process drives it."""
         served = self._served(request)
         body = await body_of(request, RunBody)
         _refuse_stray_fields(body)
-        run_id = await self._id_for(body.handler_id)
         context = self._context(served, body)
         resumes = context is not None and context.is_resumable
         event = None if resumes else served.start_event(body.start_event, body.kwargs)
+        run_id = await self._id_for(body.handler_id, served, event)
         try:
             handler = served.workflow.run(ctx=context, start_event=event, run_id=run_id)
             await handler.started()
         except RunInputMismatchError:
-            raise HTTPException(
-                409, f"Run {run_id} was started with other input or by another workflow: use another handler_id"
-            ) from None
+            raise _started_otherwise(run_id) from None
         except RunInUseError:
-            raise HTTPException(409, f"Run {run_id} goes on already") from None
+            return run_id, None
         except WorkflowRuntimeError as error:
             raise HTTPException(400, str(error)) from None
         self._runs.arrived(run_id)
-        return handler
+        return run_id, handler
 
-    async def _id_for(self, given: str | None) -> str:
-        """The id of a new run, or of one that is over and whose result is asked for again."""
+    async def _id_for(self, given: str | None, served: Served, event: StartEvent | None) -> str:
+        """The id of a new run, of one that goes on, or of one that is over and whose result is asked for again.
+
+        Raises:
+            HTTPException: 409 when the run of this id was started otherwise, or a snapshot is to go on under it.
+        """
         if not given:
             return current_source().token(ID_LENGTH)
         run_id_of(given, "handler_id")
         known = await self._runs.look_for(given)
         if known is not None and not known.is_over:
-            raise HTTPException(409, f"Run {given} goes on already: use another handler_id, or none")
+            if event is None:
+                raise HTTPException(409, f"Run {given} goes on already: use another handler_id for the context")
+            if known.served is not served or known.info.digest != served.digest(event):
+                raise _started_otherwise(given)
         return given
+
+    async def _over_elsewhere(self, run_id: str) -> None:
+        """Wait for the end of a run that another process drives, also when it comes into this one."""
+        while not (place := await self._runs.find(run_id)).is_over:
+            with self._runs.arrival(run_id) as arrived:
+                ending = asyncio.create_task(_followed(place))
+                try:
+                    await asyncio.wait({ending, arrived}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not ending.done():
+                        ending.cancel()
+                        await asyncio.wait({ending})
+            if self._server.is_closing:
+                raise _stopped(run_id)
+            if not ending.cancelled():
+                ending.result()
+            if (live := place.live()) is not None:
+                await _over(live)
 
     def _context(self, served: Served, body: RunBody) -> Context[Any] | None:
         if not body.context:
@@ -150,6 +168,38 @@ class WorkflowRoutes:
             return Context.from_dict(served.workflow, body.context)
         except (ContextSerdeError, ValueError, KeyError, TypeError) as error:
             raise HTTPException(400, f"The context cannot be read: {type(error).__name__}") from None
+
+
+async def _followed(place: Place) -> None:
+    async for _ in place.store.subscribe(place.info.run_id, place.info.seq):
+        pass
+
+
+async def _over(handler: WorkflowHandler) -> None:
+    """Wait for the end of a run.
+
+    Raises:
+        HTTPException: 503 when it stops here before its end.
+    """
+    try:
+        await handler.stop_event_result()
+    except (RunInterruptedError, RunLostError):
+        raise _stopped(handler.run_id) from None
+    except asyncio.CancelledError:
+        if not handler.is_done():  # it is the request that was cancelled, not the run
+            raise
+    except Exception:  # noqa: BLE001, S110 - the run's own; its record tells it
+        pass
+
+
+def _stopped(run_id: str) -> HTTPException:
+    return HTTPException(503, f"Run {run_id} stopped here before its end; it goes on when it is taken up again")
+
+
+def _started_otherwise(run_id: str) -> HTTPException:
+    return HTTPException(
+        409, f"Run {run_id} was started with other input or by another workflow: use another handler_id"
+    )
 
 
 def _refuse_stray_fields(body: RunBody) -> None:

@@ -1,11 +1,9 @@
 """The runs of a server: where they are, how they stand, and who waits for one to come into memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
-from weakref import WeakValueDictionary
 
 from starlette.exceptions import HTTPException
 
@@ -15,29 +13,17 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
-from batonflow.workflow_core.server.envelopes import Streamed, recorded_envelope
+from batonflow.workflow_core.server.envelopes import END, recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
+from batonflow.workflow_core.server.spent import SpentSoFar
+from batonflow.workflow_core.server.stored import StoredPages
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.trace import run_told
 
-__all__ = ["Place", "Runs", "StoredStream", "status_of"]
+__all__ = ["Place", "Runs", "status_of"]
 
 PAGE = 200
-
-
-@dataclass(eq=False)
-class StoredStream:
-    """What a store has of a run's stream; those who read the same run at a time share it.
-
-    Attributes:
-        events: In order.
-        last_commit: Number of the last commit that was read for it.
-    """
-
-    events: list[Streamed]
-    last_commit: int
-    __slots__ = ("__weakref__", "events", "last_commit")
 
 
 class Place(NamedTuple):
@@ -101,9 +87,8 @@ class Runs:
         # Runs that could not be taken up here, and why.
         self.troubles: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        # Streams of runs that are over, by run and last commit, while somebody reads them, and who reads them first.
-        self._streams: WeakValueDictionary[tuple[str, int], StoredStream] = WeakValueDictionary()
-        self._reading: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+        self.pages = StoredPages()
+        self._spent = SpentSoFar()
 
     @property
     def stores(self) -> list[RunStore]:
@@ -145,6 +130,9 @@ class Runs:
             HTTPException: 404 when no store has it.
         """
         place = await self.look_for(run_id)
+        if place is None and run_id.startswith("="):
+            # Clients resolve a path that ends with one or two dots before they send it, so "=.." stands for "..".
+            place = await self.look_for(run_id[1:])
         if place is None:
             raise HTTPException(404, "Handler not found")
         return place
@@ -188,15 +176,6 @@ class Runs:
         places = [Place(info, store, self._served_for(store, info.workflow)) for info in infos]
         return [place for place in places if not names or _name(place) in names or place.info.workflow in names]
 
-    async def stored_stream(self, place: Place, read: Callable[[], Awaitable[StoredStream]]) -> StoredStream:
-        """The stream of a run that is over, read once for all who want it at a time."""
-        key = place.info.run_id, place.info.seq
-        async with self._reading.setdefault(key, asyncio.Lock()):
-            stream = self._streams.get(key)
-            if stream is None:
-                stream = self._streams[key] = await read()
-            return stream
-
     # --- coming into memory -------------------------------------------------------------------------------------------
 
     def arrived(self, run_id: str) -> None:
@@ -210,6 +189,11 @@ class Runs:
         """Nothing will go on here any more: wake all who wait."""
         for run_id in list(self._waiting):
             self.arrived(run_id)
+
+    def forget_arrivals(self) -> None:
+        """Drop what waits on a loop that is closed."""
+        self._waiting.clear()
+        self.pages.forget_loop()
 
     @contextmanager
     def arrival(self, run_id: str) -> Generator[asyncio.Future[None]]:
@@ -241,7 +225,26 @@ class Runs:
         with suppress(StoreError):  # another process has it, or the keeper will say what is wrong
             await self.take_up(place.served, place.info.run_id)
 
+    def place_of_end(self, place: Place) -> int:
+        """The place in the stream of the event that ended a run."""
+        record: dict[str, Any] = {} if place.info.result is None else read_json(place.info.result)
+        return int(record.get("seq", END))
+
     # --- telling ------------------------------------------------------------------------------------------------------
+
+    async def told_now(self, place: Place, *, result: bool = True) -> dict[str, Any]:
+        """A run as ``HandlerData``, with what the models of one that goes on have taken so far.
+
+        Args:
+            place: The run.
+            result: Whether to tell the event that ended it.
+        """
+        found = self.told(place)
+        if not place.is_over:
+            spent = await self._spent.of(place.store, place.info)
+            found["tokens"] = found["tokens"] or spent.tokens or None
+            found["cost"] = spent.cost if found["cost"] is None else found["cost"]
+        return found if result else {**found, "result": None}
 
     def told(self, place: Place) -> dict[str, Any]:
         """A run as ``HandlerData``."""

@@ -8,11 +8,14 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
+from batonflow.workflow_core.context.serializers import IS_PYDANTIC
+from batonflow.workflow_core.durable import digest_of_start
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.served_input import reading_input
-from batonflow.workflow_core.server.limits import DEPTH, is_deeper
+from batonflow.workflow_core.server.envelopes import known_as
+from batonflow.workflow_core.server.limits import DEPTH, inside, is_deeper
 from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ _ENVELOPE = frozenset(
     {"type", "types", "qualified_name", "value", "data", "seq", "ts", "step", "path", "cause", "commit"}
 )
 _SEEN_AT_MOST = 1000
+_MARKS = frozenset({IS_PYDANTIC, "__is_component"})
 
 
 class Served:
@@ -64,7 +68,7 @@ class Served:
         known = [*self.event_classes, *also, HumanResponseEvent]
         fitting = [cls for cls in known if name is None or cls.__name__ == name]
         if qualified:
-            same = [cls for cls in fitting if qualified_name(cls) == qualified]
+            same = [cls for cls in fitting if qualified in (own := qualified_name(cls), known_as(own))]
             # Programs written for another package name the same class otherwise.
             fitting = same or (fitting if name is not None else [])
         if not fitting:
@@ -89,7 +93,7 @@ class Served:
         Raises:
             HTTPException: 400 when it is none that the workflow declares, or its fields do not fit.
         """
-        data = _object(given)
+        data = _unwrapped(_object(given))
         name, qualified = data.get("type"), data.get("qualified_name")
         if not isinstance(name, str | None) or not isinstance(qualified, str | None) or not (name or qualified):
             raise HTTPException(400, 'An event is sent as {"type": class name, "value": {its fields}}')
@@ -108,11 +112,11 @@ class Served:
         """
         cls = self.workflow.__batonflow__.steps.start_event_class
         if given is None or not kwargs:
-            data = dict(kwargs or {}) if given is None else _object(given)
+            data = dict(kwargs or {}) if given is None else _unwrapped(_object(given))
         else:
             raise HTTPException(400, "Give the fields of the start event as start_event or as kwargs, not both")
         if given is None or not self._is_envelope(data, cls):
-            return cast("StartEvent", _built(cls, data))
+            return _built_start(cls, data)
         name, qualified = data.get("type"), data.get("qualified_name")
         if name == StartEvent.__name__ or (name is None and str(qualified).endswith(f".{StartEvent.__name__}")):
             found = cls  # what every workflow calls its start event
@@ -120,7 +124,11 @@ class Served:
             found = self._find(name, qualified, [cls])
         if not issubclass(found, cls):
             raise HTTPException(400, f"Workflow {self.name} starts with {cls.__name__}, not with {found.__name__}")
-        return cast("StartEvent", _built(found, data.get("value", data.get("data"))))
+        return _built_start(found, data.get("value", data.get("data")))
+
+    def digest(self, event: StartEvent) -> str:
+        """Tells apart the input of runs, as their store does."""
+        return digest_of_start(self.codec, event)
 
     def _is_envelope(self, data: Mapping[str, Any], cls: type[Event]) -> bool:
         """Whether an object names a class, and is not simply the fields of the start event."""
@@ -171,6 +179,46 @@ def _object(given: Mapping[str, Any] | str) -> dict[str, Any]:
     return cast("dict[str, Any]", data)
 
 
+def _unwrapped(data: dict[str, Any]) -> dict[str, Any]:
+    """What a client wrote with ``JsonSerializer``, as an envelope; anything else as it is.
+
+    Raises:
+        HTTPException: 400 when the mark of the serializer stands anywhere else: nothing would read what is behind it.
+    """
+    if IS_PYDANTIC not in data:
+        return _without_marks(data)
+    inner, name = data.get("value"), data.get("qualified_name")
+    whole = data.keys() == {IS_PYDANTIC, "value", "qualified_name"} and data[IS_PYDANTIC] is True
+    if not whole or not isinstance(inner, dict) or not isinstance(name, str):
+        raise HTTPException(400, f'An event with {IS_PYDANTIC} is {{"{IS_PYDANTIC}": true, "value": {{...}}, ...}}')
+    return {
+        "type": name.rpartition(".")[2],
+        "qualified_name": name,
+        "value": _without_marks(cast("dict[str, Any]", inner)),
+    }
+
+
+def _without_marks(data: dict[str, Any]) -> dict[str, Any]:
+    level: list[Any] = [data]
+    while level:
+        for one in level:
+            if isinstance(one, dict) and (marks := _MARKS & cast("dict[str, Any]", one).keys()):
+                raise HTTPException(
+                    400,
+                    f"{min(marks)} marks what JsonSerializer wrote, and is read only as the mark of a whole event: "
+                    "send the fields as plain JSON",
+                )
+        level = [inner for one in level for inner in inside(one)]
+    return data
+
+
+def _built_start(cls: type[Event], fields: Any) -> StartEvent:
+    event = cast("StartEvent", _built(cls, fields))
+    if problems := unknown_fields(event):
+        raise HTTPException(400, problems)
+    return event
+
+
 def _built(cls: type[Event], fields: Any) -> Event:
     if fields is None:
         fields = {}
@@ -181,4 +229,5 @@ def _built(cls: type[Event], fields: Any) -> Event:
         with reading_input():
             return cls.model_validate(fields)
     except ValidationError as error:
-        raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {in_words(error)}") from None
+        problems = in_words_with_hints(error, cls, cast("dict[str, Any]", fields))
+        raise HTTPException(400, f"{cls.__name__} cannot be made of these fields: {problems}") from None

@@ -41,7 +41,8 @@ class Envelope(BaseModel):
 
     Attributes:
         value: Its fields.
-        qualified_name: Module and name of its class; null when the reader did not want it.
+        qualified_name: Module and name of its class, of built-in events those of LlamaIndex; null when the reader did
+            not want it.
         type: Name of its class.
         types: Names of the event classes above it, without ``Event``; null when there are none.
         seq: Its place in the stream.
@@ -80,8 +81,8 @@ class HandlerData(BaseModel):
         owner: Who drives it: this server, another process, or nobody.
         commits: Number of the last commit.
         forked_from: Run and commit that it branched off from.
-        cost: Of the models, as the result tells it.
-        tokens: Of the models, as the result tells it.
+        cost: Of the models, as the result tells it; of a run that goes on, so far.
+        tokens: Of the models, as the result tells it; of a run that goes on, so far.
         error: Text of what it failed with.
         error_type: Class of that.
     """

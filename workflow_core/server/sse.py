@@ -64,6 +64,9 @@ class EventStream(Response):
         async with aclosing(self._batches) as batches:
             await self._begin(send)
             async for batch in batches:
+                # The other readers have a turn, and it is noticed when this one leaves; before a batch and not after
+                # it, as the last one and the end of the answer are to be sent at once.
+                await asyncio.sleep(0)
                 for body in self._bodies(batch):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
         await self._end(send)

@@ -1,13 +1,37 @@
 """Finds the uvicorn that serves an application: when it stops it waits for open streams, and tells nobody."""
 
-import signal
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import CoroutineType
+from typing import Any
 
 import uvicorn
 
-__all__ = ["uvicorn_here"]
+__all__ = ["before_shutdown", "uvicorn_here"]
 
 
 def uvicorn_here() -> uvicorn.Server | None:
-    """The uvicorn that listens to the signals of this process; None when there is none."""
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return server if isinstance(server, uvicorn.Server) else None
+    """The uvicorn that serves on the running loop; None when there is none."""
+    return next(filter(None, map(_serving, asyncio.all_tasks())), None)
+
+
+def _serving(task: "asyncio.Task[Any]") -> uvicorn.Server | None:
+    """The uvicorn whose ``serve`` a task is in."""
+    called: Any = task.get_coro()
+    while isinstance(called, CoroutineType):
+        owner = None if called.cr_frame is None else called.cr_frame.f_locals.get("self")
+        if isinstance(owner, uvicorn.Server):
+            return owner
+        called = called.cr_await
+    return None
+
+
+def before_shutdown(server: uvicorn.Server, stop: Callable[[], Awaitable[None]]) -> None:
+    """Let a uvicorn call ``stop`` before it waits for its connections and lets its loop end."""
+    shutdown = server.shutdown
+
+    async def stopped_first(sockets: Any = None) -> None:
+        await stop()
+        await shutdown(sockets)
+
+    server.shutdown = stopped_first

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -10,23 +10,16 @@ from typing import Any, NamedTuple, cast
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
-from batonflow.workflow_core.journal.gaps import NO_GAP, gap_after, reset_in
+from batonflow.workflow_core.journal.gaps import gap_after
 from batonflow.workflow_core.journal.store import StoredCommit
-from batonflow.workflow_core.replay import records_of
-from batonflow.workflow_core.server.envelopes import (
-    END,
-    Streamed,
-    envelope,
-    recorded_envelope,
-    streamed_in,
-)
-from batonflow.workflow_core.server.runs import Place, Runs, StoredStream
+from batonflow.workflow_core.server.envelopes import END, Streamed, envelope, recorded_envelope
+from batonflow.workflow_core.server.runs import Place, Runs
+from batonflow.workflow_core.server.stored import Reading, seq_of, streamed_by
 from batonflow.workflow_core.stream import StreamReader
 
 __all__ = ["Following", "Told"]
 
 BATCH = 64
-PAGE = 500
 
 
 class Told(NamedTuple):
@@ -74,15 +67,12 @@ class Following:
         self._is_closing = is_closing
         # Up to where pieces were had that the store has put together.
         self._pieces = -1 if after is None else after
-        # Up to which commit the store was read, and where in the stream something may be missing there.
+        # Up to which commit the store was read.
         self._commit: int = 0
-        self._gap = NO_GAP
 
-    async def has_more(self) -> bool:
+    def has_more(self) -> bool:
         """Whether the store has anything behind the place to begin at, of a run that is over."""
-        if self._after is None:
-            return False
-        return next(await self._stored(self._after), None) is not None
+        return self._after is not None and self._after < self._runs.place_of_end(self._place)
 
     async def batches(self) -> AsyncGenerator[list[Told]]:
         """The events in groups, to the one that ends the run; empty groups while nothing comes."""
@@ -115,8 +105,12 @@ class Following:
         if self._after is None:
             self._after = self._pieces = log.seq - 1
         if log.begins:
-            for batch in await self._stored(self._after, log.begins):
-                yield batch
+            reading = self._reading(self._after, log.begins)
+            async with aclosing(self._stored(reading)) as batches:
+                async for batch in batches:
+                    yield batch
+            if reading.held:  # what is missing before it is in memory, if anywhere
+                yield [self._recorded(one, self._pieces) for one in reading.held]
         while True:
             batch = self._take(reader)
             if batch:
@@ -156,42 +150,15 @@ class Following:
 
     # --- in the store -------------------------------------------------------------------------------------------------
 
-    async def _stored(self, after: int, before: int = END + 1) -> Iterator[list[Told]]:
-        """What the store has of the stream between two places, in order; groups are made when they are taken."""
-        return self._between(await self._load(), after, before)
-
-    async def _load(self) -> StoredStream:
+    def _reading(self, after: int, before: int = END + 1) -> Reading:
         place = self._place
-        stream = await self._runs.stored_stream(place, self._read) if place.is_over else await self._read()
-        self._commit = stream.last_commit
-        if place.is_over:
-            self._gap = NO_GAP
-        return stream
+        return Reading(self._runs.pages, place.store, place.info, place.codec, after, before)
 
-    async def _read(self) -> StoredStream:
-        stream = StoredStream([], 0)
-        self._gap = NO_GAP
-        while commits := await self._place.store.read(self._run_id, stream.last_commit, PAGE):
-            stream.last_commit = commits[-1].seq
-            self._gap = gap_after(commits, self._gap)
-            stream.events += self._streamed(commits)
-        stream.events.sort(key=_seq_of)
-        return stream
-
-    def _between(self, stream: StoredStream, after: int, before: int) -> Iterator[list[Told]]:
-        first, end = (bisect_left(stream.events, seq, key=_seq_of) for seq in (after + 1, before))
-        return (
-            [self._recorded(one, self._pieces) for one in stream.events[begin : min(begin + BATCH, end)]]
-            for begin in range(first, end, BATCH)
-        )
-
-    def _streamed(self, commits: list[StoredCommit]) -> list[Streamed]:
-        found = [one for record in records_of(commits) for one in streamed_in(record, self._place.codec)]
-        for commit in commits:
-            if (reset := reset_in(commit)) is not None:
-                lost = self._place.codec.event(reset.event())
-                found.append(Streamed(reset.seq, reset.ts, "", "", 0, commit.seq, lost))
-        return found
+    async def _stored(self, reading: Reading) -> AsyncGenerator[list[Told]]:
+        """What the store has of the stream between two places, in order, as far as its order is known."""
+        async with aclosing(reading.batches()) as batches:
+            async for batch in batches:
+                yield [self._recorded(one, self._pieces) for one in batch]
 
     def _recorded(self, one: Streamed, after: int) -> Told:
         return Told(one.seq, one.ends, partial(self._recorded_envelope, one, after))
@@ -215,14 +182,16 @@ class Following:
         if self._after is None:
             self._after = self._pieces = await self._now()
         known = self._after
-        stream = await self._load()
-        for batch in self._between(stream, known, self._gap):
-            self._after = batch[-1].seq
-            yield batch
+        reading = self._reading(known)
+        async with aclosing(self._stored(reading)) as batches:
+            async for batch in batches:
+                self._after = batch[-1].seq
+                yield batch
+        self._commit, gap, held = reading.commit, reading.gap, reading.held
         if self._place.is_over:
+            if held:  # nothing more comes before it
+                yield [self._recorded(one, self._pieces) for one in held]
             return
-        held = stream.events[bisect_left(stream.events, max(self._gap, known + 1), key=_seq_of) :]
-        del stream
         with self._runs.arrival(self._run_id) as arrived:
             commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
             coming: asyncio.Future[StoredCommit | None] | None = None
@@ -237,10 +206,10 @@ class Following:
                     if commit is None or self._is_back():  # in memory there is more to read than what is stored
                         return
                     self._commit = commit.seq
-                    self._gap = gap_after([commit], self._gap)
-                    held += [one for one in self._streamed([commit]) if one.seq > known]
-                    held.sort(key=_seq_of)
-                    end = bisect_left(held, self._gap, key=_seq_of)
+                    gap = gap_after([commit], gap)
+                    held += [one for one in streamed_by([commit], self._place.codec) if one.seq > known]
+                    held.sort(key=seq_of)
+                    end = bisect_left(held, gap, key=seq_of)
                     told, held = [self._recorded(one, self._pieces) for one in held[:end]], held[end:]
                     if told:
                         self._after = told[-1].seq
@@ -253,15 +222,16 @@ class Following:
 
     async def _now(self) -> int:
         """The place of the last event so far that does not end the run."""
-        events = (await self._read()).events
-        return max((one.seq for one in events if not one.ends), default=-1)
+        if self._place.is_over:
+            return self._runs.place_of_end(self._place) - 1
+        reading, last = self._reading(-1), -1
+        async with aclosing(reading.batches()) as batches:
+            async for batch in batches:
+                last = batch[-1].seq
+        return reading.held[-1].seq if reading.held else last
 
     def _is_back(self) -> bool:
         return self._place.live() is not None
-
-
-def _seq_of(one: Streamed) -> int:
-    return one.seq
 
 
 async def _has_begun(live: WorkflowHandler) -> bool:

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -314,3 +315,33 @@ asyncio.run(main(*sys.argv[1:]))
         for name in ("a", "b"):
             assert [one for one in everything if one.startswith(name)] == [f"{name}.{n}" for n in range(20)]
         assert len(store.get_messages("all")) == 5
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
+def test_only_the_owner_can_read_what_is_remembered(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        SQLiteChatStore(tmp_path / "chats.db").add_message("ann", ChatMessage(content="a secret"))
+        SimpleChatStore().persist(str(tmp_path / "chats.json"))
+    finally:
+        os.umask(before)
+    modes = {one.name: mode(one) for one in tmp_path.iterdir()}
+    assert modes.keys() >= {"chats.db", "chats.json"}
+    assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are of POSIX")
+def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    for name in ("chats.db", "chats.json"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o640)
+    SQLiteChatStore(tmp_path / "chats.db").add_message("ann", ChatMessage(content="for the group"))
+    SimpleChatStore().persist(str(tmp_path / "chats.json"))
+    assert {mode(one) for one in tmp_path.iterdir()} == {0o640}

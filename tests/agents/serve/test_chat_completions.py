@@ -12,7 +12,7 @@ from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, 
 from batonflow import AgentWorkflow, FunctionAgent, ReActAgent, tool
 from batonflow.agents import Block
 from batonflow.agents.serve import chat_completions_app
-from batonflow.llms import ImageBlock, ScriptedLLM, tool_call
+from batonflow.llms import ImageBlock, ScriptedLLM, ToolCallBlock, tool_call
 from batonflow.workflow_core import MemoryStore
 from tests.serving import serving
 
@@ -124,6 +124,92 @@ async def test_the_conversation_so_far_is_what_the_model_reads():
         ("system", "Be kind."), ("system", "Be short."), ("user", "My name is Ann."), ("assistant", "Hello Ann."),
         ("user", "Who am I?"),
     ]  # fmt: skip
+
+
+async def test_a_history_with_calls_of_tools_is_what_the_model_reads():
+    seen = []
+
+    def answer(request):
+        seen.extend(
+            (
+                message.role.value,
+                message.content,
+                [(call.tool_call_id, call.tool_name, call.tool_kwargs) for call in calls],
+            )
+            for message in request.messages
+            for calls in [[block for block in message.blocks if isinstance(block, ToolCallBlock)]]
+        )
+        return "yes"
+
+    def call(name, arguments):
+        return {"id": f"call-{name}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    agent = FunctionAgent(name="adder", llm=ScriptedLLM([answer]), tools=[])
+    with client_of(agent) as client:
+        async with client:
+            messages = [
+                {"role": "user", "content": "Is it raining, and what is the time?"},
+                {"role": "assistant", "content": None, "tool_calls": [call("look", '{"at": "sky"}'), call("now", "")]},
+                {"role": "tool", "tool_call_id": "call-look", "content": "rain"},
+                {"role": "tool", "tool_call_id": "call-now", "content": [{"type": "text", "text": "noon"}]},
+                {"role": "assistant", "content": None, "refusal": "I would rather not say."},
+                {"role": "user", "content": "Well?"},
+            ]
+            told = await client.chat.completions.create(model="adder", messages=messages)
+            assert told.choices[0].message.content == "yes"
+    assert seen == [
+        ("user", "Is it raining, and what is the time?", []),
+        ("assistant", None, [("call-look", "look", {"at": "sky"}), ("call-now", "now", "")]),
+        ("tool", "rain", []),
+        ("tool", "noon", []),
+        ("assistant", "I would rather not say.", []),
+        ("user", "Well?", []),
+    ]
+
+
+async def test_a_message_of_the_client_goes_back_as_it_came():
+    """What programs do: they append the message of an answer, whose fields without a value are null."""
+    llm = ScriptedLLM(["Hello.", lambda request: str(len(request.messages))])
+    with client_of(FunctionAgent(name="adder", llm=llm, tools=[])) as client:
+        async with client:
+            first = await client.chat.completions.create(**asked("Hi."))
+            messages = [*asked("Hi.")["messages"], first.choices[0].message, *asked("And?")["messages"]]
+            second = await client.chat.completions.create(model="adder", messages=messages)
+    assert second.choices[0].message.content == "3"
+
+
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ([CALL], "the results of the calls c are missing"),
+        ([{"role": "tool", "tool_call_id": "c", "content": "x"}], "no call before has the id 'c'"),
+        ([CALL, {"role": "tool", "tool_call_id": "d", "content": "x"}], "no call before has the id 'd'"),
+        ([CALL, *[{"role": "tool", "tool_call_id": "c", "content": "x"}] * 2], "no call before has the id 'c'"),
+        ([{"role": "user", "content": None}], "messages.0.content: a message of the user has one"),
+        ([{**CALL, "role": "user", "content": "x"}], "only the assistant calls tools"),
+    ],
+)
+async def test_a_history_that_no_model_takes_is_refused(before, says):
+    with client_of(adder()) as client:
+        async with client:
+            with pytest.raises(BadRequestError, match=says):
+                await client.chat.completions.create(model="adder", messages=[*before, *asked()["messages"]])
+
+
+async def test_a_single_model_is_told():
+    with client_of({"adder": adder(), "team/adder": adder()}) as client:
+        async with client:
+            assert (await client.models.retrieve("adder")).id == "adder"
+            assert (await client.models.retrieve("team/adder")).owned_by == "batonflow"
+            with pytest.raises(NotFoundError, match="no agent is called 'other'; there are adder, team/adder"):
+                await client.models.retrieve("other")
 
 
 async def test_a_team_answers_with_the_words_of_whoever_has_the_last():

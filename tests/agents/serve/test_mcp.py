@@ -1,10 +1,12 @@
 """Workflows and agents as tools of an MCP server, called by the client of the mcp package in both eras."""
 
 import asyncio
+import base64
 import re
 import sys
 from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 import httpx2
 import pytest
@@ -12,8 +14,9 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
 from batonflow import FunctionAgent, tool
+from batonflow.agents import AgentOutput
 from batonflow.agents.serve import mcp_app
-from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms import ChatMessage, ImageBlock, ScriptedLLM, TextBlock, tool_call
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -195,6 +198,121 @@ async def test_a_question_becomes_a_form(connected, mode):
     assert form["properties"]["paint"]["enum"] == ["red", "blue"]
     assert form["properties"]["layers"]["type"] == "integer"
     assert form["required"] == ["colour"]
+
+
+class Topping(Enum):
+    CHEESE = "cheese"
+    OLIVES = "olives"
+
+
+class Toppings(HumanResponseEvent):
+    toppings: list[Topping]
+    extras: set[Literal["salt", "oil"]] = set()
+    notes: list[str] = []
+    size: Literal["large"] = "large"
+
+
+class Bake(Workflow):
+    @step
+    async def ask(self, ctx: Context, ev: Order) -> StopEvent:
+        question = InputRequiredEvent(prefix="What on it?")
+        answer = await ctx.wait_for_event(Toppings, waiter_event=question, waiter_id="toppings")
+        return StopEvent(result=[[one.name for one in answer.toppings], sorted(answer.extras)])
+
+
+@ERAS
+async def test_several_choices_are_one_field_of_the_form(connected, mode):
+    forms = []
+
+    async def answer(context, params):
+        forms.append(params.requested_schema)
+        return ElicitResult(action="accept", content={"toppings": ["cheese", "olives"], "extras": ["oil"]})
+
+    async with connected({"bake": Bake()}, mode, answer) as client:
+        result = await client.call_tool("bake", {"sku": "pizza"})
+    assert result.content[0].text == '[["CHEESE","OLIVES"],["oil"]]'
+    [form] = forms
+    assert form["required"] == ["toppings"]
+    assert form["properties"] == {
+        "toppings": {"type": "array", "items": {"type": "string", "enum": ["cheese", "olives"]}, "title": "Toppings"},
+        "extras": {
+            "type": "array", "items": {"type": "string", "enum": ["salt", "oil"]}, "title": "Extras", "default": [],
+        },
+        "size": {"type": "string", "enum": ["large"], "title": "Size", "default": "large"},
+    }  # fmt: skip
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Draw(Workflow):
+    """Draws."""
+
+    @step
+    async def draw(self, ev: StartEvent) -> StopEvent:
+        picture = ImageBlock(image=PIXEL, image_mimetype="image/png")
+        message = ChatMessage(role="assistant", blocks=[TextBlock(text="There:"), picture])
+        forms = {
+            "block": picture,
+            "blocks": [TextBlock(text="There:"), picture],
+            "message": message,
+            "output": AgentOutput(response=message, current_agent_name="artist"),
+            "address": [ImageBlock(url="http://127.0.0.1:1/picture.png", image_mimetype="image/png")],
+        }
+        return StopEvent(result=forms[ev.get("form")])
+
+
+@ERAS
+async def test_pictures_are_contents_of_their_own(connected, mode):
+    async with connected({"draw": Draw()}, mode) as client:
+        for form in ("block", "blocks", "message", "output"):
+            content = (await client.call_tool("draw", {"form": form})).content
+            kinds = ["image"] if form == "block" else ["text", "image"]
+            assert [part.type for part in content] == kinds
+            assert (base64.b64decode(content[-1].data), content[-1].mime_type) == (PIXEL, "image/png")
+        [part] = (await client.call_tool("draw", {"form": "address"})).content
+        assert part.text == "http://127.0.0.1:1/picture.png"
+
+
+class Bare(Workflow):
+    @step
+    async def end(self, ev: StartEvent) -> StopEvent:
+        return StopEvent()
+
+
+@ERAS
+async def test_every_tool_has_a_description(connected, mode):
+    agent = FunctionAgent(name="writer", tools=[], llm=ScriptedLLM([]))
+    workflows = {"shop": Shop(), "bake": Bake(), "bare": Bare(), "writer": agent}
+    async with connected(workflows, mode) as client:
+        told = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+    assert told.pop("writer")
+    assert told == {
+        "shop": "Packs an order.",
+        "bake": "Runs the workflow bake. What to order. Takes sku, pieces.",
+        "bare": "Runs the workflow bare.",
+    }
+
+
+@ERAS
+async def test_a_misspelt_argument_is_told_to_the_model(connected, mode):
+    async with connected({"shop": Shop()}, mode) as client:
+        result = await client.call_tool("shop", {"sku": "a-1", "peices": 3})
+    assert result.is_error
+    assert result.content[0].text == "Order has no field 'peices'. Did you mean 'pieces'?"
+
+
+@ERAS
+async def test_the_timeout_of_a_run_stands_still_while_a_person_is_asked(connected, mode):
+    async def slowly(context, params):
+        await asyncio.sleep(0.6)
+        return ElicitResult(action="accept", content={"colour": "blue"})
+
+    async with connected({"paint": Painter(timeout=0.3)}, mode, slowly) as client:
+        result = await client.call_tool("paint", {})
+    assert result.content[0].text == "painted blue, matt"
 
 
 @ERAS

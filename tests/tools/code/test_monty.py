@@ -23,6 +23,7 @@ from batonflow.tools.code import (
     default_executor,
 )
 from batonflow.tools.code.monty import _RAISABLE  # pyright: ignore[reportPrivateUsage]
+from batonflow.workflow_core.lazy import how_to_install
 from tests.tools.code.sessions import KEY, TOOLS, children, opened, replied, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -233,7 +234,7 @@ class TestDefault:
         )  # fmt: skip
         output, _ = await process.communicate()
         assert output.startswith(b"SandboxUnavailableError code is run in a sandbox only")
-        assert b"pip install 'batonflow[code]'" in output
+        assert how_to_install("code").encode() in output
 
 
 class TestProcess:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+from batonflow.workflow_core.lazy import how_to_install
 from tests.programs.running import ROOT
 
 WITHOUT = """
@@ -30,4 +31,4 @@ except ImportError as error:
 
 
 def test_the_server_says_what_it_needs():
-    assert "needs the package starlette: pip install 'batonflow[server]'" in ran(WITHOUT + IMPORTED)
+    assert f"needs the package starlette: {how_to_install('server')}" in ran(WITHOUT + IMPORTED)

@@ -10,7 +10,7 @@ import pytest
 
 from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.journal.store import Loaded
+from batonflow.workflow_core.journal.store import Loaded, StoredCommit
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Fail, Greet, Progress, Slow, Steered, Unseen
@@ -515,3 +515,92 @@ async def test_values_that_json_has_no_word_for_do_not_break_a_stream(serving: S
         event = await anext(running.reading(run_id))
     assert event["type"] == "Unseen"
     assert event["value"]["text"] == "first"
+
+
+# --- long stored streams ----------------------------------------------------------------------------------------------
+
+
+class Counted(SQLiteStore):
+    """Counts what is read of records."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.commits_read = 0
+
+    async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[StoredCommit]:
+        commits = await super().read(run_id, after, limit)
+        self.commits_read += len(commits)
+        return commits
+
+
+class Leg(Event):
+    number: int
+
+
+class Journey(Workflow):
+    """As many commits as it has legs, with two events each."""
+
+    @step
+    async def begin(self, ev: StartEvent) -> Leg:
+        return Leg(number=ev.get("legs"))
+
+    @step
+    async def go(self, ctx: Context, ev: Leg) -> Leg | StopEvent:
+        ctx.write_event_to_stream(Progress(number=2 * ev.number))
+        ctx.write_event_to_stream(Progress(number=2 * ev.number - 1))
+        await asyncio.sleep(0)
+        return Leg(number=ev.number - 1) if ev.number > 1 else StopEvent()
+
+
+@pytest.fixture
+async def journey(tmp_path: Path) -> Counted:
+    """A store with a run of many commits that is over, "far"."""
+    store = Counted(tmp_path / "runs.db")
+    await Journey(store=store, timeout=None).run(run_id="far", legs=600)
+    return store
+
+
+@pytest.mark.parametrize("after", [-1, 0, 7, 599, 1199, 1200])
+async def test_a_long_stored_stream_is_read_whole_and_in_order(serving: Serving, journey: Counted, after: int) -> None:
+    async with serving(WorkflowServer(store=journey), journey=Journey()) as running:
+        whole = await running.events("far")
+        assert [one["value"].get("number") for one in whole] == [*range(1200, 0, -1), None]
+        if after < 1200:
+            place = whole[after]["seq"] if after >= 0 else -1
+            assert await running.events("far", after_sequence=place) == whole[after + 1 :]
+        over = await running.http.get(f"/events/far?after_sequence={whole[-1]['seq']}")
+        assert over.status_code == 204
+
+
+async def test_readers_that_leave_read_no_more_than_their_first_page(serving: Serving, journey: Counted) -> None:
+    async with serving(WorkflowServer(store=journey), journey=Journey()) as running:
+        for _ in range(20):
+            async with running.http.stream("GET", "/events/far") as answer:
+                await anext(answer.aiter_lines())
+        assert journey.commits_read < 600  # some pages, once for all of them
+
+
+async def test_readers_of_one_run_at_a_time_share_its_pages(serving: Serving, journey: Counted) -> None:
+    async with serving(WorkflowServer(store=journey), journey=Journey()) as running:
+        streams = await asyncio.gather(*(running.events("far") for _ in range(10)))
+        assert all(one == streams[0] for one in streams)
+        assert len(streams[0]) == 1201
+        assert journey.commits_read <= 2 * 603
+
+
+async def test_whether_a_stream_has_an_end_behind_a_place_is_known_without_reading_it(
+    serving: Serving, journey: Counted
+) -> None:
+    async with serving(WorkflowServer(store=journey), journey=Journey()) as running:
+        last = (await running.get("/handlers/far"))["result"]["seq"]
+        assert (await running.http.get(f"/events/far?after_sequence={last}")).status_code == 204
+        assert journey.commits_read == 0
+
+
+async def test_a_run_of_an_id_that_was_used_before_has_a_stream_of_its_own(serving: Serving) -> None:
+    async with serving(WorkflowServer(), journey=Journey()) as running:
+        for legs in (2, 3):
+            await running.post("/workflows/journey/run", {"start_event": {"legs": legs}, "handler_id": "same"})
+            numbers = [one["value"].get("number") for one in await running.events("same")]
+            assert numbers == [*range(2 * legs, 0, -1), None]
+            await running.post("/handlers/same/cancel?purge=true")

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -14,8 +16,9 @@ from starlette.responses import PlainTextResponse
 from batonflow.workflow_core.errors import ServerConfigurationError
 from batonflow.workflow_core.server import WorkflowServer
 from batonflow.workflow_core.server.guard import is_loopback
+from tests.serving import serving as serving_in_a_thread
 from tests.workflow_core.server.conftest import Serving
-from tests.workflow_core.server.flows import Ask, Plain
+from tests.workflow_core.server.flows import Ask, Greet, Plain
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -291,3 +294,38 @@ async def test_a_run_is_not_found_by_another_id(serving: Serving) -> None:
         run_id = await running.start("ask")
         for guess in (run_id[:-1], run_id + "x", run_id.swapcase(), "*", "%", "' OR 1=1 --", "%25"):
             assert (await running.http.get(f"/handlers/{guess}")).status_code == 404
+
+
+# --- two lengths ------------------------------------------------------------------------------------------------------
+
+_SECOND = b"GET /workflows HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def everything_from(url: str, sent: bytes) -> bytes:
+    """What comes until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as one:
+        one.sendall(sent)
+        return b"".join(iter(partial(one.recv, 65536), b""))
+
+
+@pytest.mark.parametrize("path", [b"/workflows/greet/run", b"/health", b"/nothing"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 6\r\n",
+        b"transfer-encoding: Chunked\r\ncontent-length: 0\r\n",
+    ],
+)
+def test_a_request_with_two_lengths_ends_the_connection(path: bytes, headers: bytes) -> None:
+    """Behind a proxy that goes by the other length, what is behind the body would be a request of somebody else."""
+    server = WorkflowServer()
+    server.add_workflow("greet", Greet())
+    with serving_in_a_thread(server.app) as url:
+        answer = everything_from(
+            url, b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n0\r\n\r\n" + _SECOND
+        )
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in answer.lower()
+    assert b"Content-Length and Transfer-Encoding are both given" in answer

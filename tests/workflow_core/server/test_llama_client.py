@@ -1,11 +1,17 @@
 """The client of the server that people know, unchanged, against ours."""
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 import httpx
 import pytest
 from llama_agents.client import WorkflowClient
+from workflows.context.serializers import JsonSerializer
 from workflows.events import HumanResponseEvent as TheirResponse
 from workflows.events import StartEvent as TheirStart
 from workflows.events import StopEvent as TheirStop
+from workflows.events import WorkflowCancelledEvent, WorkflowFailedEvent, WorkflowTimedOutEvent
 
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Serving
@@ -14,6 +20,10 @@ from tests.workflow_core.server.flows import Ask, Fail, Greet, Plain, Slow
 
 class Answered(TheirResponse):
     text: str
+
+
+class Other(TheirStart):
+    name: str
 
 
 class Begin(TheirStart):
@@ -47,6 +57,73 @@ async def test_it_runs_and_gets_the_result(serving: Serving, start: object) -> N
         assert (await client.wait_for_handler(handler.handler_id, poll_interval=0.01)).status == "completed"
         assert (await client.get_result(handler.handler_id)).result.value == {"result": "Hello, Ann!"}
         assert (await client.run_workflow_nowait("plain")).status in ("running", "completed")
+
+
+async def test_it_loads_built_in_events_without_being_told_their_classes(serving: Serving) -> None:
+    flows = {"greet": Greet(), "fail": Fail(), "slow": Slow(timeout=0.05), "ask": Ask(timeout=None)}
+    async with serving(WorkflowServer(), **flows) as running:
+        client = WorkflowClient(base_url=running.url)
+        greeted = await client.run_workflow("greet", start_event={"name": "Ann"})
+        assert type(greeted.result.load_event()) is TheirStop
+        failed = (await client.run_workflow("fail")).result.load_event()
+        assert (type(failed), failed.step_name) == (WorkflowFailedEvent, "fail")
+        late = (await client.run_workflow("slow")).result.load_event()
+        assert (type(late), late.timeout) == (WorkflowTimedOutEvent, 0.05)
+        run_id = (await client.run_workflow_nowait("ask")).handler_id
+        await running.until(run_id, lambda found: found["waiting"])
+        await client.cancel_handler(run_id)
+        internal = [
+            event.load_event()
+            async for event in client.get_workflow_events(greeted.handler_id, include_internal_events=True)
+            if event.qualified_name.startswith("workflows.")
+        ]
+        assert type(internal[-1]) is TheirStop
+        cancelled = (await client.get_handler(run_id)).result.load_event()
+        assert type(cancelled) is WorkflowCancelledEvent
+
+
+@pytest.mark.parametrize("form", [lambda wrapped: wrapped, json.dumps])
+async def test_a_start_event_of_its_serializer_is_unwrapped(serving: Serving, form: Callable[..., Any]) -> None:
+    def wrapped(event: TheirStart) -> Any:
+        return form(json.loads(JsonSerializer().serialize(event)))
+
+    async with serving(WorkflowServer(), greet=Greet(), plain=Plain()) as running:
+
+        async def answer(workflow: str, start_event: Any) -> tuple[int, Any]:
+            told = await running.http.post(f"/workflows/{workflow}/run", json={"start_event": start_event})
+            body = told.json()
+            return told.status_code, body["result"]["value"]["result"] if told.status_code == 200 else body["detail"]
+
+        assert await answer("greet", wrapped(Begin(name="Ann"))) == (200, "Hello, Ann!")
+        assert await answer("plain", wrapped(TheirStart(name="Ann"))) == (200, {"name": "Ann"})
+        code, detail = await answer("greet", wrapped(TheirStop(result="Ann")))
+        assert (code, detail) == (400, "Workflow greet starts with Begin, not with StopEvent")
+        code, detail = await answer("greet", wrapped(Other(name="Ann")))
+        assert code == 400
+        assert "declares no event Other" in detail
+        inner = {"inner": {"name": "Ann", "times": 1}}
+        assert await answer("plain", wrapped(TheirStart(inner=Begin(name="Ann")))) == (200, inner)
+
+
+@pytest.mark.parametrize(
+    "start_event",
+    [
+        {"__is_pydantic": True, "value": {"name": "Ann"}},
+        {"__is_pydantic": False, "value": {"name": "Ann"}, "qualified_name": "x.Begin"},
+        {"__is_pydantic": True, "value": "Ann", "qualified_name": "x.Begin"},
+        {"__is_pydantic": True, "value": {}, "qualified_name": "x.Begin", "more": 1},
+        {"__is_component": True, "value": {}, "qualified_name": "x.Begin"},
+        {"name": {"__is_pydantic": True, "value": {}, "qualified_name": "x.Begin"}},
+        {"name": [[{"__is_component": True}]]},
+        {"type": "StartEvent", "value": {"name": {"__is_pydantic": True}}},
+    ],
+)
+async def test_other_marks_of_the_serializer_are_refused(serving: Serving, start_event: Any) -> None:
+    async with serving(WorkflowServer(), greet=Greet(), plain=Plain()) as running:
+        for workflow in ("plain", "greet"):
+            answer = await running.http.post(f"/workflows/{workflow}/run", json={"start_event": start_event})
+            assert answer.status_code == 400
+            assert "__is_" in answer.json()["detail"]
 
 
 async def test_it_reads_the_stream_to_its_end_and_from_any_place(serving: Serving) -> None:

@@ -148,6 +148,7 @@ def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
         answered: Counter[int] = Counter()
         for result in schema.get_all_operations():
             operation = result.ok()
+            waits_for_end = operation.label.endswith("/run")
 
             @limits
             @given(case=operation.as_strategy())
@@ -155,7 +156,10 @@ def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
                 number = answered.total()
                 for name in case.path_parameters or {}:
                     if number % 5:  # what there is, mostly
-                        case.path_parameters[name] = known[name][number % len(known[name])]
+                        values = known[name]
+                        if name == "name" and waits_for_end:  # noqa: B023 - called at once
+                            values = ["greet", "fail", "plain"]  # the others wait for a person, as long as it takes
+                        case.path_parameters[name] = values[number % len(values)]
                 answered[case.call_and_validate(checks=checks, timeout=10).status_code] += 1
 
             ask()

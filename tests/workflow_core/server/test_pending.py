@@ -392,3 +392,41 @@ async def test_private_attributes_are_not_for_clients(serving: Serving) -> None:
             assert [one["loc"] for one in refused.json()["detail"]] == [["_trusted"]]
         await running.post(path_of(run_id, asked), {"response": {"self": 1}})
         assert (await running.over(run_id))["result"]["value"] == {"result": [False, False]}
+
+
+# --- the clock of a run that waits ------------------------------------------------------------------------------------
+
+
+class Consults(Workflow):
+    """Calls a workflow that asks."""
+
+    @step
+    async def consult(self, ev: StartEvent, ask: Ask) -> StopEvent:
+        return StopEvent(result=await ask.run())
+
+
+class Sleeps(Workflow):
+    @step
+    async def sleep(self, ev: StartEvent) -> StopEvent:
+        await asyncio.sleep(3600)
+        return StopEvent()
+
+
+@pytest.mark.parametrize(
+    "workflow",
+    [Ask(timeout=0.3), Consults(timeout=0.3, workflows={"ask": Ask(timeout=0.3)})],
+    ids=["asks", "calls one that asks"],
+)
+async def test_the_timeout_of_a_run_stands_still_while_it_waits_for_a_person(
+    serving: Serving, workflow: Workflow
+) -> None:
+    own = workflow.__batonflow__.timeout_excludes_waiting
+    async with serving(WorkflowServer(), ask=workflow, sleep=Sleeps(timeout=0.3)) as running:
+        run_id = await running.start("ask")
+        await running.until(run_id, lambda found: found["waiting"])
+        # As long as it takes a run that does not wait for a person to be out of time.
+        for _ in range(2):
+            assert (await running.post("/workflows/sleep/run"))["error_type"] == "WorkflowTimeoutError"
+        await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "Ann"}}})
+        assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
+    assert workflow.__batonflow__.timeout_excludes_waiting is own  # the workflow stays as it is outside the server

@@ -11,11 +11,12 @@ from pydantic import field_validator
 
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
+from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import Appended, Ended, NewRun, RunStore
 from batonflow.workflow_core.server import WorkflowServer, routes_runs
 from tests.workflow_core.journal.runs import begin, write
-from tests.workflow_core.server.conftest import Serving, eventually
-from tests.workflow_core.server.flows import Ask, Begin, Fail, Greet, Plain, Slow
+from tests.workflow_core.server.conftest import Running, Serving, eventually
+from tests.workflow_core.server.flows import Answered, Ask, Asked, Begin, Fail, Greet, Plain, Slow
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,11 @@ async def test_what_newer_clients_send_besides_is_passed_over(serving: Serving) 
         ({"start_event": 5}, "start_event"),
         ({"start_event": {"name": "a"}, "handler_id": "has blanks"}, "handler_id"),
         ({"start_event": {"name": "a"}, "context": {"version": 1}}, "accept_context_api"),
+        ({"start_event": {"name": "a", "tmes": 3}}, "Begin has no field 'tmes'. Did you mean 'times'?"),
+        ({"start_event": {"type": "Begin", "value": {"name": "a", "tmes": 3}}}, "Did you mean 'times'?"),
+        ({"start_event": {"name": "a", "_data": {"tmes": 3}}}, "Did you mean 'times'?"),
+        ({"kwargs": {"name": "a", "colour": 3}}, "Begin has no field 'colour'; it has name, times"),
+        ({"start_event": {"nmae": "a"}}, "name: Field required; Begin has no field 'nmae'. Did you mean 'name'?"),
     ],
 )
 async def test_a_start_event_that_does_not_fit_is_refused_with_a_reason(
@@ -159,7 +165,7 @@ async def test_the_switch_brings_the_older_status_codes_back(serving: Serving) -
 
 
 async def test_an_id_is_used_once_and_gives_its_result_again(serving: Serving) -> None:
-    async with serving(WorkflowServer(), greet=Greet(), plain=Plain(), slow=Slow(timeout=None)) as running:
+    async with serving(WorkflowServer(), greet=Greet(), plain=Plain()) as running:
         body = {"start_event": {"name": "Ann"}, "handler_id": "greeting/1"}
         first = await running.post("/workflows/greet/run", body)
         assert first["handler_id"] == "greeting/1"
@@ -168,11 +174,111 @@ async def test_an_id_is_used_once_and_gives_its_result_again(serving: Serving) -
         other = {**body, "start_event": {"name": "Bob"}}
         assert (await running.http.post("/workflows/greet/run", json=other)).status_code == 409
         assert (await running.http.post("/workflows/plain/run", json=body)).status_code == 409
-        await running.post("/workflows/slow/run-nowait", {"handler_id": "s"})
-        answer = await running.http.post("/workflows/slow/run", json={"handler_id": "s"})
+        assert await running.get("/handlers/greeting%2F1") == first
+
+
+# --- the same start again, while the run goes on ----------------------------------------------------------------------
+
+
+class Counted(Workflow):
+    """Counts how often it began."""
+
+    begun = 0
+
+    @step
+    async def count(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        type(self).begun += 1
+        await ctx.wait_for_event(Answered, waiter_event=Asked(text="Go on?"), timeout=None)
+        return StopEvent(result=ev.get("name"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted() -> None:
+    Counted.begun = 0
+
+
+async def answered(running: Running, run_id: str) -> None:
+    await running.until(run_id, lambda found: found["waiting"])
+    await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": "yes"}}})
+
+
+@pytest.mark.parametrize("path", ["run", "run-nowait"])
+async def test_equal_starts_at_once_are_one_run(serving: Serving, path: str) -> None:
+    body = {"start_event": {"name": "Ann"}, "handler_id": "once"}
+    async with serving(WorkflowServer(), counted=Counted()) as running:
+        posting = [asyncio.create_task(running.http.post(f"/workflows/counted/{path}", json=body)) for _ in range(30)]
+        await eventually(lambda: one_run(running))
+        await answered(running, "once")
+        answers = await asyncio.gather(*posting)
+        await running.over("once")
+        assert [answer.status_code for answer in answers] == [200] * 30
+        assert {answer.json()["handler_id"] for answer in answers} == {"once"}
+        if path == "run":
+            assert {answer.json()["result"]["value"]["result"] for answer in answers} == {"Ann"}
+    assert Counted.begun == 1
+
+
+async def one_run(running: Running) -> bool:
+    return len((await running.get("/handlers"))["handlers"]) == 1
+
+
+async def test_a_start_joins_a_run_that_left_memory_or_was_taken_up_again(serving: Serving, tmp_path: Path) -> None:
+    body = {"start_event": {"name": "Ann"}, "handler_id": "once"}
+    other = {"start_event": {"name": "Bob"}, "handler_id": "once"}
+    async with serving(WorkflowServer(store=tmp_path / "runs.db"), counted=Counted()) as running:
+        await running.post("/workflows/counted/run-nowait", body)
+        await running.until("once", lambda found: found["waiting"])
+    async with serving(WorkflowServer(store=tmp_path / "runs.db", idle_timeout=0.01), counted=Counted()) as running:
+        joined = await running.post("/workflows/counted/run-nowait", body)
+        assert (joined["handler_id"], joined["status"]) == ("once", "running")
+        await running.until("once", lambda found: not found["live"])
+        assert (await running.http.post("/workflows/counted/run", json=other)).status_code == 409
+        waiting = asyncio.create_task(running.post("/workflows/counted/run", body))
+        await answered(running, "once")
+        assert (await waiting)["result"]["value"] == {"result": "Ann"}
+
+
+async def test_a_start_joins_a_run_that_another_process_drives(serving: Serving, tmp_path: Path) -> None:
+    body = {"start_event": {"name": "Ann"}, "handler_id": "once"}
+    first, second = (WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")) for _ in range(2))
+    async with serving(first, counted=Counted()) as one, serving(second, counted=Counted()) as two:
+        await one.post("/workflows/counted/run-nowait", body)
+        await one.until("once", lambda found: found["waiting"])
+        assert (await two.post("/workflows/counted/run-nowait", body))["owner"] == "other"
+        refused = await two.http.post("/workflows/counted/run", json={**body, "start_event": {"name": "Bob"}})
+        assert refused.status_code == 409
+        waiting = asyncio.create_task(two.post("/workflows/counted/run", body))
+        await answered(one, "once")
+        assert (await waiting)["result"]["value"] == {"result": "Ann"}
+    assert Counted.begun == 1
+
+
+async def test_whoever_waits_for_a_run_elsewhere_is_let_go_when_the_server_stops(
+    serving: Serving, tmp_path: Path
+) -> None:
+    body = {"start_event": {"name": "Ann"}, "handler_id": "once"}
+    first, second = (WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")) for _ in range(2))
+    async with serving(first, counted=Counted()) as one, serving(second, counted=Counted()) as two:
+        await one.post("/workflows/counted/run-nowait", body)
+        await one.until("once", lambda found: found["waiting"])
+        waiting = asyncio.create_task(two.http.post("/workflows/counted/run", json=body))
+        await asyncio.sleep(0.1)
+        await second.stop()
+        assert (await waiting).status_code == 503
+
+
+async def test_a_context_is_not_put_under_the_id_of_a_run_that_goes_on(serving: Serving) -> None:
+    server = WorkflowServer(accept_context_api=True)
+    workflow = Counted()
+    handler = workflow.run(start_event=StartEvent())
+    await anext(aiter(handler.stream_events()))
+    context = handler.ctx.to_dict()
+    await handler.cancel_run()
+    async with serving(server, counted=Counted()) as running:
+        await running.post("/workflows/counted/run-nowait", {"start_event": {}, "handler_id": "once"})
+        answer = await running.http.post("/workflows/counted/run", json={"context": context, "handler_id": "once"})
         assert answer.status_code == 409
         assert "goes on already" in answer.json()["detail"]
-        assert await running.get("/handlers/greeting%2F1") == first
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The page on a real server: runs are started, followed, answered, forked, cancelled and taken away from it."""
 
 import asyncio
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from batonflow.agents import AgentStream
+from batonflow.agents import AgentStream, FunctionAgent
+from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.workflow_core import Context, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core.client import WorkflowClient
 from batonflow.workflow_core.server import WorkflowServer
 from tests.workflow_core.server.conftest import Running, Serving
 from tests.workflow_core.server.page.browser import Chromium, Watched
@@ -321,3 +324,121 @@ async def test_an_address_that_changes_is_followed(browser: Chromium, serving: S
             await watched.presses("Enter")
             assert await watched.page.evaluate("document.activeElement.id") == "main"
             assert await watched.page.locator(".run").count() == 1
+
+
+# --- what a list and a page say of the same run -----------------------------------------------------------------------
+
+
+async def test_a_fork_begins_where_it_branched_off(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        run_id = await served.start("making", item="tea", count=2)
+        await served.over(run_id)
+        await asyncio.sleep(1.5)  # the gap, which is longer than both runs
+        fork = await served.post(f"/handlers/{run_id}/fork", {"at": 2, "new_id": "fork"})
+        over = await served.over("fork")
+        async with browser.page(f"{served.url}/#run=fork") as watched:
+            await watched.page.locator(".row").first.wait_for()
+            assert fork["forked_from"] == [run_id, 2]
+            assert "before" in await watched.texts(".row .r-time")
+            where = await watched.page.locator(".tl-knob").get_attribute("aria-valuetext") or ""
+            assert seconds(where.partition(", ")[2].removesuffix(" after the start")) < 1.5
+            took = await fact(watched, "Took")
+            assert took == await listed(watched, served, "fork", "Took")
+            began, ended = (datetime.fromisoformat(over[name]) for name in ("started_at", "completed_at"))
+            assert (ended - began).total_seconds() < 1.5
+            assert seconds(took) < 1.5
+
+
+def seconds(told: str) -> float:
+    number, unit = told.split()
+    return float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+async def fact(watched: Watched, name: str) -> str:
+    """What the head of a run says."""
+    facts = watched.page.locator(".run-head dl div, .run-head .fact", has_text=name)
+    return (await facts.first.inner_text()).removeprefix(name).strip()
+
+
+async def listed(watched: Watched, served: Running, run_id: str, column: str) -> str:
+    """What the list of runs says."""
+    await watched.page.goto(f"{served.url}/#")
+    row = watched.page.locator(f"{LIST} tbody tr", has=watched.page.get_by_role("link", name=run_id, exact=True))
+    return await row.locator(f'td[data-label="{column}"]').inner_text()
+
+
+async def test_a_tool_that_failed_is_among_the_errors(browser: Chromium, serving: Serving) -> None:
+    def look(harbour: str) -> str:
+        """Look."""
+        raise ConnectionError("the line is dead")
+
+    agent = FunctionAgent(name="looker", tools=[look], llm=ScriptedLLM([tool_call("look", harbour="Emden"), "Sorry."]))
+    async with serving(WorkflowServer(), agent=agent) as served:
+        run_id = await served.start("agent", user_msg="Look.")
+        await served.over(run_id)
+        async with browser.page(f"{served.url}/#run={run_id}&tab=errors", wait=".card") as watched:
+            card = watched.page.locator(".card", has_text="looker / look")
+            assert "the line is dead" in await card.inner_text()
+            assert await watched.page.get_by_text("Nothing failed.").count() == 0
+            assert (await watched.page.get_by_role("tab", name="Errors").inner_text()).split() == ["Errors", "1"]
+
+
+@pytest.mark.parametrize("run_id", ["..", ".", "a/../b", "..."])
+async def test_a_run_whose_id_means_something_in_paths_is_reached(
+    browser: Chromium, serving: Serving, run_id: str
+) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        body = {"start_event": {"item": "tea", "count": 1}, "handler_id": run_id}
+        await served.post("/workflows/making/run", body)
+        async with WorkflowClient(served.url) as client:
+            assert (await client.get(run_id)).status == "completed"
+        async with browser.page(served.url, wait=f"{LIST} tbody tr") as watched:
+            await watched.page.get_by_role("link", name=run_id, exact=True).click()
+            await until_status(watched, "completed")
+            await watched.page.locator(".row").first.wait_for()
+            await watched.page.locator(".run-id", has_text=run_id).wait_for()
+
+
+async def test_the_list_says_when_the_server_does_not_answer(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        await served.post("/workflows/making/run", {"start_event": {"item": "tea", "count": 1}, "handler_id": "tea"})
+        async with browser.page(served.url, wait=f"{LIST} tbody tr") as watched:
+            away = watched.page.locator(".away")
+            assert await away.is_hidden()
+            await watched.page.route("**/handlers?**", lambda route: route.abort())
+            await away.wait_for()
+            assert "when the server answered last" in await away.inner_text()
+            assert await watched.page.locator(f"{LIST} tbody tr").count() == 1
+            await watched.page.unroute("**/handlers?**")
+            await away.wait_for(state="hidden")
+            watched.problems.clear()  # a request that fails is told on the console
+
+
+async def test_the_rows_of_the_list_carry_no_results(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(), making=Making()) as served:
+        await served.post("/workflows/making/run", {"start_event": {"item": "tea", "count": 1}, "handler_id": "tea"})
+        (brief,) = (await served.get("/handlers", include_results="false"))["handlers"]
+        (whole,) = (await served.get("/handlers"))["handlers"]
+        assert whole["result"]["value"] == {"result": "tea, packed"}
+        assert brief == {**whole, "result": None}
+        asked: list[str] = []
+        async with browser.page("about:blank", wait="body") as watched:
+            watched.page.on("request", lambda request: asked.append(request.url))
+            await watched.page.goto(served.url)
+            await watched.page.locator(f"{LIST} tbody tr").wait_for()
+        assert [url for url in asked if "/handlers?" in url and "include_results=false" not in url] == []
+
+
+async def test_a_run_that_waits_says_what_it_has_taken_so_far(browser: Chromium, serving: Serving) -> None:
+    async with serving(WorkflowServer(idle_timeout=0.05), writer=make_writer()) as served:
+        run_id = await served.start("writer", user_msg="Write about tides.")
+        waits = await served.until(run_id, lambda found: found["waiting"] and found["tokens"])
+        assert waits["tokens"]["input"] > 0
+        assert waits["tokens"]["output"] > 0
+        await served.until(run_id, lambda found: not found["live"])
+        assert (await served.get(f"/handlers/{run_id}"))["tokens"] == waits["tokens"]
+        async with browser.page(f"{served.url}/#run={run_id}") as watched:
+            await watched.page.locator(".row").first.wait_for()
+            tokens = await fact(watched, "Tokens")
+            assert tokens == await listed(watched, served, run_id, "Tokens")
+            assert tokens != "\N{EN DASH}"

@@ -31,6 +31,18 @@ export function troubles(model) {
   return [...found.values()].filter((attempts) => attempts.some((attempt) => attempt.state === "failed"));
 }
 
+/** Calls of tools that failed; the agent is told of it, and goes on. @param {import("./model.js").RunModel} model */
+export function failedCalls(model) {
+  const found = new Map();
+  for (const row of model.rows) {
+    if (row.type !== "ToolCallResult" || !row.event || !row.value?.tool_output?.is_error) continue;
+    // One result is both streamed and returned.
+    const key = `${row.path}\n${row.value.tool_id}\n${row.attempt?.key ?? row.id}`;
+    if (!found.has(key) || row.how === "returned") found.set(key, row);
+  }
+  return [...found.values()];
+}
+
 /** @param {import("./session.js").Session} session @param {HTMLElement} place */
 export function showErrors(session, place) {
   const { model, handler } = session;
@@ -50,8 +62,34 @@ export function showErrors(session, place) {
           ),
         )
       : null;
-  const nothing = !cards.length && !end && h("p", { class: "empty", text: "Nothing failed." });
-  fill(place, end, cards, nothing);
+  const calls = failedCalls(model)
+    .slice(0, 60)
+    .map((row) => callCard(session, row));
+  const nothing = !cards.length && !calls.length && !end && h("p", { class: "empty", text: "Nothing failed." });
+  fill(place, end, cards, calls, nothing);
+}
+
+/** What a tool gave back, as text. @param {any} output */
+const outputText = (output) =>
+  String(output?.content ?? (output?.blocks ?? []).map((block) => block.text ?? "").join(" ")) || "It gave no reason.";
+
+/** @param {import("./session.js").Session} session @param {import("./model.js").Row} row */
+function callCard(session, row) {
+  const { tool_name: name, tool_output: output } = row.value;
+  return h(
+    "article",
+    { class: "card" },
+    h(
+      "header",
+      {},
+      h("h3", { text: [row.agent, name].filter(Boolean).join(" / ") }),
+      mark("failed"),
+      h("span", { class: "spring" }),
+      button("Show", () => session.select(row), { class: "quiet" }),
+    ),
+    h("p", { class: "failure-text", text: outputText(output) }),
+    h("p", { class: "muted", text: "The agent was told, and went on." }),
+  );
 }
 
 /** @param {import("./session.js").Session} session @param {import("./model.js").Attempt[]} attempts */

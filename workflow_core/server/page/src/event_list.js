@@ -236,7 +236,7 @@ function show(line, row, place, all, from) {
   if (line.dataset.kind !== row.kind) line.dataset.kind = row.kind;
   if (line.dataset.how !== row.how) line.dataset.how = row.how;
   const [time, commit, step, type, told, how] = line.cells;
-  time.textContent = row.at > from ? `+${duration(row.at - from)}` : "0";
+  time.textContent = row.at > from ? `+${duration(row.at - from)}` : row.at < from ? "before" : "0";
   commit.textContent = row.commit ?? "…";
   step.textContent = [row.path, row.step, row.agent].filter(Boolean).join(" · ") || "run";
   type.textContent = shortName(row.type);

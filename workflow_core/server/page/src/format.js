@@ -81,6 +81,13 @@ export function fieldsOf(value) {
 }
 
 /** The last part of a dotted name. @param {string | null | undefined} name */
+/** How long a run has taken, in seconds. @param {Record<string, any>} run @param {number} [last] when something of it was written last */
+export function took(run, last) {
+  const started = instant(run.started_at);
+  const end = instant(run.completed_at) ?? last ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
+  return started && end ? Math.max(0, end - started) : null;
+}
+
 export const shortName = (name) => (name ?? "").split(".").pop() ?? "";
 
 /** A value in one line. @param {any} value @param {number} [room] characters @returns {string} */

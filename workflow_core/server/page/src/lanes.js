@@ -21,7 +21,9 @@ export function lanesOf(session, by) {
   const run = lane("run", (handler.workflow_name ?? "run").split(".").pop() ?? "run", "", "", "", "");
   for (const attempt of model.attempts) {
     if (!colours.has(attempt.step)) colours.set(attempt.step, colours.size % 8);
-    laneFor(lanes, attempt.path, attempt.step, attempt.agent, by).attempts.push(attempt);
+    const one = laneFor(lanes, attempt.path, attempt.step, attempt.agent, by);
+    // What a fork shares with its parent was over before it began.
+    if (attempt.end >= model.from || attempt.state === "waiting") one.attempts.push(attempt);
   }
   for (const { path, step, began } of session.running.values()) {
     if (!colours.has(step)) colours.set(step, colours.size % 8);

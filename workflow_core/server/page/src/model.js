@@ -18,13 +18,18 @@
  *   commit: number | null, seq: number | null, value: any, attempt: Attempt | null, text?: string}} Row
  */
 
+import { instant } from "./format.js";
+
 const OVER = new Set(["completed", "failed", "cancelled"]);
 
 /** @param {{status?: string} | null} handler */
 export const isOver = (handler) => OVER.has(handler?.status ?? "");
 
 export class RunModel {
-  constructor() {
+  /** @param {Record<string, any>} [handler] of the run; a fork begins where it branched off, and not with its parent */
+  constructor(handler) {
+    this.shared = handler?.forked_from?.[1] ?? 0;
+    this.began = this.shared ? (instant(handler.started_at) ?? 0) : 0;
     /** @type {Entry[]} */ this.entries = [];
     /** @type {Map<number, Entry>} */ this.byId = new Map();
     /** @type {Row[]} */ this.rows = [];
@@ -34,8 +39,8 @@ export class RunModel {
     /** @type {Map<string, Attempt[]>} */ this.consumers = new Map();
     /** @type {{commit: number, at: number}[]} */ this.commits = [];
     /** @type {Set<string>} */ this.paths = new Set([""]);
-    this.from = Infinity;
-    this.to = -Infinity;
+    this.from = this.began || Infinity;
+    this.to = this.began || -Infinity;
     this.lastSeq = -1;
     this.ended = false;
   }
@@ -54,8 +59,10 @@ export class RunModel {
       const last = this.commits.at(-1);
       if (last?.commit === entry.commit) last.at = entry.at;
       else this.commits.push({ commit: entry.commit, at: entry.at });
-      this.from = Math.min(this.from, entry.began ?? entry.at, entry.at);
-      this.to = Math.max(this.to, entry.at);
+      if (entry.commit > this.shared) {
+        this.from = Math.max(this.began, Math.min(this.from, entry.began ?? entry.at, entry.at));
+        this.to = Math.max(this.to, entry.at);
+      }
       if (entry.kind === "ended" && !entry.path) this.ended = true;
       const attempt = entry.step ? this.#attemptOf(entry) : null;
       this.#addRows(entry, attempt);
@@ -147,7 +154,8 @@ export class RunModel {
       if (waiting && entry.kind === "answered") waiting.answered = entry.at;
       return waiting;
     }
-    const began = entry.began ?? entry.at;
+    const own = entry.commit > this.shared;
+    const began = Math.max(entry.began ?? entry.at, own ? this.began : 0);
     if (!attempt) {
       attempt = {
         key,
@@ -175,7 +183,9 @@ export class RunModel {
       }
     }
     const last = attempt.stretches.at(-1);
-    if (last && attempt.state !== "waiting") last.to = Math.max(last.to, entry.at);
+    // What the parent of a fork began goes on when the fork begins.
+    const apart = own && last && last.to < this.began;
+    if (last && attempt.state !== "waiting" && !apart) last.to = Math.max(last.to, entry.at);
     else {
       const again = Math.max(began, attempt.answered, last?.to ?? 0);
       if (last) attempt.stretches.push({ from: last.to, to: again, wait: true });

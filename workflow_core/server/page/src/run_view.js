@@ -4,7 +4,7 @@ import { cancelDialog, exportRun, forkDialog } from "./actions.js";
 import { AgentsTab, ErrorsTab, MemoryTab, StateTab, SummaryTab, Tabs } from "./tabs.js";
 import { attempt, button, fill, h, oncePerFrame } from "./dom.js";
 import { EventList } from "./event_list.js";
-import { ago, compact, duration, instant, money, moment, shortName } from "./format.js";
+import { ago, compact, duration, instant, money, moment, shortName, took } from "./format.js";
 import { Graph } from "./graph.js";
 import { Inspector } from "./inspector.js";
 import { nextTheme } from "./theme.js";
@@ -108,10 +108,9 @@ function headOf(session, fork) {
   const { total } = sums(model, Infinity);
   const tokens = handler.tokens ?? (total.calls ? { input: total.input, output: total.output } : null);
   const cost = handler.cost ?? total.cost;
-  const running = session.live ? Date.now() / 1000 : model.to;
   const started = instant(handler.started_at) ?? (Number.isFinite(model.from) ? model.from : null);
   const facts = [
-    ["Took", Number.isFinite(model.from) ? duration(Math.max(running, model.to) - model.from) : "–"],
+    ["Took", duration(took(handler, source.embedded && Number.isFinite(model.to) ? model.to : undefined))],
     ["Tokens", tokens ? `${compact(tokens.input)} → ${compact(tokens.output)}` : null],
     ["Cost", typeof cost === "number" ? money(cost) : null],
     ["Commits", compact(Math.max(handler.commits ?? 0, model.lastCommit))],

@@ -1,7 +1,7 @@
 // The list of runs, and the way to start one.
 
 import { attempt, button, dialog, fill, h } from "./dom.js";
-import { ago, compact, duration, instant, money, shortName } from "./format.js";
+import { ago, compact, duration, money, shortName, took } from "./format.js";
 import { address, place, visit } from "./router.js";
 import { eitherForm } from "./schema_form.js";
 import { statusMark } from "./status.js";
@@ -22,6 +22,8 @@ export function runsView(source, root) {
   let round = 0;
 
   const rows = h("tbody", {});
+  const away = h("p", { class: "away", role: "status" });
+  away.hidden = true;
   const count = h("span", { class: "muted", "aria-live": "polite" });
   const back = button("Newer", () => {
     trail.pop();
@@ -46,12 +48,20 @@ export function runsView(source, root) {
     const own = ++round;
     const page = await source.runs({ ...filter, after: trail.at(-1), limit: PAGE });
     if (own !== round) return;
+    away.hidden = true;
     next = page.next;
     back.disabled = trail.length < 2;
     on.disabled = !next;
     fill(rows, page.handlers.map(line));
     const first = (trail.length - 1) * PAGE;
     count.textContent = page.handlers.length ? `${first + 1}–${first + page.handlers.length}` : "No runs.";
+  }
+
+  /** @param {Error} error */
+  function lost(error) {
+    if (round < 0) return;
+    away.textContent = `These runs are as they were when the server answered last: ${error.message}. Trying again…`;
+    away.hidden = false;
   }
 
   const start = button("Start a run", () => void attempt(() => startDialog(source, filter.workflow)), {
@@ -61,6 +71,7 @@ export function runsView(source, root) {
   start.id = "start-run";
   fill(
     root,
+    away,
     layout([status, workflow, h("span", { class: "spring" }), start], rows, [
       count,
       h("span", { class: "spring" }),
@@ -71,7 +82,7 @@ export function runsView(source, root) {
   void attempt(show);
   void attempt(() => offer(source, workflow.querySelector("select"), filter.workflow));
   const timer = setInterval(() => {
-    if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(() => {});
+    if (document.visibilityState === "visible" && !rows.contains(document.activeElement)) show().catch(lost);
   }, EVERY);
   return () => {
     round = -1;
@@ -116,8 +127,6 @@ function choice(label, options, chosen, changed) {
 
 /** @param {Record<string, any>} run */
 function line(run) {
-  const started = instant(run.started_at);
-  const end = instant(run.completed_at) ?? (run.status === "running" ? Date.now() / 1000 : instant(run.updated_at));
   const tokens = run.tokens ? `${compact(run.tokens.input)} → ${compact(run.tokens.output)}` : "–";
   const cell = (name, text, title = null) =>
     h("td", { class: name, "data-label": name, "data-none": text === "–", title, text });
@@ -133,7 +142,7 @@ function line(run) {
     ),
     cell("Workflow", shortName(run.workflow_name), run.workflow_name),
     cell("Started", ago(run.started_at), run.started_at),
-    cell("Took", started && end ? duration(end - started) : "–"),
+    cell("Took", duration(took(run))),
     cell("Tokens", tokens),
     cell("Cost", money(run.cost)),
     cell("Commits", compact(run.commits)),

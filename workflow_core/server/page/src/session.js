@@ -24,7 +24,7 @@ export class Session {
     this.source = source;
     this.handler = handler;
     this.representation = representation;
-    this.model = new RunModel();
+    this.model = new RunModel(handler);
     /** @type {number | null} */ this.commit = null;
     /** @type {Row | null} */ this.selected = null;
     this.filter = { text: "", step: "", type: "", how: "" };

@@ -25,6 +25,9 @@ export class Refused extends Error {
 /** @param {any} one */
 const complaint = (one) => `${(one.loc ?? []).join(".")}: ${one.msg ?? ""}`;
 
+/** The id of a run in a path: one or two dots alone would be another path before it is sent. @param {string} id */
+const inPath = (id) => (id === "." || id === ".." ? `=${id}` : encodeURIComponent(id));
+
 /** The server that this page comes from. */
 export class LiveSource {
   embedded = false;
@@ -34,7 +37,7 @@ export class LiveSource {
 
   /** Runs, newest first. @param {{status?: string, workflow?: string, after?: string, limit?: number}} wanted */
   async runs({ status, workflow, after, limit = 50 }) {
-    const query = new URLSearchParams({ order: "desc", limit: String(limit) });
+    const query = new URLSearchParams({ order: "desc", limit: String(limit), include_results: "false" });
     if (status) query.set("status", status);
     if (workflow) query.set("workflow_name", workflow);
     if (after) query.set("after", after);
@@ -57,7 +60,7 @@ export class LiveSource {
 
   /** @param {string} id @returns {Promise<Handler>} */
   handler(id) {
-    return this.#json(`handlers/${encodeURIComponent(id)}`);
+    return this.#json(`handlers/${inPath(id)}`);
   }
 
   /** The graph of a workflow and its drawing; null when its code is not served here. @param {string} workflow */
@@ -72,32 +75,32 @@ export class LiveSource {
 
   /** @param {string} id @param {number} after @returns {Promise<TracePage>} */
   trace(id, after) {
-    return this.#json(`handlers/${encodeURIComponent(id)}/trace?after=${after}&limit=${PAGE_OF_TRACE}`);
+    return this.#json(`handlers/${inPath(id)}/trace?after=${after}&limit=${PAGE_OF_TRACE}`);
   }
 
   /** The entries of one commit with everything in them. @param {string} id @param {number} commit */
   async whole(id, commit) {
-    return (await this.#json(`handlers/${encodeURIComponent(id)}/trace?after=${commit - 1}&limit=1&full=true`)).entries;
+    return (await this.#json(`handlers/${inPath(id)}/trace?after=${commit - 1}&limit=1&full=true`)).entries;
   }
 
   /** @param {string} id */
   async pending(id) {
-    return (await this.#json(`handlers/${encodeURIComponent(id)}/pending`)).pending;
+    return (await this.#json(`handlers/${inPath(id)}/pending`)).pending;
   }
 
   /** @param {string} id @param {string} request @param {Record<string, any>} response */
   answer(id, request, response) {
-    return this.#json(`handlers/${encodeURIComponent(id)}/pending/${encodeURIComponent(request)}`, { response });
+    return this.#json(`handlers/${inPath(id)}/pending/${encodeURIComponent(request)}`, { response });
   }
 
   /** @param {string} id */
   cancel(id) {
-    return this.#json(`handlers/${encodeURIComponent(id)}/cancel`, {});
+    return this.#json(`handlers/${inPath(id)}/cancel`, {});
   }
 
   /** @param {string} id @param {number} at @param {Record<string, any>} state @returns {Promise<Handler>} */
   fork(id, at, state) {
-    return this.#json(`handlers/${encodeURIComponent(id)}/fork`, {
+    return this.#json(`handlers/${inPath(id)}/fork`, {
       at,
       ...(Object.keys(state).length ? { state } : {}),
     });
@@ -118,7 +121,7 @@ export class LiveSource {
     for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
       try {
         const query = `sse=true&include_internal=true&after_sequence=${last}`;
-        const answer = await this.#answer(`events/${encodeURIComponent(id)}?${query}`, undefined, { signal });
+        const answer = await this.#answer(`events/${inPath(id)}?${query}`, undefined, { signal });
         if (answer.status === 204) return;
         for await (const event of serverSent(answer.body)) {
           pause = 250;

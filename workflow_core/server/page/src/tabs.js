@@ -4,7 +4,7 @@ import { h, oncePerFrame } from "./dom.js";
 import { hasAgents, showAgents } from "./agents_view.js";
 import { MemoryView } from "./memory_view.js";
 import { note } from "./router.js";
-import { showErrors, troubles } from "./errors_view.js";
+import { failedCalls, showErrors, troubles } from "./errors_view.js";
 import { showSummary } from "./summary_view.js";
 import { StateView } from "./state_view.js";
 
@@ -36,7 +36,7 @@ export const ErrorsTab = {
   name: "errors",
   title: "Errors",
   make: made(showErrors),
-  count: (session) => troubles(session.model).length,
+  count: (session) => troubles(session.model).length + failedCalls(session.model).length,
 };
 
 /** Panes that stand beside the tabs where there is room, and are tabs where there is not. */

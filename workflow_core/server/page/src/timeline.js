@@ -169,7 +169,9 @@ export class Timeline {
   /** @returns {import("./paint.js").View} */
   get view() {
     const { model, running } = this.session;
-    const spans = model.attempts.flatMap((attempt) => attempt.stretches.filter((one) => !one.wait));
+    const spans = model.attempts
+      .flatMap((attempt) => attempt.stretches.filter((one) => !one.wait && one.to >= model.from))
+      .map((one) => ({ ...one, from: Math.max(one.from, model.from) }));
     for (const one of running.values()) spans.push({ from: one.began, to: this.end, wait: false });
     const key = `${spans.length} ${this.end} ${this.squeeze}`;
     if (this.#scaleKey !== key) {

@@ -1,0 +1,72 @@
+"""What the models of a run that goes on have taken so far, as its records tell it; results tell it of the others."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from batonflow.workflow_core.journal.store import RunInfo, RunStore, StoredCommit
+from batonflow.workflow_core.trace import trace_of
+
+__all__ = ["Spent", "SpentSoFar"]
+
+RUNS = 1000
+PAGE = 200
+
+
+@dataclass
+class Spent:
+    """What was taken up to a commit.
+
+    Attributes:
+        commit: Number of the last commit that was looked at.
+        tokens: Of input and output; empty while no model has said.
+        cost: In US dollars; None where no price is known.
+    """
+
+    commit: int = 0
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    cost: float | None = None
+
+    def add(self, commits: list[StoredCommit]) -> None:
+        """Take further commits into account."""
+        self.commit = commits[-1].seq
+        for entry in trace_of(commits):
+            events = [event for event in entry.get("events", ()) if event["type"] == "AgentOutput"]
+            # An answer is streamed and returned, and counts once.
+            returned = [event for event in events if event["how"] == "returned"]
+            for event in returned or [event for event in events if event["how"] == "streamed"]:
+                value: Any = event.get("value")
+                self._add(cast("Mapping[str, Any]", value).get("usage") if isinstance(value, Mapping) else None)
+
+    def _add(self, usage: Any) -> None:
+        if not isinstance(usage, Mapping):
+            return
+        told = cast("Mapping[str, Any]", usage)
+        for name in ("input", "output"):
+            self.tokens[name] = self.tokens.get(name, 0) + int(told.get(f"{name}_tokens") or 0)
+        if isinstance(told.get("cost"), int | float):
+            self.cost = (self.cost or 0.0) + told["cost"]
+
+
+class SpentSoFar:
+    """Keeps the sums of the runs that were asked for last, so that only what is new of them is read."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[int, str, float], Spent] = OrderedDict()
+
+    async def of(self, store: RunStore, info: RunInfo) -> Spent:
+        """The sums of a run, up to its last commit."""
+        key = (id(store), info.run_id, info.created_at)
+        spent = self._known.setdefault(key, Spent())
+        self._known.move_to_end(key)
+        while len(self._known) > RUNS:
+            self._known.popitem(last=False)
+        while spent.commit < info.seq:
+            at = spent.commit
+            commits = await store.read(info.run_id, at, PAGE)
+            if not commits:
+                break
+            if spent.commit == at:  # else another request has been faster
+                spent.add(list(commits))
+        return spent
