@@ -1,6 +1,7 @@
 """The clients of a vendor's SDK: one for each event loop, closed on it."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ class Clients:
 
     def __init__(self) -> None:
         self._kept: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = {}
+        # Loops of several threads ask at a time; an entry that got lost would close a client in use.
+        self._changing = threading.Lock()
 
     async def get(self, make: Callable[[], Awaitable[Any]], owned: bool) -> Any:
         """The running loop's client, made if there is none.
@@ -45,14 +48,17 @@ class Clients:
             if found is None:
                 keeper = _kept(client, owned)
                 await anext(keeper)
-                # Loops that have ended have closed theirs.
-                self._kept = {one: pair for one, pair in self._kept.items() if not one.is_closed()}
-                found = self._kept[loop] = client, keeper
+                found = client, keeper
+                with self._changing:
+                    # Loops that have ended have closed theirs.
+                    self._kept = {one: pair for one, pair in self._kept.items() if not one.is_closed()}
+                    self._kept[loop] = found
         return found[0]
 
     async def close(self) -> None:
         """Close the running loop's client."""
-        found = self._kept.pop(asyncio.get_running_loop(), None)
+        with self._changing:
+            found = self._kept.pop(asyncio.get_running_loop(), None)
         if found is not None:
             await found[1].aclose()
 

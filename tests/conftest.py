@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import shutil
+import signal
 from collections.abc import AsyncIterator, Generator
 from typing import Any
 
@@ -17,6 +18,18 @@ settings.register_profile(
     "without-shrinking", settings.get_profile("batonflow"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 settings.load_profile("batonflow")
+
+# A shell starts programs in the background with Ctrl-C ignored, and a terminal that is gone ignores more. What a test
+# starts would inherit that, so the tests set the dispositions that a program has in the foreground.
+for _name, _disposition in (
+    ("SIGINT", signal.default_int_handler),
+    ("SIGTERM", signal.SIG_DFL),
+    ("SIGHUP", signal.SIG_DFL),
+    ("SIGQUIT", signal.SIG_DFL),
+):
+    _number = getattr(signal, _name, None)  # Windows has fewer
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _disposition)
 
 _LEFT_OUT = pytest.StashKey[int]()
 # Marks name what is installed; where its program is called otherwise, that stands here.
