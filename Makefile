@@ -61,7 +61,7 @@ contract: $(VENV)/.test ## items of the contract that no test shows
 	$(call say,contract)
 	$(PY) -m tests.check_contract
 
-bench: $(VENV)/.test ## the figures of docs/performance.md
+bench: $(VENV)/.test ## the figures of docs/evidence/performance.md
 	$(call say,benchmarks)
 	PYTHONPATH=. $(PY) benchmarks/run.py $(ARGS)
 
@@ -69,7 +69,7 @@ bench-models: $(VENV)/.test ## what the adapters add to the vendors' SDKs; the f
 	$(call say,benchmarks of the models)
 	PYTHONPATH=. $(PY) benchmarks/models.py $(ARGS)
 
-matrix: $(VENV)/.test ## try every model API in every case over sockets; writes docs/models-matrix.md
+matrix: $(VENV)/.test ## try every model API in every case over sockets; writes docs/evidence/models-matrix.md
 	$(call say,the matrix of models)
 	PYTHONPATH=. $(PY) tests/llms/matrix/write.py $(ARGS)
 
@@ -85,7 +85,7 @@ compat: $(VENV)/.test ## run the same programs with LlamaIndex Workflows and wit
 	$(call say,compatibility)
 	PYTHONPATH=. $(PY) tests/compat/run.py $(ARGS)
 
-soak: $(VENV)/.test ## thousands of interleavings, scripts, crashes and kills of processes; writes docs/soak-results.md
+soak: $(VENV)/.test ## thousands of interleavings, scripts, crashes and kills of processes; writes docs/evidence/soak-results.md
 	$(call say,soak)
 	PYTHONPATH=. $(PY) tests/soak.py $(ARGS)
 

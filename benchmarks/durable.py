@@ -1,7 +1,7 @@
 """Measure what stores cost, beside LangGraph's checkpointer and DBOS when they are installed somewhere.
 
     python benchmarks/durable.py                                   ours, and raw commits on the same disk
-    python benchmarks/durable.py --peer-python PYTHON --write docs/performance.md
+    python benchmarks/durable.py --peer-python PYTHON --write docs/evidence/performance.md
 
 PYTHON is an interpreter with `benchmarks/requirements-peer-durable.txt`. Every measurement is a process of its own in a
 folder of its own, all on the disk of the temporary folder; figures of one run of this command belong together.

@@ -1,6 +1,6 @@
 """Measure the page with a run of ten thousand events in headless Chromium.
 
-    python benchmarks/page.py [--write docs/performance.md]
+    python benchmarks/page.py [--write docs/evidence/performance.md]
 
 Needs `chromium` and the package playwright (`requirements/test.txt`).
 """

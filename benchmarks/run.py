@@ -6,7 +6,7 @@ but about the same ratios.
 
     python benchmarks/run.py                       ours and the floor, bounds checked, table printed
     python benchmarks/run.py --peer                also LlamaIndex Workflows, in a virtual environment made for it
-    python benchmarks/run.py --write docs/performance.md
+    python benchmarks/run.py --write docs/evidence/performance.md
 
 The exit code is 1 when a bound does not hold. A tree with uncommitted changes is refused, as its figures would belong
 to no commit; --allow-dirty measures it all the same and says so.

@@ -1,7 +1,7 @@
 """Measure what serving costs, beside LlamaIndex's server when it is installed somewhere.
 
     python benchmarks/server.py                                   ours
-    python benchmarks/server.py --peer-python PYTHON --write docs/performance.md
+    python benchmarks/server.py --peer-python PYTHON --write docs/evidence/performance.md
 
 PYTHON is an interpreter with `benchmarks/requirements-peer-server.txt`. The server is a process of its own with a
 SQLite file, and this process its only client, over loopback; both libraries are driven by the same requests. Figures of

@@ -3,7 +3,7 @@
 Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks.
 Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is interrupted must
 give the answer of an undisturbed one. Every run of ``tests/crash`` must come to the same end wherever its processes
-end, be they simulated or real. The tables go to ``docs/soak-results.md``.
+end, be they simulated or real. The tables go to ``docs/evidence/soak-results.md``.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from tests.interleavings.exploring import explore
 from tests.interleavings.workflows import PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "soak-results.md"
+RESULTS = ROOT / "docs" / "evidence" / "soak-results.md"
 BATCH = 100
 CRASH_BATCH = 2
 FUZZ_BATCH = 10

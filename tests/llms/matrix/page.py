@@ -10,7 +10,7 @@ from tests.llms.matrix.cells import DECLARED, Cell, Row, cells
 
 __all__ = ["CELLS", "PAGE", "ROWS", "page"]
 
-PAGE = Path(__file__).parents[3] / "docs" / "models-matrix.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "models-matrix.md"
 
 # In the order of the page.
 _TOPICS: tuple[ModuleType, ...] = (content, conversations, requests, failures)

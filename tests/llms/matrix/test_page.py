@@ -1,4 +1,4 @@
-"""docs/models-matrix.md is what the cells say."""
+"""docs/evidence/models-matrix.md is what the cells say."""
 
 from tests.llms.matrix.apis import APIS
 from tests.llms.matrix.page import CELLS, PAGE, ROWS, page

@@ -1,4 +1,7 @@
-"""Run every cell of the matrix and write docs/models-matrix.md: `PYTHONPATH=. python tests/llms/matrix/write.py`."""
+"""Run every cell of the matrix and write docs/evidence/models-matrix.md.
+
+    PYTHONPATH=. python tests/llms/matrix/write.py
+"""
 
 import asyncio
 import sys
