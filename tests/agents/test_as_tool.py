@@ -220,7 +220,7 @@ class TestTheRunBehindIt:
         handler = agent(ask("Well?"), name="boss", tools=[press.as_tool()]).run("Ask.")
         await begun.wait()
         await handler.cancel_run()
-        await asyncio.wait_for(over.wait(), 5)
+        await asyncio.wait_for(over.wait(), 30)
 
     async def test_ends_when_the_time_of_the_call_is_up(self) -> None:
         over = asyncio.Event()
@@ -236,7 +236,7 @@ class TestTheRunBehindIt:
         press.policy = tool(timeout=0.01)(lambda: None).policy
         output = await agent(ask("Well?"), "Then not.", name="boss", tools=[press]).run("Ask.")
         assert "gave no result within 0.01 seconds" in contents(output)[0]
-        await asyncio.wait_for(over.wait(), 5)
+        await asyncio.wait_for(over.wait(), 30)
 
     async def test_does_nothing_more_when_its_call_was_given_up(self) -> None:
         go, steps = asyncio.Event(), list[str]()

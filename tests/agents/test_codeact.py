@@ -277,7 +277,7 @@ class TestInTheSandbox:
 
         async def meet(name: str) -> str:
             """Wait for the other one."""
-            await asyncio.wait_for(met.wait(), 10)
+            await asyncio.wait_for(met.wait(), 30)
             return name
 
         text = "import asyncio\nawait asyncio.gather(meet('a'), meet('b'))"

@@ -387,7 +387,7 @@ class TestTeamsInTeams:
         handler = outer.run("Go.")
         await begun.wait()
         await handler.cancel_run()
-        await asyncio.wait_for(over.wait(), 5)
+        await asyncio.wait_for(over.wait(), 30)
 
     async def test_an_inner_team_that_fails_fails_the_run(self) -> None:
         outer, _ = self.two_levels(OSError("no paper"))

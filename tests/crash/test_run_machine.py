@@ -454,7 +454,7 @@ async def test_a_branch_of_a_cancelled_run_goes_on_with_what_was_cancelled() -> 
     handler = workflow.run(run_id="r")
     questions = handler.inputs()
     (await anext(questions)).respond(text="a")
-    await asyncio.wait_for(anext(questions), 5)
+    await asyncio.wait_for(anext(questions), 30)
     await handler.cancel_run()
     with pytest.raises(WorkflowCancelledByUser):
         await handler

@@ -345,19 +345,19 @@ class TestBridge:
             def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
                 try:
                     fetching.set()
-                    go_on.wait(5)
+                    go_on.wait(30)
                     yield say("late")
                 finally:
                     closed.set()
 
         reading = asyncio.create_task(Blocking().achat(ASK))
-        await asyncio.to_thread(fetching.wait, 5)
+        await asyncio.to_thread(fetching.wait, 30)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
         assert not closed.is_set()
         go_on.set()
-        assert await asyncio.to_thread(closed.wait, 5)
+        assert await asyncio.to_thread(closed.wait, 30)
 
     def test_one_thread_serves_all_calls(self) -> None:
         async def where() -> str:
@@ -378,13 +378,13 @@ class TestBridge:
                 raise
 
         def interrupted(self: Any, timeout: float | None = None) -> Any:
-            started.wait(5)
+            started.wait(30)
             raise KeyboardInterrupt
 
         monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_sync(forever())
-        assert cancelled.wait(5)
+        assert cancelled.wait(30)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def test_leaving_the_loop_closes_what_is_iterated() -> None:
     for number in iterate_sync(counting.numbers()):
         if number == 3:
             break
-    assert counting.closed.wait(5)
+    assert counting.closed.wait(30)
 
 
 def test_a_program_ends_while_a_generator_is_still_open() -> None:
@@ -70,4 +70,4 @@ def test_a_generator_that_is_collected_on_the_bridge_is_closed_too() -> None:
         run_sync(collect())
     finally:
         gc.enable()
-    assert counting.closed.wait(5)
+    assert counting.closed.wait(30)

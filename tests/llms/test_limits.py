@@ -149,14 +149,14 @@ class TestLeaving:
         stream = await llm.astream_chat(ASK)
         await anext(stream)
         await stream.aclose()
-        await asyncio.wait_for(llm.achat(ASK), timeout=5)
+        await asyncio.wait_for(llm.achat(ASK), timeout=30)
 
     @virtually
     async def test_a_failure_makes_room_too(self) -> None:
         llm = RateLimitedLLM(ScriptedLLM([ValueError("no"), "Yes."]), max_concurrency=1)
         with pytest.raises(ValueError, match="no"):
             await llm.achat(ASK)
-        assert (await asyncio.wait_for(llm.achat(ASK), timeout=5)).message.content == "Yes."
+        assert (await asyncio.wait_for(llm.achat(ASK), timeout=30)).message.content == "Yes."
 
 
 def test_loops_in_several_threads_share_the_line() -> None:

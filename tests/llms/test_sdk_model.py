@@ -218,7 +218,7 @@ class TestConnections:
         (connection,) = server.connections
         del llm
         gc.collect()
-        await asyncio.wait_for(connection.left.wait(), timeout=5)
+        await asyncio.wait_for(connection.left.wait(), timeout=30)
 
     def test_synchronous_ones_are_closed_by_close(self) -> None:
         async def main() -> None:
@@ -229,7 +229,7 @@ class TestConnections:
                 (connection,) = server.connections
                 assert not connection.left.is_set()
                 await asyncio.to_thread(llm.close)
-                await asyncio.wait_for(connection.left.wait(), timeout=5)
+                await asyncio.wait_for(connection.left.wait(), timeout=30)
 
         asyncio.run(main())
 

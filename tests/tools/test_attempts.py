@@ -123,7 +123,7 @@ class TestTimeout:
 
         @tool(timeout=0.01)
         def block() -> str:
-            gate.wait(5)
+            gate.wait(30)
             ended.set()
             return "late"
 
@@ -131,7 +131,7 @@ class TestTimeout:
         assert isinstance(output.exception, ToolTimeoutError)
         assert not ended.is_set()
         gate.set()
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, 30)
 
     def test_each_attempt_has_the_whole_time(self) -> None:
         attempts: list[int] = []

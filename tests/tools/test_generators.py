@@ -120,7 +120,7 @@ class TestReport:
         @tool
         def step_by_step() -> Iterator[str]:
             yield "begun"
-            gate.wait(5)
+            gate.wait(30)
             yield "ended"
 
         task = asyncio.create_task(run_tool(step_by_step, {}, report=heard.put_nowait))
@@ -270,7 +270,7 @@ class TestEnd:
             threads.append(threading.get_ident())
             try:
                 yield "watching"
-                gate.wait(5)
+                gate.wait(30)
                 yield "late"
                 pytest.fail("nobody asked for more")
             finally:
@@ -283,7 +283,7 @@ class TestEnd:
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.set()
-        assert await asyncio.to_thread(closed.wait, 5)
+        assert await asyncio.to_thread(closed.wait, 30)
         assert heard.empty()
         assert threads[0] == threads[1]
 
@@ -291,10 +291,10 @@ class TestEnd:
         heard: list[str] = []
         gate, closed = threading.Event(), threading.Event()
 
-        @tool(timeout=0.01)
+        @tool(timeout=1)  # long enough for a thread to begin on a busy machine
         def watch() -> Iterator[str]:
             try:
-                gate.wait(5)
+                gate.wait(30)
                 yield "late"
             finally:
                 closed.set()
@@ -302,7 +302,7 @@ class TestEnd:
         output = await run_tool(watch, {}, report=heard.append)
         assert isinstance(output.exception, ToolTimeoutError)
         gate.set()
-        assert await asyncio.to_thread(closed.wait, 5)
+        assert await asyncio.to_thread(closed.wait, 30)
         await asyncio.sleep(0)
         assert heard == []
 

@@ -272,7 +272,7 @@ async def test_a_handler_dropped_while_its_run_goes_on():
     flow = Slow()
     flow.run()
     gc.collect()
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await unharmed(flow)
 
 
@@ -381,7 +381,7 @@ async def test_a_step_that_raises_what_closes_generators_fails_the_run(awaits: b
             raise GeneratorExit
 
     with pytest.raises(WorkflowRuntimeError, match="Step begin raised GeneratorExit by itself"):
-        await asyncio.wait_for(Closing(timeout=None).run(), 5)
+        await asyncio.wait_for(Closing(timeout=None).run(), 30)
 
 
 class TestMistakesOfAnAuthor:

@@ -242,7 +242,7 @@ async def test_a_dropped_handler_does_not_stop_its_run():
 
     Flow().run()
     gc.collect()
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 30)
 
 
 @contract("6.2")

@@ -446,7 +446,7 @@ async def test_a_reader_gets_a_question_once_although_its_step_asks_again():
     await first(handler)
     again = await restored(flow, handler)
     given: list[InputRequest] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for request in again.inputs():
             given.append(request)
             await asyncio.sleep(0.001)

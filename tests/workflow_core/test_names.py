@@ -86,7 +86,7 @@ async def result_of(workflow: Workflow) -> Any:
     """What a run of a workflow gives, with all that can be asked of one."""
     handler = workflow.run()
     streamed = [event async for event in handler.stream_events()]
-    result = await asyncio.wait_for(handler, 5)
+    result = await asyncio.wait_for(handler, 30)
     assert isinstance(streamed[-1], StopEvent)
     assert type(workflow).__name__ in str(handler)
     assert handler.ctx is not None

@@ -150,7 +150,7 @@ def told(requests: list[InputRequest]) -> list[tuple[str, str, str]]:
 
 
 async def next_ones(inputs: object, count: int) -> dict[str, InputRequest]:
-    found = [await asyncio.wait_for(anext(inputs), 5) for _ in range(count)]  # type: ignore[call-overload]
+    found = [await asyncio.wait_for(anext(inputs), 30) for _ in range(count)]  # type: ignore[call-overload]
     return {one.event.text: one for one in found}
 
 

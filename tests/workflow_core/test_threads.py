@@ -528,7 +528,7 @@ class TestStateFromThreads:
             waiting[0].cancel()
         waiting[1].cancel()  # its turn may have come
         await asyncio.gather(*waiting, return_exceptions=True)
-        await asyncio.wait_for(store.set("after", 1), 5)
+        await asyncio.wait_for(store.set("after", 1), 30)
         assert await store.get("count") == 1
 
 

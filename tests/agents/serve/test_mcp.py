@@ -374,7 +374,7 @@ async def test_a_call_that_is_given_up_cancels_its_run(connected):
     store = MemoryStore()
     async with connected({"slow": Slow(store=store)}, "legacy") as client:
         call = asyncio.create_task(client.call_tool("slow", {}))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 30)
         call.cancel()
         await asyncio.wait([call])
         while (await store.list_runs())[0].status != "cancelled":  # noqa: ASYNC110 - of another thread

@@ -90,7 +90,7 @@ class Bench:
         for one in self._open:
             await one.aclose()
         # The server's side of each connection ends by itself; cut short, it would be reported as an error.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.gather(*(one.left.wait() for one in self.server.connections))
         await asyncio.sleep(0)
 

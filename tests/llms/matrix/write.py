@@ -1,6 +1,6 @@
 """Run every cell of the matrix and write docs/evidence/models-matrix.md.
 
-    PYTHONPATH=. python tests/llms/matrix/write.py
+PYTHONPATH=. python tests/llms/matrix/write.py
 """
 
 import asyncio

@@ -165,7 +165,7 @@ async def test_a_wait_inside_a_stepwise_run():
     task = asyncio.create_task(handler.run_step())
     await asyncio.sleep(0.002)
     handler.ctx.send_event(HumanResponseEvent(n=7))
-    events = await asyncio.wait_for(task, 5) or []
+    events = await asyncio.wait_for(task, 30) or []
     assert names(events) == ["A"]
     handler.ctx.send_event(events[0])
     assert await handler.run_step() is None

@@ -451,7 +451,7 @@ async def test_only_events_can_be_sent():
 async def test_what_cannot_be_meant_is_refused_in_words(use: Callable[[Context], Any], words: str, store: str | None):
     flow = in_step(use, store)
     with pytest.raises((TypeError, WorkflowRuntimeError), match=words):
-        await asyncio.wait_for(flow.run(), 5)
+        await asyncio.wait_for(flow.run(), 30)
 
 
 @contract("5.4")

@@ -369,7 +369,7 @@ async def test_a_retry_finds_the_answers_that_a_failed_call_was_given():
     handler = Flow().run()
     await asyncio.sleep(0)
     handler.ctx.send_event(Reply(text="once"))
-    assert await asyncio.wait_for(handler, 5) == "once"
+    assert await asyncio.wait_for(handler, 30) == "once"
 
 
 async def test_a_snapshot_keeps_of_a_recorded_call_the_record_alone():

@@ -127,7 +127,7 @@ async def go_on(workflow: Workflow, payload: dict[str, Any], *answers: HumanResp
     await asyncio.sleep(0.005)
     for answer in answers:
         handler.ctx.send_event(answer)
-    return await asyncio.wait_for(handler.stop_event_result(), 5)
+    return await asyncio.wait_for(handler.stop_event_result(), 30)
 
 
 # --- payloads of LlamaIndex workflows ---------------------------------------------------------------------------------

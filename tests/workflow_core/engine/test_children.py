@@ -517,7 +517,7 @@ async def test_the_timeout_of_the_parent_covers_children_it_waits_for_after_its_
             return StopEvent()
 
     with pytest.raises(WorkflowTimeoutError):
-        await asyncio.wait_for(Leaves(workflows={"desk": Forever()}, timeout=0.03).run().stop_event_result(), 5)
+        await asyncio.wait_for(Leaves(workflows={"desk": Forever()}, timeout=0.03).run().stop_event_result(), 30)
 
 
 async def test_an_object_that_the_child_has_streamed_is_not_streamed_again():
@@ -603,7 +603,7 @@ async def test_a_grandchild_waits_for_people_through_both():
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):
             handler.ctx.send_event(HumanResponseEvent(text="yes"))
-    assert await asyncio.wait_for(handler.stop_event_result(), 5)
+    assert await asyncio.wait_for(handler.stop_event_result(), 30)
     assert await handler == ("lamp: yes", 1)
 
 
@@ -638,7 +638,7 @@ async def test_a_child_can_be_answered_at_once_after_a_restore():
     await handler.cancel_run()
     again = resume(flow, saved(handler))
     again.ctx.send_event(HumanResponseEvent(text="at once"))
-    assert await asyncio.wait_for(again.stop_event_result(), 5)
+    assert await asyncio.wait_for(again.stop_event_result(), 30)
     assert await again == ("lamp: at once", 1)
 
 
@@ -665,7 +665,7 @@ async def test_a_child_that_had_finished_is_not_run_again():
     await handler.cancel_run()
     again = resume(flow, payload)
     again.ctx.send_event(HumanResponseEvent())
-    assert await asyncio.wait_for(again.stop_event_result(), 5)
+    assert await asyncio.wait_for(again.stop_event_result(), 30)
     assert await again == "quick result"
     assert ran == ["quick"]
 
@@ -692,7 +692,7 @@ async def test_event_started_children_go_on_after_a_restore():
     again = resume(flow, payload)
     again.ctx.send_event(HumanResponseEvent(sku="b", text="ok"))
     again.ctx.send_event(HumanResponseEvent(sku="a", text="fine"))
-    assert await asyncio.wait_for(again.stop_event_result(), 5)
+    assert await asyncio.wait_for(again.stop_event_result(), 30)
     assert await again == ["a fine", "b ok"]
 
 
@@ -709,7 +709,7 @@ async def test_a_snapshot_taken_twice_is_the_same_run():
         await handler.cancel_run()
     again = resume(flow, payload)
     again.ctx.send_event(HumanResponseEvent(text="at last"))
-    assert await asyncio.wait_for(again.stop_event_result(), 5)
+    assert await asyncio.wait_for(again.stop_event_result(), 30)
     assert await again == ("lamp: at last", 1)
 
 

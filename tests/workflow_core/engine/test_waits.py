@@ -797,7 +797,7 @@ async def test_a_branch_that_gives_up_a_shared_wait_leaves_it_to_the_others():
     handler = Flow().run()
     await asyncio.sleep(0.01)
     handler.ctx.send_event(Reply(text="answered"))
-    assert await asyncio.wait_for(handler.stop_event_result(), 5)
+    assert await asyncio.wait_for(handler.stop_event_result(), 30)
     assert await handler == ["gave up", "answered"]
 
 

@@ -101,7 +101,7 @@ async def test_what_is_given_up_at_once_shows_no_more_than_the_store_knows(store
     await handler.started()
     await asyncio.sleep(0)
     await handler.interrupt()
-    await asyncio.wait_for(reading, 5)
+    await asyncio.wait_for(reading, 30)
     info = await store.info("r")
     assert info is not None
     assert max(found, default=-1) < info.stream_seq
@@ -121,7 +121,7 @@ async def test_notes_of_the_engine_ask_for_more_numbers_too(store: RunStore) -> 
 
     handler = Waits(store=store, disable_validation=True).run(run_id="r")
     seen = 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for item in handler.subscribe(internal=True):
             seen = item.seq
             if seen >= 1_100:

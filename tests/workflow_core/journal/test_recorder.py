@@ -524,11 +524,11 @@ async def test_so_does_a_run_that_ends_at_its_timeout():
     with pytest.raises(
         RunInterruptedError, match=r"was stopped, as what it did cannot be recorded \(OSError: no space"
     ):
-        await asyncio.wait_for(Streams(store=MemoryStore(), serializer=Failing(), timeout=0.01).run(), 5)
+        await asyncio.wait_for(Streams(store=MemoryStore(), serializer=Failing(), timeout=0.01).run(), 30)
     handler = Streams(store=MemoryStore(), serializer=Failing()).run()
     await handler.started()
     await asyncio.sleep(0.01)
-    await asyncio.wait_for(handler.cancel_run(), 5)
+    await asyncio.wait_for(handler.cancel_run(), 30)
     assert handler.is_done()
     with pytest.raises(RunInterruptedError):
         await handler
@@ -564,7 +564,7 @@ async def test_a_serializer_that_breaks_down_ends_the_run_and_leaves_nobody_wait
     flow = BreaksDown(store=MemoryStore(), serializer=Failing())
     handler = flow.run(run_id="r", how=how)
     with pytest.raises(error, match=words):
-        await asyncio.wait_for(handler, 5)
+        await asyncio.wait_for(handler, 30)
     assert [info.status for info in await flow.run_store.list_runs()] == [status]
     if status == "running":
         assert await BreaksDown(store=flow.run_store).resume("r") == "ended", "it goes on from what was written"

@@ -586,7 +586,7 @@ async def test_half_a_character_is_no_name_under_which_a_record_would_be_found_a
             return StopEvent(result="named")
 
     with pytest.raises(StoreError, match=r"cannot name anything .* half a character"):
-        await asyncio.wait_for(Flow(store="memory:").run(), 10)
+        await asyncio.wait_for(Flow(store="memory:").run(), 30)
     if "wait" not in repr(name.__code__.co_names):
         assert await Flow().run() == "named"
 
@@ -631,7 +631,7 @@ async def test_what_is_too_deep_for_json_is_refused_wherever_it_comes_from(place
 
     flow = Flow(store="memory:", disable_validation=True)
     with pytest.raises(StoreError, match=r"cannot be recorded.*depth"):
-        await asyncio.wait_for(flow.run(run_id="a"), 10)
+        await asyncio.wait_for(flow.run(run_id="a"), 30)
     assert [info.status for info in await flow.run_store.list_runs()] == ["failed"]
 
 
@@ -657,7 +657,7 @@ async def test_what_is_nested_nearly_too_deeply_is_read_again(tmp_path: Path, le
     async for question in handler.inputs():
         question.respond(response="yes")
         break
-    assert await asyncio.wait_for(handler, 10) == [deep(levels)] * 2
+    assert await asyncio.wait_for(handler, 30) == [deep(levels)] * 2
     assert await flow.run(run_id="a", deep=deep(levels)) == [deep(levels)] * 2, "read from the file"
     assert (await flow.run_store.history("a"))[-1]["kind"] == "ended"
 

@@ -327,14 +327,14 @@ async def test_a_closed_store_says_so(store: SQLiteStore):
 
 async def test_those_who_wait_are_told_when_the_store_closes(store: SQLiteStore):
     await begin(store)
-    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 5)
+    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 30)
     waiting = asyncio.create_task(store.changed(seen))
     reading = asyncio.create_task(anext(store.subscribe("a")))
     await asyncio.sleep(0.05)
     await store.aclose()
     for task in (waiting, reading):
         with pytest.raises(StoreError, match="is closed"):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, 30)
 
 
 async def test_a_mistake_of_a_caller_is_the_callers_alone(store: SQLiteStore):

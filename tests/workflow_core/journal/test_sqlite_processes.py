@@ -157,12 +157,12 @@ async def test_what_another_process_appends_wakes_those_who_wait(store: SQLiteSt
     await begin(store)
     await worker.ask("store.info('a')")
     seen = await store.changed(-1)
-    seen = await asyncio.wait_for(store.changed(seen), 5)  # of what was before, nothing is known: it may have changed
+    seen = await asyncio.wait_for(store.changed(seen), 30)  # of what was before, nothing is known: it may have changed
     waiting = asyncio.create_task(store.changed(seen))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     await worker.ask("store.append('a', 'k', b'from there')")
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
     assert [item.payload for item in (await store.unread({"a": 0}))["a"]] == [b"from there"]
 
 
@@ -171,12 +171,12 @@ async def test_commits_of_another_process_wake_subscribers_but_not_those_who_wai
 ):
     worker = start()
     await worker.ask("begin(store)")
-    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 5)
+    seen = await asyncio.wait_for(store.changed(await store.changed(-1)), 30)
     waiting = asyncio.create_task(store.changed(seen))
     commits = store.subscribe("a")
     for seq in range(3):
         await worker.ask(f"write(store, 1, {seq}, [b'%d' % {seq}])")
-        assert (await asyncio.wait_for(anext(commits), 5)).body == b"%d" % seq
+        assert (await asyncio.wait_for(anext(commits), 30)).body == b"%d" % seq
     assert not waiting.done()
     waiting.cancel()
     worker.tell("write(store, 1, 3, [b'end'], status='completed')")

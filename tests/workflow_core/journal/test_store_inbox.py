@@ -177,7 +177,7 @@ async def test_changed_waits_for_what_any_process_appends(store: RunStore, other
                 break
             seen = waiting.result()
         await appender.append("a", f"k{number}", b"")
-        assert await asyncio.wait_for(waiting, 5) != seen
+        assert await asyncio.wait_for(waiting, 30) != seen
         found = await store.unread({"a": number})
         assert found["a"] == [InboxItem(number + 1, f"k{number}", "event", b"", found["a"][0].at)]
 
@@ -187,7 +187,7 @@ async def test_an_append_between_a_look_and_the_wait_is_not_missed(store: RunSto
     seen = await store.changed(-1)
     assert await store.unread({"a": 0}) == {}
     await other.append("a", "k", b"")
-    await asyncio.wait_for(store.changed(seen), 5)
+    await asyncio.wait_for(store.changed(seen), 30)
     assert await store.unread({"a": 0}) != {}
 
 
@@ -202,7 +202,7 @@ async def test_several_can_wait_and_one_that_gives_up_disturbs_nobody(store: Run
         seen = waiting[0].result()
     waiting[0].cancel()
     await store.append("a", "k", b"")
-    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
     assert isinstance(results[0], asyncio.CancelledError)
     assert results[1] == results[2] != seen
 

@@ -202,7 +202,7 @@ async def test_a_subscriber_gets_what_is_there_and_what_comes_until_the_end(stor
         await write(store, epoch, seq)
         await asyncio.sleep(0)
     await write(store, epoch, 30, status="completed")
-    assert await asyncio.wait_for(near, 5) == await asyncio.wait_for(far, 5) == list(range(2, 32))
+    assert await asyncio.wait_for(near, 30) == await asyncio.wait_for(far, 30) == list(range(2, 32))
 
 
 async def test_a_subscriber_of_a_run_that_is_over_gets_all_of_it(store: RunStore):
@@ -220,7 +220,7 @@ async def test_a_subscriber_follows_from_owner_to_owner(store: RunStore, other: 
     await store.release("a", store.owner, epoch)
     claimed = await take(other)
     await write(other, claimed.epoch, 1, status="completed")
-    assert await asyncio.wait_for(reading, 5) == [1, 2]
+    assert await asyncio.wait_for(reading, 30) == [1, 2]
 
 
 async def test_a_subscription_ends_when_the_run_is_deleted(store: RunStore):
@@ -228,7 +228,7 @@ async def test_a_subscription_ends_when_the_run_is_deleted(store: RunStore):
     waiting = asyncio.create_task(collect(store.subscribe("a")))
     await asyncio.sleep(0.05)
     await store.delete("a", force=True)
-    assert await asyncio.wait_for(waiting, 5) == [1]
+    assert await asyncio.wait_for(waiting, 30) == [1]
 
 
 async def test_a_subscription_ends_when_the_run_is_replaced(store: RunStore):
@@ -238,7 +238,7 @@ async def test_a_subscription_ends_when_the_run_is_replaced(store: RunStore):
     await store.delete("a", force=True)
     epoch = await begin(store, first=b"of another run", workflow="Another")
     await write(store, epoch, 1, [b"of another run"])
-    assert await asyncio.wait_for(collect(commits), 5) == []
+    assert await asyncio.wait_for(collect(commits), 30) == []
 
 
 async def test_a_subscriber_misses_nothing_when_every_hint_is_lost(
@@ -254,7 +254,7 @@ async def test_a_subscriber_misses_nothing_when_every_hint_is_lost(
         await write(store, epoch, seq)
         await asyncio.sleep(0.02)
     await write(store, epoch, 5, status="completed")
-    assert await asyncio.wait_for(asyncio.gather(*reading), 5) == [[1, 2, 3, 4, 5, 6]] * 2
+    assert await asyncio.wait_for(asyncio.gather(*reading), 30) == [[1, 2, 3, 4, 5, 6]] * 2
 
 
 async def test_a_subscriber_can_leave(store: RunStore):

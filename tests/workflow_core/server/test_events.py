@@ -232,7 +232,7 @@ async def test_a_run_out_of_memory_leaves_nothing_there_when_nobody_reads_it(ser
         async def only_one() -> bool:
             return len(workflow.live_handlers()) == 1
 
-        await asyncio.wait_for(eventually(only_one), 10)
+        await asyncio.wait_for(eventually(only_one), 30)
         for run_id in ids:
             await running.post(f"/events/{run_id}", {"event": {"type": "Answered", "value": {"text": run_id}}})
             assert (await running.over(run_id))["result"]["value"] == {"result": run_id}
@@ -487,14 +487,14 @@ async def test_an_event_that_cannot_be_written_hides_no_other(serving: Serving) 
 async def test_asking_for_the_head_of_a_stream_reads_nothing(serving: Serving) -> None:
     async with serving(WorkflowServer(), ask=Ask(timeout=None)) as running:
         run_id = await running.start("ask")
-        answer = await asyncio.wait_for(running.http.head(f"/events/{run_id}"), 10)
+        answer = await asyncio.wait_for(running.http.head(f"/events/{run_id}"), 30)
         assert (answer.status_code, answer.content) == (200, b"")
         assert answer.headers["content-type"].startswith("text/event-stream")
         # The connection is free again at once: nobody reads on it.
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         for path in (f"/events/{run_id}", "/health"):
             writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) for _ in range(2)]
+        heads = [await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) for _ in range(2)]
         writer.close()
     assert [head.split()[1] for head in heads] == [b"200", b"200"]
 

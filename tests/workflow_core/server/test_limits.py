@@ -121,7 +121,7 @@ async def test_slow_loris_connections_that_never_ask_are_closed(serving: Serving
         await reader.readuntil(b"healthy")
         await asyncio.sleep(0.2)
         writer.write(b"GET /health HTTP/1.1\r\nHost: local")
-        assert b"HTTP" not in await asyncio.wait_for(reader.read(), 5)
+        assert b"HTTP" not in await asyncio.wait_for(reader.read(), 30)
         writer.close()
 
 
@@ -157,10 +157,10 @@ async def test_more_connections_than_there_may_be_are_turned_away() -> None:
 
     await eventually(lambda: answers(200))
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-    await asyncio.wait_for(eventually(lambda: answers(503)), 10)
+    await asyncio.wait_for(eventually(lambda: answers(503)), 30)
     for one in idle:
         one.close()
-    await asyncio.wait_for(eventually(lambda: answers(200)), 10)
+    await asyncio.wait_for(eventually(lambda: answers(200)), 30)
     task.cancel()
     await asyncio.wait([task])
 
@@ -223,8 +223,8 @@ async def test_a_reader_that_never_reads_is_dropped_and_costs_no_memory(serving:
         async def all_gone() -> bool:
             return len(server.connections.open_clients()) <= 1  # this test's own
 
-        await asyncio.wait_for(eventually(all_here), 10)
-        await asyncio.wait_for(eventually(all_gone), 10)
+        await asyncio.wait_for(eventually(all_here), 30)
+        await asyncio.wait_for(eventually(all_gone), 30)
         held = tracemalloc.get_traced_memory()[1] - before  # at the most
         tracemalloc.stop()
         for one in readers:
@@ -248,7 +248,7 @@ async def test_an_answer_that_nobody_takes_is_given_up(serving: Serving) -> None
                 return len(running.server.connections.open_clients()) == 2
 
             await eventually(asked)
-            await asyncio.wait_for(eventually(gone), 10)
+            await asyncio.wait_for(eventually(gone), 30)
 
 
 async def test_readers_of_one_stored_stream_share_it(serving: Serving) -> None:

@@ -119,7 +119,7 @@ async def test_one_that_does_not_end_holds_up_neither_runs_nor_the_end(monkeypat
     workflow = server.runs.served["slow"].workflow
     await server.start()
     await workflow.run(run_id="r").started()
-    await asyncio.wait_for(server.stop(), 10)
+    await asyncio.wait_for(server.stop(), 30)
     assert ending.is_set()
     assert "did not end within" in caplog.text
 

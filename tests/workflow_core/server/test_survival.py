@@ -135,7 +135,7 @@ async def test_an_accepted_event_is_not_lost_with_the_server(tmp_path: Path) -> 
             async def over(http: httpx2.AsyncClient = http, name: str = name) -> bool:
                 return (await http.get(f"/handlers/{name}")).json()["status"] == "completed"
 
-            await asyncio.wait_for(eventually(over), 10)
+            await asyncio.wait_for(eventually(over), 30)
 
 
 async def test_a_reader_comes_back_to_the_next_server_and_misses_nothing(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_an_orderly_end_leaves_runs_to_the_next_server(tmp_path: Path) -> 
         async def over() -> bool:
             return (await http.get("/handlers/r")).json()["status"] == "completed"
 
-        await asyncio.wait_for(eventually(over), 10)
+        await asyncio.wait_for(eventually(over), 30)
 
 
 async def test_what_came_while_no_server_ran_brings_a_run_back(serving: Serving, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_run_that_does_not_fit_the_code_stays_and_holds_no_other_up(
     await anext(before.inputs())
     await before.interrupt()
     async with serving(WorkflowServer(store=store), flow=Later(workflow_name="flow")) as running:
-        await asyncio.wait_for(eventually(partial(said, caplog, 1)), 10)
+        await asyncio.wait_for(eventually(partial(said, caplog, 1)), 30)
         assert (await running.post("/workflows/flow/run"))["result"]["value"] == {"result": "later"}
         told = await running.get("/handlers/old")
         assert (told["status"], told["live"]) == ("running", False)
@@ -275,7 +275,7 @@ async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
         async def given_up() -> bool:
             return "no number" in caplog.text and (await one.get("/handlers/left"))["owner"] is None
 
-        await asyncio.wait_for(eventually(given_up), 10)
+        await asyncio.wait_for(eventually(given_up), 30)
         works = True
         other = SQLiteStore(tmp_path / "runs.db")
 
@@ -287,7 +287,7 @@ async def test_a_run_at_which_the_code_fails_in_any_way_is_left_to_others(
                 return None
             return handler
 
-        await (await asyncio.wait_for(eventually(taken_up), 10)).cancel_run()
+        await (await asyncio.wait_for(eventually(taken_up), 30)).cancel_run()
         await other.aclose()
 
 
@@ -346,10 +346,10 @@ async def test_runs_that_cannot_go_on_hold_up_nothing_that_comes_for_others(
     elsewhere = SQLiteStore(tmp_path / "runs.db")
     caplog.clear()
     async with serving(WorkflowServer(store=SQLiteStore(tmp_path / "runs.db")), flow=renamed()) as running:
-        await asyncio.wait_for(eventually(partial(said, caplog, 3)), 10)
+        await asyncio.wait_for(eventually(partial(said, caplog, 3)), 30)
         for run_id in new:
             await Ask(store=elsewhere).send_to_run(run_id, Answered(text=run_id))
-            told = await asyncio.wait_for(running.over(run_id), 5)
+            told = await asyncio.wait_for(running.over(run_id), 30)
             assert told["result"]["value"] == {"result": run_id}
         assert len((await running.get("/handlers", status="running"))["handlers"]) == 3
     await elsewhere.aclose()
