@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-import logging
 import os
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -45,6 +44,7 @@ from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
 from batonflow.llms.strict_schema import strict_schema
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import price, prices_available
+from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.instrumentation.redaction import never_show
 from batonflow.workflow_core.threads import in_thread
 
@@ -57,7 +57,7 @@ _DRAIN_TIME = 0.1
 # Has the SDKs give the HTTP response, unread, in place of an answer.
 _RAW_RESPONSE = "X-Stainless-Raw-Response"
 
-_logger = logging.getLogger(__name__)
+_logger = logger_named(__name__)
 
 
 class SDKModel(FunctionCallingLLM):

@@ -10,7 +10,6 @@ It goes on, is counted under the name of its function, and does not keep the pro
 
 import asyncio
 import concurrent.futures
-import logging
 import os
 import queue
 import threading
@@ -22,6 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from typing_extensions import override
 
+from batonflow.workflow_core.instrumentation.logs import logger_named
+
 __all__ = ["abandoned_threads", "call_in_thread", "in_thread", "start_in_thread"]
 
 P = ParamSpec("P")
@@ -30,7 +31,7 @@ T = TypeVar("T")
 SECONDS_IDLE = 10.0
 """How long a thread without work stays for the next call."""
 
-logger = logging.getLogger("batonflow.workflow_core")
+logger = logger_named("batonflow.workflow_core")
 
 
 class _Call:

@@ -591,7 +591,7 @@ class TestAnswersThatAreNotWhole:
 
         llm = Ending(reason=reason, first=[self.call(0, '{"folder": "/a"}'), self.call(1, "")])
         output = await FunctionAgent(llm=llm, tools=[wipe]).run("Wipe /a and /b.")
-        assert (str(output), wiped) == ("done", expected)
+        assert (str(output), sorted(wiped)) == ("done", sorted(expected))  # the tools run in threads side by side
         assert "stop_reason" not in output
         said = [message.content for message in llm._asked[1].messages if message.role == "tool"]
         assert len(said) == 2

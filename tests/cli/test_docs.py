@@ -6,11 +6,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.projects import ROOT, environment
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "==== the next command"
+
+# Runs a server until it has said where it serves, and then interrupts it as Ctrl-C does.
+UNTIL_SERVED = """
+import signal, subprocess, sys
+served = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+print(served.stdout.readline(), end="", flush=True)
+served.send_signal(signal.SIGINT)
+print(served.stdout.read(), end="")
+served.stdout.close()
+served.wait()
+"""
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -25,6 +38,14 @@ def fits(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
+def in_time(command: str, expected: str) -> str:
+    """The command, ended by itself where it serves."""
+    if not expected.startswith("serving"):
+        return command
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(UNTIL_SERVED)} {command}"
+
+
+@pytest.mark.timeout(180)
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     shim = tmp_path / "bin" / "batonflow"
     shim.parent.mkdir()
@@ -41,9 +62,11 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
             continue
         told = commands(text)
         # The code of a command is kept for the next one to ask.
-        script = "".join(f"{command}\ncode=$?; echo '{MARK}'; (exit $code)\n" for command, _ in told)
+        script = "".join(
+            f"{in_time(command, expected)}\ncode=$?; echo '{MARK}'; (exit $code)\n" for command, expected in told
+        )
         done = subprocess.run(
-            ["bash", "-c", f"exec 2>&1\n{script}"], cwd=folder, env=search, capture_output=True, text=True, timeout=55
+            ["bash", "-c", f"exec 2>&1\n{script}"], cwd=folder, env=search, capture_output=True, text=True, timeout=150
         )
         printed = done.stdout.split(f"{MARK}\n")
         assert len(printed) == len(told) + 1, done.stdout

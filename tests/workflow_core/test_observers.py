@@ -364,7 +364,9 @@ async def test_what_happens_in_a_run_is_tagged_with_its_id_and_the_tags_around_i
     with instrument_tags({"user": "ann"}):
         await Parent().run(run_id="outer")
         assert active_instrument_tags.get() == {"user": "ann"}
-    outer, inner = ({"user": "ann", "llamaindex.run_id": run_id} for run_id in ("outer", "inner"))
+    outer, inner = (
+        {"user": "ann", "llamaindex.run_id": run_id, "gen_ai.conversation.id": run_id} for run_id in ("outer", "inner")
+    )
     assert [event.tags for event in heard.of(Noted)] == [outer, inner, outer]
     for cls in (RunStartEvent, StepEndEvent, RunEndEvent):
         tags = {event.run_id: event.tags for event in heard.of(cls)}

@@ -207,9 +207,9 @@ async def test_what_another_process_sends_brings_a_run_back_while_the_server_run
         reading = asyncio.create_task(running.events(run_id))
         await Ask(store=elsewhere).send_to_run(run_id, Answered(text="Ann"))
         assert (await running.over(run_id))["result"]["value"] == {"result": "Ann"}
-        assert [event["type"] for event in await reading if event["type"] != "StreamResetEvent"] == [
-            "Asked", "StopEvent",
-        ]  # fmt: skip
+        told = [event["type"] for event in await reading if event["type"] != "StreamResetEvent"]
+        # Asked again where the reader was there when the run was taken up.
+        assert told in (["Asked", "StopEvent"], ["Asked", "Asked", "StopEvent"])
     await elsewhere.aclose()
 
 
