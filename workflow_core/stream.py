@@ -226,7 +226,7 @@ class StreamReader(AsyncIterator[StreamItem]):
     ) -> None:
         self.log = log
         self._earlier = earlier
-        self._stored: deque[Entry] = deque()
+        self._stored: deque[Entry] | None = None
         self.internal = internal
         self.position = 0
         while self.position < len(log.seqs) and log.seqs[self.position] <= after:
@@ -260,7 +260,7 @@ class StreamReader(AsyncIterator[StreamItem]):
         """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
         if self._earlier is not None:
             load, self._earlier = self._earlier, None
-            self._stored.extend(await load(self._after))
+            self._stored = deque(await load(self._after))
         if self._stored:
             return self._stored.popleft()
         while True:

@@ -154,13 +154,15 @@ class InMemoryStateStore(Generic[StateT]):
         'Ann'
     """
 
-    __slots__ = ("_cell", "_find_run", "_is_detached", "_item")
+    __slots__ = ("_cell", "_find_run", "_is_detached", "_item", "_thread")
 
     def __init__(self, initial_state: StateT) -> None:
         self._cell = StateCell(type(initial_state), initial_state)
         self._item: WorkItem | None = None
         self._find_run: Callable[[], Run | None] | None = None
         self._is_detached = False
+        # The thread of the step's event loop, where nothing has to be carried over; 0 where that is not known.
+        self._thread = 0
 
     @classmethod
     def on(
@@ -186,6 +188,7 @@ class InMemoryStateStore(Generic[StateT]):
         store._item = item
         store._find_run = find_run
         store._is_detached = is_detached
+        store._thread = item.run.thread_id if item is not None and item.run is not None else 0
         return store
 
     def detach(self) -> None:
@@ -206,6 +209,8 @@ class InMemoryStateStore(Generic[StateT]):
             TypeError: The path is no text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
+        if get_ident() == self._thread:
+            return self._get(path, default)
         return self.get_sync(path, default)
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
@@ -272,8 +277,11 @@ class InMemoryStateStore(Generic[StateT]):
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """
-        check_path(path)
-        if self._cell.is_edited or self._elsewhere() is not None:
+        if type(path) is not str or not path:
+            check_path(path)
+        if get_ident() == self._thread and not self._cell.is_edited:
+            self._set(path, value)
+        elif self._cell.is_edited or self._elsewhere() is not None:
             await self._write(partial(self._set, path, value))
         else:
             self._set(path, value)

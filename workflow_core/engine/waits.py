@@ -27,6 +27,10 @@ def address_of(waiter: "Waiter") -> str:
     return f"@{waiter.item.id}/{waiter.key}"
 
 
+def _requirements_of(waiter: "Waiter") -> int:
+    return len(waiter.requirements)
+
+
 def is_address(target: str | None) -> bool:
     """Tell an address from the name of a step."""
     return target is not None and target.startswith("@")
@@ -104,7 +108,8 @@ class Waits:
                 asks = waiter.question is not None or isinstance(event, HumanResponseEvent)
                 (asks_person if asks else takers).append(waiter)
         if asks_person:
-            takers.append(max(asks_person, key=lambda waiter: len(waiter.requirements)))
+            several = len(asks_person) > 1
+            takers.append(max(asks_person, key=_requirements_of) if several else asks_person[0])
         return takers
 
     def at(self, address: str) -> "Waiter | None":
