@@ -18,7 +18,7 @@ from batonflow.agents.events import HANDOFF_TOOL, ToolCall, ToolCallResult, Tool
 from batonflow.agents.hooks import AfterTool, BeforeTool, Deny, after_tool, before_tool, is_cancelled
 from batonflow.agents.prompts import BUDGET_CUT_OFF, BUDGET_USED_UP, TOOL_DENIED, TOOL_USED_UP
 from batonflow.agents.results import READ_RESULT, shortened
-from batonflow.agents.tracing import is_traced, speaking
+from batonflow.agents.tracing import is_traced, spoken
 from batonflow.llms import Usage, UsageTotals
 from batonflow.llms.usage import begin_counting, counting_here, end_counting
 from batonflow.tools import AsyncBaseTool, ToolArgumentsError, ToolOutput
@@ -64,7 +64,6 @@ BUDGET_ANSWER = "budget_answer"
 """Where the state store says that a budget is used up and an answer is due: True, or the names of whose it is due."""
 
 # The call that is under way here: of which run, and what ``run_tool`` is to know of it.
-_QUIET = nullcontext()
 _under_way: ContextVar[tuple["Run | None", dict[str, Any]]] = ContextVar("batonflow_call", default=(None, {}))
 
 
@@ -289,9 +288,10 @@ async def _run(
     try:
         # A team may have a way of its own, also for the tools that its members' code calls.
         caller = None if run is None else getattr(run.workflow, "_bf_caller", None)
-        with speaking(agent.name) if is_traced() else _QUIET:
-            running = (agent.call_one_tool if caller is None else caller(agent))(ctx, tool, arguments)
-            output = await (running if limits is None else in_time(running, limits))
+        running = (agent.call_one_tool if caller is None else caller(agent))(ctx, tool, arguments)
+        if limits is not None:
+            running = in_time(running, limits)
+        output = await (spoken(agent.name, running) if is_traced() else running)
         if settle is not None:
             counts = not isinstance(output.exception, ToolArgumentsError)
     except BudgetExceededError as error:

@@ -1,7 +1,7 @@
 """What traces say about agents: a span for each answer of a model, and what the span of a run is tagged with."""
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from batonflow.workflow_core.instrumentation import genai, get_dispatcher
 from batonflow.workflow_core.instrumentation.arguments import bound
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from batonflow.agents.events import AgentOutput
     from batonflow.agents.members import Member
 
-__all__ = ["is_traced", "speaking", "traced"]
+__all__ = ["is_traced", "speaking", "spoken", "traced"]
+
+T = TypeVar("T")
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -36,6 +38,12 @@ def is_traced() -> bool:
 def speaking(name: str) -> "AbstractContextManager[None]":
     """Let the spans of models and tools inside of ``with`` say which agent's they are."""
     return instrument_tags({**active_instrument_tags.get(), genai.AGENT_NAME: name})
+
+
+async def spoken(name: str, running: Awaitable[T]) -> T:
+    """Wait for a tool, whose spans say which agent's it is."""
+    with speaking(name):
+        return await running
 
 
 async def traced(

@@ -1,15 +1,17 @@
 """The bridge from synchronous to asynchronous code: event loops in threads of their own.
 
 It works in scripts, in notebooks and under a running loop alike, because the loop of the caller is never asked to wait
-for itself. A synchronous call that is made inside another one, by a step or a tool for example, gets a loop of its own:
-each depth of nesting has one, so an inner call never waits for a loop that waits for it.
+for itself. Each call gets an idle loop, or a new one, so a step that blocks its loop holds up no other call. Past a
+number of calls at a time, those of one depth of nesting share loops, so an inner call never waits for a loop that waits
+for it.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -20,10 +22,21 @@ __all__ = ["BackgroundLoop", "background_loop", "is_background_thread", "run_on_
 SECONDS_TO_CANCEL = 2.0
 """How long an interrupted caller waits for the run's steps to clean up."""
 
+SECONDS_TO_LOOK = 1.0
+"""How often a caller looks whether a loop that is not a background one is still there."""
+
+_GONE = "The event loop of the run has ended, so run_sync() of the attached workflow cannot come to its end"
+
 SECONDS_ALONE = 0.5
 """A call that takes longer gets its companion, see ``run_on_background_loop``."""
 
+LOOPS_PER_DEPTH = 32
+"""So many loops serve the calls of one depth of nesting; more calls at a time share them."""
+
 _depth: ContextVar[int] = ContextVar("batonflow_sync_depth", default=0)
+
+
+_ENDED = "The background event loop of run_sync() has ended"
 
 
 class BackgroundLoop:
@@ -38,6 +51,8 @@ class BackgroundLoop:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._awaited: set[concurrent.futures.Future[Any]] = set()
+        # Calls that were given this loop and have not ended.
+        self.calls = 0
         # A daemon: a program that has ended its work must not be kept alive by an idle loop.
         self.thread = threading.Thread(target=self._run, name=f"batonflow-sync-{depth}", daemon=True)
         self.thread.start()
@@ -54,7 +69,7 @@ class BackgroundLoop:
                 awaited, self._awaited = self._awaited, set()
             for future in awaited:
                 with contextlib.suppress(concurrent.futures.InvalidStateError):
-                    future.set_exception(RuntimeError("The background event loop of run_sync() has ended"))
+                    future.set_exception(RuntimeError(_ENDED))
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
         """Run a coroutine here; its future also ends when the loop does."""
@@ -67,8 +82,9 @@ class BackgroundLoop:
         with self._lock:
             self._awaited.add(future)
         future.add_done_callback(self._forget)
-        if not self.thread.is_alive() and not future.done():
-            future.set_exception(RuntimeError("The background event loop of run_sync() has ended"))
+        if not self.thread.is_alive():
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                future.set_exception(RuntimeError(_ENDED))
         return future
 
     def _forget(self, future: "concurrent.futures.Future[Any]") -> None:
@@ -76,24 +92,52 @@ class BackgroundLoop:
             self._awaited.discard(future)
 
 
-_loops: list[BackgroundLoop] = []
-_lock = threading.Lock()
+class _Loops:
+    """The background loops of the process, by depth of nesting."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without loops, as a forked process does."""
+        self._lock = threading.Lock()
+        self._by_depth: dict[int, list[BackgroundLoop]] = {}
+
+    def __iter__(self) -> Iterator[BackgroundLoop]:
+        with self._lock:
+            return iter([one for loops in self._by_depth.values() for one in loops])
+
+    def take(self, *, for_call: bool) -> BackgroundLoop:
+        """Return a loop for a synchronous call that is made here: an idle one, a new one, or the least busy one."""
+        here = threading.current_thread()
+        around = next((one.depth + 1 for one in self if one.thread is here), 0)  # without the caller's variables
+        depth = max(_depth.get(), around)
+        with self._lock:
+            loops = self._by_depth.setdefault(depth, [])
+            loops[:] = [one for one in loops if one.thread.is_alive()]
+            found = next((one for one in loops if not one.calls), None)
+            if found is None and len(loops) < LOOPS_PER_DEPTH:
+                found = BackgroundLoop(depth)
+                loops.append(found)
+            if found is None:
+                found = min(loops, key=lambda one: one.calls)
+            found.calls += for_call
+            return found
+
+    def give_back(self, background: BackgroundLoop) -> None:
+        """A call that was given a loop has ended."""
+        with self._lock:
+            background.calls -= 1
+
+
+_loops = _Loops()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loops.forget)
 
 
 def background_loop() -> BackgroundLoop:
-    """Return the loop for a synchronous call that is made here; it is made at first use."""
-    with _lock:
-        depth = _depth.get()
-        here = threading.current_thread()
-        for known in _loops[depth:]:
-            if known.thread is here:  # reached without the caller's context variables
-                depth = known.depth + 1
-        while len(_loops) <= depth:
-            _loops.append(BackgroundLoop(len(_loops)))
-        found = _loops[depth]
-        if not found.thread.is_alive():  # as in a process that was forked
-            found = _loops[depth] = BackgroundLoop(depth)
-        return found
+    """Return a loop for synchronous calls that belong together, as those of one iterator do."""
+    return _loops.take(for_call=False)
 
 
 def is_background_thread() -> bool:
@@ -122,7 +166,18 @@ def wait_for_outcome(coroutine: Coroutine[Any, Any, Any], background: Background
     Raises:
         RuntimeError: This is the thread of that loop, which would wait for itself; or the loop has ended.
     """
-    background = background or background_loop()
+    if background is None:
+        background = taken = _loops.take(for_call=True)
+    else:
+        taken = None
+    try:
+        return _waited_for(coroutine, background)
+    finally:
+        if taken is not None:
+            _loops.give_back(taken)
+
+
+def _waited_for(coroutine: Coroutine[Any, Any, Any], background: BackgroundLoop) -> Any:
     if background.thread is threading.current_thread():
         coroutine.close()
         raise RuntimeError(
@@ -177,19 +232,42 @@ def run_on_background_loop(
             for task in tasks:
                 task.cancel()
 
-    if loop is None:
-        background = background_loop()
-        loop, future = background.loop, background.submit(outcome())
-    else:
-        future = asyncio.run_coroutine_threadsafe(outcome(), loop)
+    taken = None if loop is not None else _loops.take(for_call=True)
     try:
-        result, error = future.result()
-    except (KeyboardInterrupt, SystemExit):
-        _cancel(loop, running, future)
-        raise
+        if taken is not None:
+            loop, future = taken.loop, taken.submit(outcome())
+        else:
+            assert loop is not None
+            future = _submitted(outcome(), loop)
+        try:
+            result, error = _result_of(future, loop)
+        except (KeyboardInterrupt, SystemExit):
+            _cancel(loop, running, future)
+            raise
+    finally:
+        if taken is not None:
+            _loops.give_back(taken)
     if error is not None:
         raise error
     return result
+
+
+def _submitted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> "concurrent.futures.Future[Any]":
+    try:
+        return asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError as error:  # it was closed
+        work.close()
+        raise RuntimeError(_GONE) from error
+
+
+def _result_of(future: "concurrent.futures.Future[Any]", loop: asyncio.AbstractEventLoop) -> Any:
+    """Wait for a future whose loop, which is the program's own, may end without a word."""
+    while True:
+        concurrent.futures.wait([future], SECONDS_TO_LOOK)
+        if future.done():
+            return future.result()
+        if loop.is_closed():
+            raise RuntimeError(_GONE)
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, running: list[Any], future: "concurrent.futures.Future[Any]") -> None:

@@ -73,9 +73,21 @@ class InputRequest:
 
     @property
     def id(self) -> str:
-        """Names the request within its run, also after a restore."""
-        question = self._question
-        own = question.waiter.id if question.waiter is not None else f"question_{question.number}"
+        """Names the request within its run, also after a restore.
+
+        Of several open waits to which the program gave the same id, each has the number of its delivery behind it.
+        """
+        waiter = self._question.waiter
+        if waiter is not None and self._run.root.questions.shares_id(self._run, waiter):
+            return self.long_id
+        own = waiter.id if waiter is not None else f"question_{self._question.number}"
+        return f"{self.path}:{own}" if self.path else own
+
+    @property
+    def long_id(self) -> str:
+        """The id with the number of the delivery, which no other open request of the run has."""
+        waiter = self._question.waiter
+        own = f"{waiter.id}#{waiter.item.id}" if waiter is not None else f"question_{self._question.number}"
         return f"{self.path}:{own}" if self.path else own
 
     def _look_again(self) -> None:
@@ -98,9 +110,13 @@ class InputRequest:
             self._look_for_wait(waiter)
 
     def _look_for_wait(self, waiter: Waiter) -> None:
+        if waiter in self._run.state.waiters:
+            return
+        place = waiter.item.id, waiter.key  # ids are the program's own, and several waits may have one
         for run in runs_inside(self._run.root):
             for other in run.state.waiters:
-                if run.path == self._run.path and other.id == waiter.id and other.question is not None:
+                is_same = run.path == self._run.path and (other.item.id, other.key) == place
+                if is_same and other.question is not None:
                     self._run, self._question = run, other.question
                     self._question.run = run
                     return

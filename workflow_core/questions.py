@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem
-from batonflow.workflow_core.engine.waits import is_address
+from batonflow.workflow_core.engine.waits import address_of, is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Questions:
                 self._tell(question)
         if waiter.question is not None:
             waiter.question.run = run
-            self._tell(waiter.question, (run.path, waiter.id))
+            self._tell(waiter.question, (run.path, address_of(waiter)))
 
     def look(self) -> None:
         """Find out what was streamed since the last look."""
@@ -213,7 +213,7 @@ class Questions:
         asks = question.run
         if question.waiter is not None and asks is not None and not (asks.is_away or self._root.is_away):
             for reader in self._readers or ():
-                reader.told.discard((question.path, question.waiter.id))
+                reader.told.discard((question.path, address_of(question.waiter)))
         if question.waiter is None:
             # By number, as what was asked out of memory is another object there.
             number = question.number
@@ -278,6 +278,14 @@ class Questions:
                 if on is run or not is_address(tick.target):
                     answered.update(run.state.waiters.takers(tick.event, tick.target, answered))
         return waiter in answered
+
+    def shares_id(self, run: "Run", waiter: Waiter) -> bool:
+        """Tell whether another open wait of a run was given the same id by the program."""
+        if waiter.explicit_id is None:
+            return False
+        asleep = [question.waiter for asks, question in self.asleep if asks.path == run.path]
+        others = (other for other in (*run.state.waiters, *asleep) if other is not None)
+        return any(other.explicit_id == waiter.explicit_id and other.item.id != waiter.item.id for other in others)
 
     def taking(self, question: Question) -> "tuple[Run, tuple[type[Event], ...]] | None":
         """Where steps take answers to a question that no wait belongs to, and of which types.
@@ -363,7 +371,7 @@ def _without_state(run: "Run", question: Question, waiter: Waiter) -> Question:
 
 def _name(run: "Run", question: Question) -> tuple[str, str]:
     """Names a question, also over a restore; a wait for the answer by the run that waits."""
-    return _loose_name(question) if question.waiter is None else (run.path, question.waiter.id)
+    return _loose_name(question) if question.waiter is None else (run.path, address_of(question.waiter))
 
 
 def _path(run: "Run", question: Question) -> str:

@@ -259,8 +259,8 @@ class StreamReader(AsyncIterator[StreamItem]):
     async def next_entry(self) -> Entry:
         """The next streamed event as it was kept; raises StopAsyncIteration at the end."""
         if self._earlier is not None:
-            load, self._earlier = self._earlier, None
-            self._stored = deque(await load(self._after))
+            self._stored = deque(await self._earlier(self._after))
+            self._earlier = None  # not before: a read that was cancelled begins again
         if self._stored:
             return self._stored.popleft()
         while True:

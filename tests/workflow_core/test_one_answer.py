@@ -233,3 +233,48 @@ async def test_parallel_equal_waits_of_one_step_are_told_apart() -> None:
     asked["b"].respond("for b")
     asked["a"].respond("for a")
     assert await handler == ["for a", "for b"]
+
+
+async def test_equal_waits_with_an_id_of_the_program_are_told_apart() -> None:
+    class Named(Workflow):
+        @step
+        async def split(self, ev: StartEvent) -> list[Delete]:
+            return [Delete(name=name) for name in ("a", "b", "c")]
+
+        @step
+        async def ask(self, ctx: Context, ev: Delete) -> Deleted:
+            answer = await ctx.wait_for_event(
+                HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=ev.name), waiter_id="same", timeout=None
+            )
+            return Deleted(name=ev.name, answer=answer.response)
+
+        @step
+        async def join(self, ev: list[Deleted]) -> StopEvent:
+            return StopEvent(result={one.name: one.answer for one in ev})
+
+    flow = Named(timeout=None, store=MemoryStore())
+    handler = flow.run(run_id="r")
+    asked = await open_ones(handler, 3)
+    assert len({request.id for request in asked.values()}) == 3
+    asked["b"].respond("for b")
+    assert set(await open_ones(handler, 2)) == {"a", "c"}
+    stored = {request.event.prefix: request for request in await flow.open_inputs("r")}
+    await flow.send_to_run("r", stored["c"].answer(response="for c"), key=stored["c"].answer_key)
+    await until_answered(handler, "c")
+    asked["a"].respond("for a")
+    assert await handler == {"a": "for a", "b": "for b", "c": "for c"}
+
+
+async def test_a_reader_meets_every_question_with_an_id_of_the_program() -> None:
+    class Named(Deletes):
+        @step
+        async def delete(self, ctx: Context, ev: Delete) -> Deleted:
+            answer = await ctx.wait_for_event(
+                HumanResponseEvent, waiter_event=InputRequiredEvent(prefix=ev.name), waiter_id="same", timeout=None
+            )
+            return Deleted(name=ev.name, answer=answer.response)
+
+    handler = Named(timeout=None).run()
+    async for request in handler.inputs():
+        request.respond(f"{request.event.prefix}?")
+    assert await handler == EVERY

@@ -121,7 +121,7 @@ class TestInThread:
 
             assert Plain().run_sync() == "done"
             child = os.fork()
-            print(Plain().run_sync(), flush=True)
+            os.write(1, Plain().run_sync().encode() + b"\\n")
             if child:
                 os.waitpid(child, 0)
         """
@@ -388,11 +388,44 @@ class TestEverythingNested:
         assert Blocks().run_sync(number=4) == (4, "twice 4")
         assert asyncio.run(_awaited(lambda: Blocks().run(number=5))) == (5, "twice 5")
 
-    def test_each_depth_has_one_loop(self) -> None:
-        before = len(bridge._loops)
+    def test_calls_one_after_another_share_a_loop(self) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            found = list(pool.map(lambda number: Where(timeout=None).run_sync(number=number), range(8)))
+        assert len(set(found)) == 1
+
+    def test_many_calls_at_a_time_share_a_bounded_number_of_loops(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bridge, "LOOPS_PER_DEPTH", 2)
+        monkeypatch.setattr(bridge, "_loops", bridge._Loops())
         with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda number: Outer(timeout=None).run_sync(number=number), range(32)))
-        assert len(bridge._loops) <= max(before, 4)
+            found = list(pool.map(lambda number: Outer(timeout=None).run_sync(number=number), range(32)))
+        assert found == [(number, f"twice {number}") for number in range(32)]
+        assert len(list(bridge._loops)) <= 2 * 4
+
+    def test_a_step_that_blocks_its_loop_holds_up_no_other_call(self) -> None:
+        class Blocks(Workflow):
+            @step
+            async def go(self, ev: StartEvent) -> StopEvent:
+                with ThreadPoolExecutor(4) as pool:  # plain threads, which the step waits for on its loop
+                    found = pool.map(lambda number: Inner(timeout=None).run_sync(number=number), range(4))
+                    return StopEvent(result=list(found))
+
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(Blocks(timeout=None).run_sync) for _ in range(4)]
+            assert [call.result(30) for call in calls] == [[0, 2, 4, 6]] * 4
+
+    def test_run_sync_of_an_attached_workflow_learns_of_the_end_of_its_loop(self) -> None:
+        loop = asyncio.new_event_loop()
+        loop.close()
+        with pytest.raises(RuntimeError, match="the run has ended"):
+            bridge.run_on_background_loop(lambda: asyncio.sleep(0), loop=loop)
+
+
+class Where(Workflow):
+    """Tells the thread of its loop."""
+
+    @step
+    async def go(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result=threading.get_ident())
 
 
 async def _awaited(start: Callable[[], Any]) -> Any:
@@ -478,6 +511,49 @@ class TestStateFromThreads:
         assert await handler is True
         assert found == ["Ann", 7, {"user": {"name": "Ann"}, "extra": 1}, {}]
         assert handler.ctx.store.get_sync("left") is True
+
+    async def test_writes_on_the_loop_and_in_threads_do_not_wait_for_each_other(self) -> None:
+        class Both(Workflow):
+            @step
+            async def split(self, ev: StartEvent) -> list[Part]:
+                return [Part(number=number) for number in range(4)]
+
+            @step(num_workers=4)
+            def threaded(self, ctx: Context, ev: Part) -> Counted:
+                for number in range(200):
+                    ctx.store.set_sync("threaded", number)
+                return Counted()
+
+            @step(num_workers=4)
+            async def looped(self, ctx: Context, ev: Part) -> Counted:
+                for number in range(200):
+                    ctx.store.set_sync("looped", number)
+                    await asyncio.sleep(0)
+                return Counted()
+
+            @step
+            async def join(self, ev: list[Counted]) -> StopEvent:
+                return StopEvent(result=len(ev))
+
+        assert await asyncio.wait_for(Both(timeout=None).run(), 30) == 8
+
+    def test_runs_on_two_loops_write_the_state_of_each_other(self) -> None:
+        contexts: dict[int, Context] = {}
+        both = threading.Barrier(2)
+
+        class Writes(Workflow):
+            @step
+            async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+                contexts[ev.number] = ctx
+                await asyncio.to_thread(both.wait, 30)
+                for number in range(200):
+                    await contexts[1 - ev.number].store.set("other", number)
+                await asyncio.to_thread(both.wait, 30)
+                return StopEvent(result=await ctx.store.get("other"))
+
+        with ThreadPoolExecutor(2) as pool:
+            found = pool.map(lambda number: asyncio.run(_awaited(lambda: Writes().run(number=number))), range(2))
+            assert list(found) == [199, 199]
 
     async def test_a_failing_block_changes_nothing_and_frees_the_state(self) -> None:
         class Fails(Workflow):

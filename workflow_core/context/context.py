@@ -221,8 +221,10 @@ class Context(EarlierContext, Generic[StateT]):
     def store(self) -> InMemoryStateStore[StateT]:
         """The run's key-value state; see ``InMemoryStateStore``."""
         if self._store is None:
-            is_detached = self._item is not None and self._run_ref is _no_run
-            self._store = InMemoryStateStore.on(self._cell, self._item, self._run_of_handler, is_detached=is_detached)
+            if self._item is None:
+                self._store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
+            else:
+                self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
         return self._store
 
     def _run_of_handler(self) -> "Run | None":

@@ -22,17 +22,16 @@ class StateLock:
 
     Attributes:
         editor: The identity of its holder while a block edits the state, see ``current_editor``.
-        thread: The thread of that holder.
     """
 
-    __slots__ = ("_guard", "_waiting", "editor", "locked", "thread")
+    __slots__ = ("_guard", "_waiting", "editor", "locked")
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._waiting: deque[Future[None]] = deque()
+        # With the event loops of those that are tasks, which may end without a word.
+        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
         self.locked = False
         self.editor: object = None
-        self.thread = 0
 
     def edits_here(self) -> bool:
         """Tell whether the caller is inside a block of its own that edits the state."""
@@ -41,18 +40,18 @@ class StateLock:
         # A block in a synchronous function belongs to its thread, whatever loop is started there.
         return self.editor == current_editor() or self.editor == threading.get_ident()
 
-    def _enter(self) -> "Future[None] | None":
+    def _enter(self, loop: asyncio.AbstractEventLoop | None) -> "Future[None] | None":
         with self._guard:
             if not self.locked:
                 self.locked = True
                 return None
             turn: Future[None] = Future()
-            self._waiting.append(turn)
+            self._waiting.append((turn, loop))
             return turn
 
     async def acquire(self) -> None:
         """Take the lock; waits without blocking the event loop."""
-        turn = self._enter()
+        turn = self._enter(asyncio.get_running_loop())
         if turn is None:
             return
         try:
@@ -63,30 +62,22 @@ class StateLock:
             raise
 
     def acquire_sync(self) -> None:
-        """Take the lock; blocks the thread.
-
-        Raises:
-            RuntimeError: The lock is held on this very thread, which would wait for itself.
-        """
-        if self.locked and self.thread == threading.get_ident():
-            raise RuntimeError(
-                "The state is being edited by a task of this event loop: await the asynchronous method of the store"
-            )
-        turn = self._enter()
+        """Take the lock; blocks the thread."""
+        turn = self._enter(None)
         if turn is not None:
             turn.result()
 
     def hold(self) -> None:
         """Note the caller as the editor, after the lock was taken."""
-        self.editor, self.thread = current_editor(), threading.get_ident()
+        self.editor = current_editor()
 
     def release(self) -> None:
         """Hand the lock over, or free it."""
-        self.editor, self.thread = None, 0
+        self.editor = None
         with self._guard:
             while self._waiting:
-                turn = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
+                turn, loop = self._waiting.popleft()
+                if (loop is None or not loop.is_closed()) and turn.set_running_or_notify_cancel():
                     turn.set_result(None)
                     return
             self.locked = False

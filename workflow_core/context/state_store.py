@@ -1,5 +1,6 @@
 """The key-value state of a run: typed or free, with dotted paths and edits that commit as a whole."""
 
+import asyncio
 import copy
 import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
@@ -126,8 +127,8 @@ class StateCell:
 
     @property
     def is_edited(self) -> bool:
-        """Whether a block edits the state now, or writes to it from another thread."""
-        return self._lock is not None and self._lock.locked
+        """Whether a block edits the state now."""
+        return self._lock is not None and self._lock.editor is not None
 
     if not TYPE_CHECKING:
 
@@ -209,9 +210,14 @@ class InMemoryStateStore(Generic[StateT]):
             TypeError: The path is no text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
-        if get_ident() == self._thread:
-            return self._get(path, default)
-        return self.get_sync(path, default)
+        if get_ident() != self._thread:
+            return await self._carried(partial(self._get, path, default))
+        state, item = self._cell.state, self._item
+        if type(state) is DictState and item is not None and item.segment is None and type(path) is str:
+            values = state.__pydantic_extra__  # by far the most common case, without another call
+            if values and path in values and "." not in path:
+                return values[path]
+        return self._get(path, default)
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
         """Return the value at a dotted path; as ``get``, from any thread."""
@@ -246,7 +252,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     async def get_state(self) -> StateT:
         """A shallow copy of the whole state; a step that puts names into the copy alone gets a warning when it ends."""
-        return self.get_state_sync()
+        return await self._carried(self._get_state)
 
     def get_state_sync(self) -> StateT:
         """Return a shallow copy of the whole state; as ``get_state``, from any thread."""
@@ -281,10 +287,8 @@ class InMemoryStateStore(Generic[StateT]):
             check_path(path)
         if get_ident() == self._thread and not self._cell.is_edited:
             self._set(path, value)
-        elif self._cell.is_edited or self._elsewhere() is not None:
-            await self._write(partial(self._set, path, value))
         else:
-            self._set(path, value)
+            await self._write(partial(self._set, path, value))
 
     def set_sync(self, path: str, value: Any) -> None:
         """Put a value at a dotted path; as ``set``, from any thread."""
@@ -374,9 +378,9 @@ class InMemoryStateStore(Generic[StateT]):
         await lock.acquire()
         try:
             lock.hold()
-            draft = self._on_loop(self._begin_edit)
+            draft = await self._carried(self._begin_edit)
             yield cast("StateT", draft)
-            self._on_loop(partial(self._commit, draft))
+            await self._carried(partial(self._commit, draft))
         finally:
             lock.release()
 
@@ -391,9 +395,8 @@ class InMemoryStateStore(Generic[StateT]):
             >>> with ctx.store.edit_state_sync() as state:
             ...     state.count += 1
         """
+        self._acquire_sync()
         lock = self._cell.lock
-        _refuse_inside_edit(lock)
-        lock.acquire_sync()
         try:
             lock.hold()
             draft = self._on_loop(self._begin_edit)
@@ -429,30 +432,47 @@ class InMemoryStateStore(Generic[StateT]):
         run = self._elsewhere()
         return act() if run is None else run.on_loop(act)
 
+    async def _carried(self, act: Callable[[], T]) -> T:
+        """Act on the run's own event loop, without blocking another one that is running here."""
+        run = self._elsewhere()
+        if run is None:
+            return act()
+        done = run.carry(act)
+        while not run.is_carried(done):
+            await asyncio.wait({asyncio.wrap_future(done)}, timeout=1)
+        return done.result()
+
     async def _write(self, write: Callable[[], None]) -> None:
-        """Write when no block edits the state; from another thread as the only writer."""
-        if not self._cell.is_edited and self._elsewhere() is None:
-            write()
-            return
+        """Write when no block edits the state."""
         lock = self._cell.lock
-        _refuse_inside_edit(lock)
-        await lock.acquire()
-        try:
-            self._on_loop(write)
-        finally:
+        while not await self._carried(partial(self._try_write, write)):
+            _refuse_inside_edit(lock)
+            await lock.acquire()  # the editor is over then; the write itself holds no lock while it waits for a loop
             lock.release()
 
     def _write_sync(self, write: Callable[[], None]) -> None:
-        if not self._cell.is_edited and self._elsewhere() is None:
-            write()
-            return
+        while not self._on_loop(partial(self._try_write, write)):
+            self._acquire_sync()
+            self._cell.lock.release()
+
+    def _try_write(self, write: Callable[[], None]) -> bool:
+        """Write unless a block edits the state now; on the thread of the run's loop."""
+        if self._cell.is_edited:
+            return False
+        write()
+        return True
+
+    def _acquire_sync(self) -> None:
+        """Take the lock; blocks the thread, which is never that of the run's loop: the editor may need the loop."""
         lock = self._cell.lock
         _refuse_inside_edit(lock)
+        run = self._item.run if self._item is not None else self._find_run() if self._find_run is not None else None
+        if lock.locked and run is not None and run.thread_id == get_ident() and run.loop.is_running():
+            raise RuntimeError(
+                "The state is being edited, and this thread runs the event loop that the edit needs: await the "
+                "asynchronous method of the store"
+            )
         lock.acquire_sync()
-        try:
-            self._on_loop(write)
-        finally:
-            lock.release()
 
     # --- what the run must know ---------------------------------------------------------------------------------------
 

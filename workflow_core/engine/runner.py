@@ -292,6 +292,26 @@ class Run(StoredRun):
         """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
         if threading.get_ident() == self.thread_id:
             return function()
+        done = self.carry(function)
+        while True:
+            concurrent.futures.wait([done], SECONDS_TO_LOOK)
+            if self.is_carried(done):
+                return done.result()
+
+    def is_carried(self, done: "concurrent.futures.Future[Any]") -> bool:
+        """Tell whether a call that was carried to the loop has its outcome.
+
+        Raises:
+            WorkflowRuntimeError: The loop has ended, so the call is not made.
+        """
+        if not done.done() and self.loop.is_closed():
+            raise WorkflowRuntimeError(
+                f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
+            )
+        return done.done()
+
+    def carry(self, function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+        """Call ``function`` on the thread of the run's event loop, soon."""
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def call() -> None:
@@ -301,14 +321,7 @@ class Run(StoredRun):
                 done.set_exception(error)
 
         self.loop.call_soon_threadsafe(call)
-        while True:
-            concurrent.futures.wait([done], SECONDS_TO_LOOK)
-            if done.done():
-                return done.result()
-            if self.loop.is_closed():
-                raise WorkflowRuntimeError(
-                    f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
-                )
+        return done
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
         StoreError: The store fails.
     """
     place.workflow()
-    found = next(((one, key) for one, key in await _unanswered(place) if one.id == request_id), None)
+    found = next(((one, key) for one, key in await _unanswered(place) if request_id in (one.id, one.long_id)), None)
     if found is None:
         if await _was_asked(place, request_id):
             raise HTTPException(409, _NOT_OPEN)
