@@ -30,7 +30,9 @@ _PORTS = {"http": 80, "https": 443}
 # Addresses that look public and are services of a cloud's own machines.
 _INTERNAL = frozenset({ipaddress.ip_address("168.63.129.16")})
 # Networks of IPv6 that stand for addresses of IPv4, which then have to be public themselves.
-_TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+_TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"),)
+# Networks that lead to addresses of IPv4 by rules of a network's own, and retired relays.
+_LOCAL = (ipaddress.ip_network("64:ff9b:1::/48"), ipaddress.ip_network("192.88.99.0/24"))
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -194,6 +196,10 @@ class _Fetch:
             data.write(piece)
             if data.tell() > limit:
                 raise too_long
+        if response.length:
+            raise FetchError(
+                f"cannot fetch {_shown(url)}: the answer ended {response.length:,} bytes too early; try again"
+            )
         return data.getvalue()
 
     def _left(self) -> float:
@@ -240,7 +246,8 @@ def _is_public(written: str) -> bool:
             return _is_public(str(inner))
         if address.is_site_local:
             return False
-    return address.is_global and not address.is_multicast and address not in _INTERNAL
+    is_local = any(address in network for network in _LOCAL if network.version == address.version)
+    return address.is_global and not (address.is_multicast or is_local or address in _INTERNAL)
 
 
 def _inner(address: ipaddress.IPv6Address) -> _Address | None:

@@ -544,7 +544,7 @@ class _Opening:
                 asks.family.unfold()
         answered = {item.key for item in loaded.inbox}
         found = [
-            question
+            (question.path if question.waiter is None else inner.path, question)
             for inner, question in asks.questions.at_rest()
             if InputRequest(inner, question).answer_key not in answered
         ]

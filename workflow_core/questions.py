@@ -168,13 +168,17 @@ class Questions:
                 found.append(question)
         return found
 
-    def repeat(self, open_ones: "Iterable[Question]") -> None:
-        """Stream open questions again, for the readers of a process that has just taken the run up."""
+    def repeat(self, open_ones: "Iterable[tuple[str, Question]]") -> None:
+        """Stream open questions again, for the readers of a process that has just taken the run up.
+
+        Args:
+            open_ones: The place of the workflow that asks in the tree, and the question.
+        """
         self.look()
         root = self._root
-        for question in open_ones:
+        for path, question in open_ones:
             step = "" if question.waiter is None else question.waiter.item.spec.name
-            root.stream.publish(question.event, root.now(), (step, question.path, question.cause))
+            root.stream.publish(question.event, root.now(), (step, path, question.cause))
         self._position = len(root.stream.events)  # they are known already
 
     def person_answered(self, run: "Run", event: Event) -> None:

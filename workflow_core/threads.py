@@ -129,6 +129,11 @@ class _Threads(concurrent.futures.Executor):
             self._idle.remove(worker)
             return True
 
+    def begun(self, call: "_Watched") -> None:
+        """Note that a call has its thread."""
+        with self._lock:
+            call.state = "running"
+
     def abandon(self, name: str, call: "_Watched") -> None:
         """Count a call whose caller has gone, until it ends."""
         with self._lock:
@@ -170,7 +175,7 @@ class _Watched:
         self.state = "waiting"
 
     def __call__(self) -> Any:
-        self.state = "running"
+        _threads.begun(self)
         try:
             return self._function()
         finally:

@@ -1,7 +1,8 @@
 """Which questions of a run stand open, told from its records alone: none of its classes need be there."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -126,6 +127,13 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
         _of_wait(path, item, number, attempt, waiter)
         for (path, item), waits in left.waits.items()
         for number, attempt, waiter in waits.values()
+    ]
+    # The program may give several waits one id; the number of the delivery tells them apart, as in the server.
+    ids = Counter(question.id for question in found)
+    places = [place for place, waits in left.waits.items() for _ in waits]
+    found = [
+        replace(one, id=f"{one.id}#{item}", name=f"{one.name}#{item}") if ids[one.id] > 1 else one
+        for one, (_, item) in zip(found, places, strict=True)
     ]
     found += [_loose(*one) for one in left.loose]
     return sorted(found, key=lambda question: question.record)

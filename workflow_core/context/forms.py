@@ -98,6 +98,9 @@ class Form:
                 value = getattr(model, name, _ABSENT)
             if type(value) not in exact and value is not _ABSENT and (check is None or not check(value)):
                 found.append(name)
+        extra = model.__pydantic_extra__
+        if extra and not self.has_data and not is_plain(extra):  # beside the fields, where a class allows it
+            found += [name for name, value in extra.items() if not is_plain(value)]
         return found
 
     def comes_back(self, model: Any) -> bool:
@@ -160,7 +163,9 @@ class Form:
         Raises:
             NotWritable: It does not take the value, or makes another one of it.
         """
-        declared = self.cls.model_fields[name]
+        declared = self.cls.model_fields.get(name)
+        if declared is None:  # data beside the fields: the class says nothing of it
+            return
         adapter = self.adapters.get(name)
         if adapter is None:
             adapter = self.adapters[name] = adapter_of(declared.annotation, declared.metadata, self.rules)

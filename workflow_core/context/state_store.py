@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import warnings
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from threading import Lock, get_ident
@@ -97,6 +97,9 @@ def new_state(state_type: type[StateT]) -> StateT:
     except ValueError as error:
         raise ValueError(f"{_NO_DEFAULT}, {state_type.__name__} has not: {error}") from error
 
+
+COPIES_LOOKED_AT = 16
+"""At the end of a step so many of the copies that it was given last are compared with the state."""
 
 _making_lock = Lock()
 
@@ -266,8 +269,11 @@ class InMemoryStateStore(Generic[StateT]):
                 self._note_read(name)
         given = self._cell.state.model_copy()
         if self._item is not None and type(given) is DictState:
-            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec.name)
-            self._item.at_end = [*(self._item.at_end or ()), look]
+            written: set[str] = set()
+            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec.name, written)
+            looks = self._item.at_end = self._item.at_end or []
+            looks.append(look)
+            del looks[:-COPIES_LOOKED_AT]
         return cast("StateT", given)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -295,7 +301,16 @@ class InMemoryStateStore(Generic[StateT]):
         check_path(path)
         self._write_sync(partial(self._set, path, value))
 
+    def _note_written(self, names: Iterable[str]) -> None:
+        """Note what the step has written: nothing of that is lost, whatever becomes of it."""
+        if self._item is not None and self._item.at_end:
+            known = list(names)
+            for look in self._item.at_end:
+                look.args[4].update(known)
+
     def _set(self, path: str, value: Any) -> None:
+        if self._item is not None and self._item.at_end:
+            self._note_written([path.partition(".")[0]])
         if not self._counts():
             return
         cell = self._cell
@@ -327,8 +342,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._write_sync(partial(self._set_state, state))
 
     def _set_state(self, state: BaseModel) -> None:
-        if self._item is not None and self._item.at_end:  # what is written back is not lost, whatever becomes of it
-            self._item.at_end = [look for look in self._item.at_end if look.args[1] is not state]
+        self._note_written(_names(state))
         if self._counts():
             before = self._cell.state
             self._put(state)
@@ -415,6 +429,7 @@ class InMemoryStateStore(Generic[StateT]):
         return _draft(state)
 
     def _commit(self, draft: BaseModel) -> None:
+        self._note_written(_names(draft))
         if self._counts():
             self._note_edit(self._cell.state, draft)
             self._cell.state = draft
@@ -545,11 +560,13 @@ class InMemoryStateStore(Generic[StateT]):
         return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
 
 
-def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], step: str) -> None:
-    """Warn of values that a step has put into a copy of the state, and that the state has not."""
+def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], step: str, written: set[str]) -> None:
+    """Warn of values that a step has put into a copy of the state, and neither written nor found in the state."""
     after, state = given.to_dict(), cell.state
     changed = [name for name in {**before, **after} if after.get(name, MISSING) is not before.get(name, MISSING)]
-    lost = [name for name in changed if not _equal(after.get(name, MISSING), read_part(state, name))]
+    lost = [
+        name for name in changed if name not in written and not _equal(after.get(name, MISSING), read_part(state, name))
+    ]
     if lost:
         warnings.warn(
             f"Step {step} changed {', '.join(map(repr, lost))} in the copy that ctx.store.get_state() gave, and the "

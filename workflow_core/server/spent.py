@@ -1,5 +1,6 @@
 """What the models of a run that goes on have taken so far, as its records tell it; results tell it of the others."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,9 +45,11 @@ class Spent:
             return
         told = cast("Mapping[str, Any]", usage)
         for name in ("input", "output"):
-            self.tokens[name] = self.tokens.get(name, 0) + int(told.get(f"{name}_tokens") or 0)
-        if isinstance(told.get("cost"), int | float):
-            self.cost = (self.cost or 0.0) + told["cost"]
+            count = told.get(f"{name}_tokens")
+            self.tokens[name] = self.tokens.get(name, 0) + (count if isinstance(count, int) else 0)
+        cost = told.get("cost")
+        if isinstance(cost, int | float) and math.isfinite(cost):
+            self.cost = (self.cost or 0.0) + cost
 
 
 class SpentSoFar:

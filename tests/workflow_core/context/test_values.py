@@ -512,3 +512,18 @@ def test_an_exception_comes_back_with_its_class_and_its_arguments(error: Excepti
     assert type(again) is type(error)
     assert again.args == error.args
     assert str(again) == str(error)
+
+
+class Loose(BaseModel):
+    """Takes data beside its fields."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str = "a"
+
+
+def test_data_beside_the_fields_of_a_model_come_back() -> None:
+    given = Loose(price=Decimal("1.10"), tags={"x"}, raw=b"\xff", when=datetime(2026, 1, 1, tzinfo=UTC), sub=Loose())
+    serializer = JsonSerializer()
+    read = serializer.deserialize(serializer.serialize(given))
+    assert read == given
+    assert [type(value) for value in read.model_extra.values()] == [Decimal, set, bytes, datetime, Loose]
