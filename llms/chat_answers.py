@@ -64,7 +64,7 @@ class _Begun:
         self._pieces.append(text or "")
 
     def named_again(self, call_id: str | None, name: str, index: int | None) -> bool:
-        """Whether a name under a number in use is this call's, in a server that repeats it with every piece."""
+        """Tell whether a name under a number in use is this call's, in a server that repeats it with every piece."""
         if self._name and name != self._name:
             return False
         if call_id and self._id:
@@ -250,7 +250,7 @@ class _ReasoningDetails:
 
 
 def _same_thought(last: dict[str, Any], item: dict[str, Any]) -> bool:
-    """Whether two details are pieces of one."""
+    """Tell whether two details are pieces of one."""
     if last.get("type") != item.get("type") or "data" in last:
         return False
     # A signature ends a thought; a number or an id tells thoughts apart where there is one.

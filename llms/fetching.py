@@ -238,7 +238,7 @@ class _Fetch:
 
 
 def _is_public(written: str) -> bool:
-    """Whether an address lies in the public internet, also one that stands for another address."""
+    """Tell whether an address lies in the public internet, also one that stands for another address."""
     address: _Address = ipaddress.ip_address(written.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inner = _inner(address)

@@ -178,7 +178,7 @@ class FunctionCallingLLM(LLM):
 
     @property
     def takes_stream_option_with_tools(self) -> bool:
-        """Whether ``stream=False`` may be among the options of ``achat_with_tools``."""
+        """Tell whether ``stream=False`` may be among the options of ``achat_with_tools``."""
         own = is_own(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
         return own and self.takes_stream_option
 

@@ -70,7 +70,7 @@ class Silence:
         self._since = None
 
     def broken(self) -> bool:
-        """Whether the CancelledError at hand is this deadline's and not another caller's."""
+        """Tell whether the CancelledError at hand is this deadline's and not another caller's."""
         task = self._task
         return self._expired and task is not None and task.uncancel() <= self._before
 
@@ -193,7 +193,7 @@ class AnswerBody:
         response.aiter_bytes = self._looked_through
 
     async def begins_as_json(self, silence: Silence) -> bool:
-        """Whether the body begins like a JSON object or array; what was read for that is kept."""
+        """Tell whether the body begins like a JSON object or array; what was read for that is kept."""
         async for piece in self._timed(silence):
             self._head.append(piece)
             begun = piece.lstrip()

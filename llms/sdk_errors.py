@@ -41,7 +41,7 @@ def base_errors(sdk: Any) -> tuple[type[Exception], ...]:
 
 
 def refuses_streams(err: Any) -> bool:
-    """Whether the vendor refuses a request because it asks for a stream."""
+    """Tell whether the vendor refuses a request because it asks for a stream."""
     return getattr(err, "status_code", None) == 400 and _told(getattr(err, "body", None)).get("param") == "stream"
 
 

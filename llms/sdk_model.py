@@ -253,7 +253,7 @@ class SDKModel(FunctionCallingLLM):
         return ()
 
     def _is_empty(self, chunk: Any) -> bool:  # noqa: ARG002 - for adapters
-        """Whether a chunk of the SDK's stream only keeps the connection alive."""
+        """Tell whether a chunk of the SDK's stream only keeps the connection alive."""
         return False
 
     def _request_id(self, headers: Mapping[str, str]) -> str | None:
@@ -279,7 +279,7 @@ class SDKModel(FunctionCallingLLM):
             raise FetchError(str(err), **self._named) from err
 
     def _streams(self, request: ChatRequest, model: str) -> bool:
-        """Whether to ask for a stream."""
+        """Tell whether to ask for a stream."""
         asked = (request.stream, self.additional_kwargs.get("stream"), self.streaming)
         return next(one for one in asked if one is not None) and model not in self._whole_only
 

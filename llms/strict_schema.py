@@ -152,7 +152,7 @@ class _Closing:
 
 
 def _says_more(schema: _Schema) -> bool:
-    """Whether anything beside the reference counts."""
+    """Tell whether anything beside the reference counts."""
     counts = ("type", "enum", "const", "anyOf", "oneOf", "properties", "items", "description", *_IN_WORDS)
     return any(name in schema for name in (*counts, *_WITHOUT_FORM))
 

@@ -127,7 +127,7 @@ class ToolMetadata:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether a value is arguments by position and by name."""
+    """Tell whether a value is arguments by position and by name."""
     if type(value) is not dict:
         return False
     given = cast("dict[Any, Any]", value)
@@ -135,7 +135,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
-    """Whether arguments are the same when they are read from JSON again."""
+    """Tell whether arguments are the same when they are read from JSON again."""
     if _is_call(value) and type(value["args"]) is tuple:
         return is_plain(list(value["args"])) and is_plain(value["kwargs"])
     return is_plain(value) and not _is_call(value)

@@ -23,7 +23,7 @@ SECONDS_TO_CANCEL = 2.0
 """How long an interrupted caller waits for the run's steps to clean up."""
 
 SECONDS_TO_LOOK = 1.0
-"""How often a caller looks whether a loop that is not a background one is still there."""
+"""Seconds between two looks at a loop that is not a background one: it may have ended."""
 
 _GONE = "The event loop of the run has ended, so run_sync() of the attached workflow cannot come to its end"
 

@@ -11,12 +11,12 @@ _reading: ContextVar[bool] = ContextVar("batonflow_reading_input", default=False
 
 
 def input_is_served() -> bool:
-    """Whether the run at hand was begun by a server."""
+    """Tell whether the run at hand was begun by a server."""
     return _served.get()
 
 
 def is_reading_input() -> bool:
-    """Whether a client's message is being read right now."""
+    """Tell whether a client's message is being read right now."""
     return _reading.get()
 
 

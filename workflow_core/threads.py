@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SECONDS_IDLE = 10.0
-"""How long a thread without work stays for the next call."""
+"""Seconds that a thread without work stays for the next call."""
 
 logger = logger_named("batonflow.workflow_core")
 

@@ -49,7 +49,7 @@ RunResultT = TypeVar("RunResultT")
 
 @dataclass(frozen=True, slots=True)
 class RetryInfo:
-    """How often the current step failed before this attempt.
+    """The failed attempts of the current step before this one.
 
     Attributes:
         retry_number: Failures so far, 0 on the first attempt.

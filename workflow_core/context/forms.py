@@ -104,7 +104,7 @@ class Form:
         return found
 
     def comes_back(self, model: Any) -> bool:
-        """Whether a model inside another comes back from the JSON that pydantic writes of it."""
+        """Tell whether a model inside another comes back from the JSON that pydantic writes of it."""
         if self.is_closed:
             return True
         extra = model.__pydantic_extra__
@@ -122,7 +122,7 @@ class Form:
         return self.is_simple or self._comes_back_whole(model)
 
     def all_come_back(self, models: list[Any]) -> bool:
-        """Whether that is known of all of some models, without a look at each; False says nothing."""
+        """Tell whether that is known of all of some models, without a look at each; False says nothing."""
         return self.is_short and all(plan.fits_all(list(map(value_of, models))) for value_of, plan in self.columns)
 
     def _comes_back_whole(self, model: Any) -> bool:
@@ -183,7 +183,7 @@ class Form:
 
 
 def _is_made_anew(value: Any, default: Any) -> bool:
-    """Whether a value is a tool of the model's own, such as a lock, of which each model has another one."""
+    """Tell whether a value is a tool of the model's own, such as a lock, of which each model has another one."""
     return type(value) is type(default) and type(value).__eq__ is object.__eq__ and not isinstance(value, type)
 
 
@@ -306,7 +306,7 @@ def _home_of(name: str, cls: type[BaseModel]) -> type:
 
 
 def _own_code(cls: type[BaseModel]) -> tuple[bool, set[str]]:
-    """Whether the program's own code writes or reads a class, and the fields that own serializers write."""
+    """Tell whether the program's own code writes or reads a class, and the fields that own serializers write."""
     found = cls.__pydantic_decorators__
     groups: list[dict[str, Any]] = [
         found.validators, found.field_validators, found.root_validators, found.field_serializers,
@@ -339,7 +339,7 @@ _KNOWN_DUMPS = ("DictLikeModel._dump", "StopEvent._dump", "LazyFields._dump_sett
 
 
 def _starts_itself(cls: type[BaseModel]) -> bool:
-    """Whether the program's own code runs when a model is made."""
+    """Tell whether the program's own code runs when a model is made."""
     makers = (cls.__init__, cls.model_post_init)
     return not all(str(getattr(one, "__module__", "")).startswith(("pydantic", "batonflow.")) for one in makers)
 

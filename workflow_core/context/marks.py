@@ -56,12 +56,12 @@ class NotWritable(ValueError):
 
 
 def is_marked(data: dict[str, Any]) -> bool:
-    """Whether a dict is an object of a class, as the serializer writes it, or looks so."""
+    """Tell whether a dict is an object of a class, as the serializer writes it, or looks so."""
     return "qualified_name" in data and "value" in data and not _MARKS.isdisjoint(data)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is plain JSON data that mean themselves; apart from marks only exact types are looked at."""
+    """Tell whether a value is plain JSON data that mean themselves; apart from marks only exact types are looked at."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in SCALARS:
         return True

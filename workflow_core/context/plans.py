@@ -56,11 +56,11 @@ class Plan:
     column: Callable[[list[Any]], bool] | None = None
 
     def fits(self, value: Any) -> bool:
-        """Whether a value comes back."""
+        """Tell whether a value comes back."""
         return type(value) in self.exact or (self.check is not None and self.check(value))
 
     def fits_all(self, values: Any) -> bool:
-        """Whether each of some values does."""
+        """Tell whether each of some values does."""
         exact, check = self.exact, self.check
         if len(values) > _FEW:
             others = set(map(_kind, values)) - exact
@@ -93,7 +93,7 @@ class Rules:
 
 
 def is_ours(cls: Any) -> bool:
-    """Whether a class or function is part of batonflow."""
+    """Tell whether a class or function is part of batonflow."""
     return str(getattr(cls, "__module__", "")).startswith("batonflow.")
 
 
@@ -116,7 +116,7 @@ _NATIVE: dict[Any, Plan] = {
 
 
 def _minutes(value: datetime | time) -> bool:
-    """Whether the zone is one that pydantic writes: an offset of whole minutes, without a name."""
+    """Tell whether the zone is one that pydantic writes: an offset of whole minutes, without a name."""
     zone = value.tzinfo
     if zone is None or zone is UTC:
         return True
@@ -207,7 +207,7 @@ def _is_tagged_union(annotation: Any) -> bool:
 
 
 def _has_functions(said: Any) -> bool:
-    """Whether something that is said on a type is code that makes one value of another."""
+    """Tell whether something that is said on a type is code that makes one value of another."""
     return hasattr(said, "func") or hasattr(said, "__get_pydantic_core_schema__") or hasattr(said, "serializer")
 
 
@@ -430,7 +430,7 @@ def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
 
 
 def _accepted(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
-    """Whether the declaration takes a value as it is."""
+    """Tell whether the declaration takes a value as it is."""
     adapter = _lazily(annotation, said, rules)
 
     def check(value: Any) -> bool:

@@ -130,7 +130,7 @@ class StateCell:
 
     @property
     def is_edited(self) -> bool:
-        """Whether a block edits the state now."""
+        """Tell whether a block edits the state now."""
         return self._lock is not None and self._lock.editor is not None
 
     if not TYPE_CHECKING:

@@ -185,7 +185,7 @@ def _has_fields(cls: Any) -> bool:
 
 @cache
 def _leaves_out(cls: Any) -> bool:
-    """Whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
+    """Tell whether a field is not to be written, as ``Field(exclude=True)`` says; the others would not be the whole."""
     with suppress(Exception):  # hints may name what is not there
         hints = get_type_hints(cls, include_extras=True)
         said = [one for hint in hints.values() for one in getattr(hint, "__metadata__", ())]
@@ -225,7 +225,7 @@ def _built(cls: Any, state: dict[str, Any]) -> Any:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of the same types, in all their parts.
+    """Tell whether two values are equal and of the same types, in all their parts.
 
     ``1``, ``1.0``, ``True`` and ``Decimal(1)`` are equal and not alike.
     """

@@ -75,7 +75,7 @@ HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
 
 SECONDS_TO_LOOK = 1.0
-"""How often a thread that waits for the loop of a run looks whether that loop is still there."""
+"""Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 
 class Run(StoredRun):
