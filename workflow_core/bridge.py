@@ -49,7 +49,7 @@ class BackgroundLoop:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may close a forgotten generator here
         self._awaited: set[concurrent.futures.Future[Any]] = set()
         # Calls that were given this loop and have not ended.
         self.calls = 0
@@ -100,7 +100,7 @@ class _Loops:
 
     def forget(self) -> None:
         """Begin without loops, as a forked process does."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may close a forgotten generator here
         self._by_depth: dict[int, list[BackgroundLoop]] = {}
 
     def __iter__(self) -> Iterator[BackgroundLoop]:

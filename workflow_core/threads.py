@@ -94,7 +94,7 @@ class _Threads(concurrent.futures.Executor):
 
     def forget(self) -> None:
         """Begin without threads, as a forked process does."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may end a call where it is held
         self._idle: list[_Worker] = []
         self.abandoned: Counter[str] = Counter()
 
