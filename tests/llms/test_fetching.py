@@ -51,7 +51,8 @@ class TestAddresses:
             "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
             "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1", "168.63.129.16", "::", "::1", "fe80::1",
             "fe80::1%lo", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-            "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "2002:7f00:1::",
+            "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1", "64:ff9b:1:7f00:0:100:808:808", "192.88.99.1",
+            "2002:7f00:1::",
             "2001:0:4136:e378:8000:63bf:80ff:fffe",
         ],
     )  # fmt: skip
@@ -151,6 +152,19 @@ class TestBounds:
         with pytest.raises(FetchError, match=r"more than 0\.3 s"):
             await afetch(server.url, FetchPolicy(private_addresses=True, seconds=0.3))
         await server.connections[0].left.wait()
+
+    async def test_a_body_that_ends_too_early_is_not_taken_for_a_whole_one(self) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort")
+            await writer.drain()
+            writer.close()
+
+        serving = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with serving:
+            port = serving.sockets[0].getsockname()[1]
+            with pytest.raises(FetchError, match="995 bytes too early"):
+                await afetch(f"http://127.0.0.1:{port}/x", HERE)
 
     async def test_what_is_left_of_a_failure(self, server: Loopback) -> None:
         server.answers = [page(b"gone", status=404), page(b"x", breaks=True)]
