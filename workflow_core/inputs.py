@@ -78,7 +78,7 @@ class InputRequest:
         Of several open waits to which the program gave the same id, each has the number of its delivery behind it.
         """
         waiter = self._question.waiter
-        if waiter is not None and self._run.root.questions.shares_id(self._run, waiter):
+        if waiter is not None and self._run.root.questions.shares_id(self._run, self._question):
             return self.long_id
         own = waiter.id if waiter is not None else f"question_{self._question.number}"
         return f"{self.path}:{own}" if self.path else own
@@ -112,14 +112,18 @@ class InputRequest:
     def _look_for_wait(self, waiter: Waiter) -> None:
         if waiter in self._run.state.waiters:
             return
-        place = waiter.item.id, waiter.key  # ids are the program's own, and several waits may have one
-        for run in runs_inside(self._run.root):
-            for other in run.state.waiters:
-                is_same = run.path == self._run.path and (other.item.id, other.key) == place
-                if is_same and other.question is not None:
-                    self._run, self._question = run, other.question
-                    self._question.run = run
-                    return
+        here = [run for run in runs_inside(self._run.root) if run.path == self._run.path]
+        asking = [(run, other) for run in here for other in run.state.waiters if other.question is not None]
+        place = waiter.item.id, waiter.key
+        same = [one for one in asking if (one[1].item.id, one[1].key) == place]
+        if waiter.explicit_id is not None:
+            # Several steps may wait for the answer to one question, which their requirements name.
+            same += [one for one in asking if one[1].is_for_the_same(waiter)]
+        if same:
+            self._run, waiting = same[0]
+            assert waiting.question is not None
+            self._question = waiting.question
+            self._question.run = self._run
 
     @property
     def path(self) -> str:

@@ -283,13 +283,19 @@ class Questions:
                     answered.update(run.state.waiters.takers(tick.event, tick.target, answered))
         return waiter in answered
 
-    def shares_id(self, run: "Run", waiter: Waiter) -> bool:
-        """Tell whether another open wait of a run was given the same id by the program."""
-        if waiter.explicit_id is None:
+    def shares_id(self, run: "Run", question: Question) -> bool:
+        """Tell whether another open question of a run was given the same id by the program."""
+        waiter = question.waiter
+        if waiter is None or waiter.explicit_id is None:
             return False
-        asleep = [question.waiter for asks, question in self.asleep if asks.path == run.path]
-        others = (other for other in (*run.state.waiters, *asleep) if other is not None)
-        return any(other.explicit_id == waiter.explicit_id and other.item.id != waiter.item.id for other in others)
+        asleep = [other.waiter for asks, other in self.asleep if asks.path == run.path]
+        return any(
+            other is not None
+            and other.explicit_id == waiter.explicit_id
+            and other.item.id != waiter.item.id
+            and not other.is_for_the_same(waiter)
+            for other in (*run.state.waiters, *asleep)
+        )
 
     def taking(self, question: Question) -> "tuple[Run, tuple[type[Event], ...]] | None":
         """Where steps take answers to a question that no wait belongs to, and of which types.

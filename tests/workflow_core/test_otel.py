@@ -498,12 +498,14 @@ async def test_the_span_of_a_killed_process_is_sent_by_the_one_that_takes_the_ru
     while (line := (await process.stdout.readline()).decode().strip()) != "stuck":
         name, *numbers = line.split(";")
         sent[name] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    store = SQLiteStore(tmp_path / "runs.db")
+    while (info := await store.info("r1")) is None or info.seq < 2:  # noqa: ASYNC110 - until the other process has written
+        await asyncio.sleep(0.01)
     process.kill()
     await process.communicate()
     trace_id, _, run_span = sent["step first"]
     assert "invoke_workflow stuck" not in sent  # an orphan, so far
 
-    store = SQLiteStore(tmp_path / "runs.db")
     assert await Stuck(store=store, workflow_name="stuck").resume("r1") == 1
     await store.aclose()
     lost, resumed = exported.named("invoke_workflow stuck")

@@ -171,6 +171,11 @@ class Waiter:
         """The id given by the step, else one made of the place of the wait."""
         return self.explicit_id or f"waiter_{self.key.partition(':')[2]}_{self.item.id}_{self.key.partition(':')[0]}"
 
+    def is_for_the_same(self, other: "Waiter") -> bool:
+        """Tell whether two waits are for the answer to one question: the program names it by id and requirements."""
+        named = self.explicit_id is not None and self.explicit_id == other.explicit_id
+        return named and bool(self.requirements) and self.requirements == other.requirements
+
     def wants(self, event: Event) -> bool:
         """Whether the event is of the awaited type and meets every requirement."""
         if self.unknown_requirements:
