@@ -61,8 +61,9 @@ class Turns:
             step: The only step that the event goes to.
             causes: What the event depends on, when another workflow of the tree made it.
         """
+        limit = self._options.num_concurrent_runs
         with self._lock:
-            may_begin = self._has_room()
+            may_begin = limit is None or self._active < limit
             if may_begin:
                 self._active += 1
             else:

@@ -440,7 +440,7 @@ def _start_event(workflow: Workflow, given: StartEvent | None, kwargs: dict[str,
         raise WorkflowRuntimeError(
             f"Failed creating a start event of type {cls.__name__}: {problems}{remedy}"
         ) from error
-    if event.__pydantic_extra__ and cls.model_fields and (said := close_to_fields(event)):
+    if event.__pydantic_extra__ and cls.__pydantic_fields__ and (said := close_to_fields(event)):
         logger.warning("run() keeps data beside the fields of the start event: %s", said)
     return event
 

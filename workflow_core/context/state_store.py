@@ -107,7 +107,7 @@ _making_lock = Lock()
 class StateCell:
     """The one place where a run's state lives; every store object of the run looks at the same cell."""
 
-    __slots__ = ("_lock", "foreign", "recorder", "state", "state_type")
+    __slots__ = ("edit_lock", "foreign", "recorder", "state", "state_type")
 
     state: BaseModel
 
@@ -115,23 +115,24 @@ class StateCell:
         self.state_type = state_type
         if state is not None:
             self.state = state
-        self._lock: StateLock | None = None
+        # Made at the first edit.
+        self.edit_lock: StateLock | None = None
         self.foreign: str | None = None
         # Writes down what is changed, when the run is recorded.
         self.recorder: Recorder | None = None
 
     @property
     def lock(self) -> StateLock:
-        """The lock of ``edit_state``, made at the first edit."""
-        if self._lock is None:
+        """The lock of ``edit_state``."""
+        if self.edit_lock is None:
             with _making_lock:
-                self._lock = self._lock or StateLock()
-        return self._lock
+                self.edit_lock = self.edit_lock or StateLock()
+        return self.edit_lock
 
     @property
     def is_edited(self) -> bool:
         """Tell whether a block edits the state now."""
-        return self._lock is not None and self._lock.editor is not None
+        return self.edit_lock is not None and self.edit_lock.editor is not None
 
     if not TYPE_CHECKING:
 
@@ -139,8 +140,13 @@ class StateCell:
             """Build the state at the first look, as many runs never use it."""
             if name != "state":
                 raise AttributeError(name)
-            self.state = new_state(self.state_type)
-            return self.state
+            state = new_state(self.state_type)
+            with _making_lock:
+                try:
+                    return object.__getattribute__(self, "state")  # another thread was faster
+                except AttributeError:
+                    self.state = state
+            return state
 
 
 class InMemoryStateStore(Generic[StateT]):
@@ -165,7 +171,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._item: WorkItem | None = None
         self._find_run: Callable[[], Run | None] | None = None
         self._is_detached = False
-        # The thread of the step's event loop, where nothing has to be carried over; 0 where that is not known.
+        # The thread of the event loop of an attempt that goes on, where nothing has to be carried over; else 0.
         self._thread = 0
 
     @classmethod
@@ -192,12 +198,12 @@ class InMemoryStateStore(Generic[StateT]):
         store._item = item
         store._find_run = find_run
         store._is_detached = is_detached
-        store._thread = item.run.thread_id if item is not None and item.run is not None else 0
+        store._thread = item.run.thread_id if item is not None and item.run is not None and not is_detached else 0
         return store
 
     def detach(self) -> None:
         """Take no more writes: the attempt is over, though a thread of it may go on."""
-        self._is_detached = True
+        self._is_detached, self._thread = True, 0
 
     @property
     def state_type(self) -> type[StateT]:
@@ -213,14 +219,17 @@ class InMemoryStateStore(Generic[StateT]):
             TypeError: The path is no text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
-        if get_ident() != self._thread:
-            return await self._carried(partial(self._get, path, default))
         state, item = self._cell.state, self._item
-        if type(state) is DictState and item is not None and item.segment is None and type(path) is str:
-            values = state.__pydantic_extra__  # by far the most common case, without another call
-            if values and path in values and "." not in path:
-                return values[path]
-        return self._get(path, default)
+        if type(state) is DictState and item is not None and item.segment is None:
+            values = state.__pydantic_extra__  # by far the most common case, in any thread, without another call
+            if type(path) is str and "." not in path and values:
+                if path in values:
+                    return values[path]
+                if default is not MISSING:
+                    return default
+        if get_ident() == self._thread:
+            return self._get(path, default)
+        return await self._carried(partial(self._get, path, default))
 
     def get_sync(self, path: str, default: Any = MISSING) -> Any:
         """Return the value at a dotted path; as ``get``, from any thread."""
@@ -291,26 +300,46 @@ class InMemoryStateStore(Generic[StateT]):
         """
         if type(path) is not str or not path:
             check_path(path)
-        if get_ident() == self._thread and not self._cell.is_edited:
-            self._set(path, value)
-        else:
+        cell, state, item = self._cell, self._cell.state, self._item
+        if get_ident() != self._thread or (cell.edit_lock is not None and cell.edit_lock.editor is not None):
             await self._write(partial(self._set, path, value))
+        elif (
+            type(state) is DictState
+            and "." not in path
+            and cell.recorder is None
+            and item is not None
+            and item.at_end is None
+            and (progress := item.progress or item.done()).once_calls is None
+        ):
+            progress.writes += 1  # by far the most common case, without another call
+            if progress.writes > progress.skip_writes:
+                values = state.__pydantic_extra__
+                (state.to_dict() if values is None else values)[path] = value
+        else:
+            self._set(path, value)
 
     def set_sync(self, path: str, value: Any) -> None:
         """Put a value at a dotted path; as ``set``, from any thread."""
         check_path(path)
         self._write_sync(partial(self._set, path, value))
 
-    def _note_written(self, names: Iterable[str]) -> None:
-        """Note what the step has written: nothing of that is lost, whatever becomes of it."""
+    def _begin_write(self, names: Iterable[str]) -> None:
+        """Note the names that a step writes: nothing of them is lost, whatever becomes of copies of the state.
+
+        Raises:
+            ContextStateError: The attempt is over.
+        """
+        if self._is_detached:
+            raise ContextStateError(
+                "The state was not written: the attempt of this step is over, for example as its time was up"
+            )
         if self._item is not None and self._item.at_end:
             known = list(names)
             for look in self._item.at_end:
                 look.args[4].update(known)
 
     def _set(self, path: str, value: Any) -> None:
-        if self._item is not None and self._item.at_end:
-            self._note_written([path.partition(".")[0]])
+        self._begin_write([path.partition(".")[0]])
         if not self._counts():
             return
         cell = self._cell
@@ -342,7 +371,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._write_sync(partial(self._set_state, state))
 
     def _set_state(self, state: BaseModel) -> None:
-        self._note_written(_names(state))
+        self._begin_write(_names(state))
         if self._counts():
             before = self._cell.state
             self._put(state)
@@ -372,6 +401,7 @@ class InMemoryStateStore(Generic[StateT]):
         self._write_sync(self._clear)
 
     def _clear(self) -> None:
+        self._begin_write(())
         if self._counts():
             before, self._cell.state = self._cell.state, new_state(type(self._cell.state))
             self._note_write("", self._cell.state)
@@ -429,7 +459,7 @@ class InMemoryStateStore(Generic[StateT]):
         return _draft(state)
 
     def _commit(self, draft: BaseModel) -> None:
-        self._note_written(_names(draft))
+        self._begin_write(_names(draft))
         if self._counts():
             self._note_edit(self._cell.state, draft)
             self._cell.state = draft
@@ -493,10 +523,6 @@ class InMemoryStateStore(Generic[StateT]):
 
     def _counts(self) -> bool:
         """Number the write; tells whether it is to be done, as a restored attempt passes over those already done."""
-        if self._is_detached:
-            raise ContextStateError(
-                "The state was not written: the attempt of this step is over, for example as its time was up"
-            )
         item = self._item
         if item is None:
             return True

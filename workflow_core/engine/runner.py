@@ -350,7 +350,7 @@ class Run(StoredRun):
                 try:
                     result = await call_step(self, item)
                     tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
-                    if isinstance(result, StopEvent) and (self._unstarted or self._ends_waiting):
+                    if (self._unstarted or self._ends_waiting) and isinstance(result, StopEvent):
                         # Steps that the same event started begin before the run ends, and the first end counts.
                         self._ends_waiting += 1
                         try:
