@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
-    return type(value) is not dict or is_plain(cast("Any", value))
+    return type(value) is not dict or not value or is_plain(value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 class ChatMessage(BaseModel):

@@ -18,6 +18,7 @@ from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.threads import in_thread
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_SEQUENCES = frozenset({tuple, list})
 
 json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
 
@@ -128,17 +129,17 @@ class ToolMetadata:
 
 def _is_call(value: Any) -> bool:
     """Tell whether a value is arguments by position and by name."""
-    if type(value) is not dict:
+    if type(value) is not dict or len(value) != 2:  # pyright: ignore[reportUnknownArgumentType] - a cast costs as much
         return False
-    given = cast("dict[Any, Any]", value)
-    return len(given) == 2 and type(given.get("args")) in (tuple, list) and type(given.get("kwargs")) is dict
+    return type(value.get("args")) in _SEQUENCES and type(value.get("kwargs")) is dict  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
     """Tell whether arguments are the same when they are read from JSON again."""
-    if _is_call(value) and type(value["args"]) is tuple:
-        return is_plain(list(value["args"])) and is_plain(value["kwargs"])
-    return is_plain(value) and not _is_call(value)
+    if not _is_call(value):
+        return is_plain(value)
+    given = value["args"]
+    return type(given) is tuple and (not given or is_plain(list(given))) and is_plain(value["kwargs"])  # pyright: ignore[reportUnknownArgumentType]
 
 
 class ToolOutput(BaseModel):
@@ -198,8 +199,11 @@ class ToolOutput(BaseModel):
     @field_serializer("raw_input", "raw_output", when_used="json")
     def _as_json(self, value: Any) -> Any:
         # A tool may be given and return anything; the events with its output are JSON all the same.
-        parts: Any = value["kwargs"].values() if _is_call(value) and not value["args"] else (value,)
-        return value if _SCALARS.issuperset(map(type, parts)) else json_or_words(value)
+        if type(value) in _SCALARS:
+            return value
+        if _is_call(value) and not value["args"] and _SCALARS.issuperset(map(type, value["kwargs"].values())):
+            return value
+        return json_or_words(value)
 
     @staticmethod
     def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, RootModel
 from pydantic_core import SchemaSerializer
 
-from batonflow.workflow_core.context.marks import NotWritable, is_plain
+from batonflow.workflow_core.context.marks import SCALARS, NotWritable, is_plain
 from batonflow.workflow_core.context.plans import Plan, Rules, adapter_of, is_ours, plan_of
 from batonflow.workflow_core.context.values import alike
 from batonflow.workflow_core.events import DictLikeModel, StopEvent
@@ -93,9 +93,7 @@ class Form:
         found: list[str] = []
         values: Mapping[str, Any] = model.__dict__
         for name, exact, check in self.checks:
-            value = values.get(name, _ABSENT)
-            if value is _ABSENT:  # made when it is asked for, or never given
-                value = getattr(model, name, _ABSENT)
+            value = values[name] if name in values else getattr(model, name, _ABSENT)  # made when it is asked for
             if type(value) not in exact and value is not _ABSENT and (check is None or not check(value)):
                 found.append(name)
         extra = model.__pydantic_extra__
@@ -113,7 +111,7 @@ class Form:
         values: Mapping[str, Any] = model.__dict__
         for name in self.untyped or ():
             value = values[name] if name in values else getattr(model, name, None)
-            if not is_plain(value):
+            if type(value) not in SCALARS and not is_plain(value):
                 return False
         for name, exact, check in self.open_checks:
             value = values[name] if name in values else getattr(model, name, _ABSENT)

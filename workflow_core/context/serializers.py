@@ -220,7 +220,8 @@ class JsonSerializer:
             form = form_of(cast("Any", type(value[0])))
             # Conversations are lists of hundreds of messages.
             if form is not None and form.all_come_back(value):
-                return [self._encode_short(one, form) or self._encode_model(one, form) for one in value]
+                short = self._encode_short
+                return [short(one, form) or self._encode_model(one, form) for one in value]
         try:
             for inner in value:
                 found.append(self._written(inner))  # noqa: PERF401 - the error says at which place
@@ -283,7 +284,7 @@ class JsonSerializer:
         beside: dict[str, Any] = {}
         for name in form.beside or ():
             beside[name] = value = getattr(model, name)
-            if not is_plain(value):
+            if (value or type(value) is not dict) and not is_plain(value):
                 return None
         try:
             dumped = form.serializer.to_python(model, mode="json", exclude=form.beside)
