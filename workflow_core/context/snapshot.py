@@ -100,6 +100,8 @@ def dump_run(
     }
     if state.cancelled or (run is not None and isinstance(run.ending.error, WorkflowCancelledByUser)):
         payload["cancelled"] = True
+    if state.served:
+        payload["served"] = True
     if run is not None and run.root is run:
         run.questions.look()
     if state.running and state.questions:
@@ -335,6 +337,7 @@ class _Reader:
         data, state = self._data, self._state
         state.running = bool(data.get("is_running"))
         state.cancelled = bool(data.get("cancelled"))
+        state.served = bool(data.get("served"))
         state.elapsed = float(data.get("elapsed_alive") or 0.0)
         state.waiter_seq = int(data.get("waiter_seq") or 0)
         state.item_seq = int(data.get("work_item_seq") or 0)

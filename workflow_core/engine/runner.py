@@ -159,7 +159,8 @@ class Run(StoredRun):
 
     def _as_child(self) -> dict[str, Any] | None:
         """How the run around this one knows it, for the journal."""
-        return self.family.parent.description_of(self) if self.family and self.family.parent else None
+        child = self.family.parent.description_of(self) if self.family and self.family.parent else None
+        return child and {"child": child}
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""

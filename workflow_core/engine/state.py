@@ -315,7 +315,7 @@ class RunState:
 
     __slots__ = (
         "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
-        "restored_deliveries", "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
+        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
         "waiters",
     )  # fmt: skip
 
@@ -334,6 +334,8 @@ class RunState:
         self.running = False
         # Whether somebody cancelled the run that was restored: it may still go on.
         self.cancelled = False
+        # Whether a server began it, with input of a client.
+        self.served = False
         # What a snapshot found on its way: events, and outcomes of steps behind what they had sent.
         self.restored_deliveries: list[Any] = []
         # Seconds of the run's timeout used up before this process.

@@ -131,7 +131,7 @@ class Recorder:
         event: Event,
         target: str | None,
         causes: Causes,
-        child: dict[str, Any] | None = None,
+        about: dict[str, Any] | None = None,
         state: Sequence[tuple[str, Any]] = (),
     ) -> Causes:
         """The run begins with an event, perhaps one that another workflow of the tree made.
@@ -140,13 +140,13 @@ class Recorder:
             event: The event.
             target: The only step that it goes to.
             causes: What made it.
-            child: Of a workflow inside another one: its name, and the call that started it.
+            about: ``child`` with name and call of a workflow inside another one; ``served`` for a client's input.
             state: What the state holds from the beginning, by name.
 
         Returns:
             The causes of what the event starts.
         """
-        data: dict[str, Any] = {} if child is None else {"child": child}
+        data = dict(about or {})
         if state:
             data["state"] = [
                 [name, self._tried(f"State key {name!r}", partial(self._values.as_data, name), value, True)]
@@ -191,7 +191,7 @@ class Recorder:
         """Nobody took an event."""
         self._put("dropped", causes, {})
 
-    def edited(self, changes: list[tuple[str, Any]]) -> None:
+    def edited(self, changes: list[tuple[str, Any]], **about: Any) -> None:
         """The state was changed from outside the steps: paths with their values."""
         writes = [[0, path, None if value is DELETED else self._values.as_data(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
@@ -199,7 +199,7 @@ class Recorder:
             self._values.forget(key)
             check_name(key)
         writers = [self._writers[key] for key in keys if key in self._writers]
-        segment = self._put("edited", (), {"writes": writes}, writers)
+        segment = self._put("edited", (), {"writes": writes, **about}, writers)
         if not segment.committed:
             self._writers.update(dict.fromkeys(keys, segment))
 
