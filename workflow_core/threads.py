@@ -234,6 +234,6 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
         raise
 
 
-def start_in_thread(function: Callable[[], Any]) -> None:
-    """Call a function in a thread and do not wait for it; its result is dropped."""
-    _threads.submit(function)
+def start_in_thread(function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+    """Call a function in a thread and do not wait for it; returns the future of its outcome."""
+    return _threads.submit(function)
