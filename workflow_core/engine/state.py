@@ -315,8 +315,8 @@ class RunState:
 
     __slots__ = (
         "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
-        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
-        "waiters",
+        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table",
+        "waiter_seq", "waiters",
     )  # fmt: skip
 
     def __init__(self, run_id: str, table: StepTable) -> None:

@@ -95,7 +95,7 @@ async def test_a_run_that_slept_keeps_its_mark(tmp_path: Path, served: bool) -> 
         first = Says(store=store).run(run_id="first")
     with around(served):
         handler = Says(store=store, idle_release=0).run(run_id="sleeper")
-    while not handler.is_released:
+    while not handler.is_released:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0.01)
     await Says(store=store).send_to_run("sleeper", HumanResponseEvent(response="yes"))
     assert await handler is served
