@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
+from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
@@ -249,6 +250,7 @@ class _Writer:
             "event": self.event(waiter.item.event),
             "bound_events": None,
             "waiting_for_event": qualified_name(cls),
+            "fields": answer_fields(cls),
             "has_requirements": bool(waiter.requirements) or waiter.unknown_requirements,
             "requirements": requirements,
             "resolved_event": None,

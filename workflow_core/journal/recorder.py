@@ -10,6 +10,7 @@ from itertools import count
 from operator import is_, itemgetter
 from typing import Any, Protocol
 
+from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
@@ -337,6 +338,7 @@ class Recorder:
             "waiter_id": waiter.id,
             "key": waiter.key,
             "waiting_for_event": qualified_name(cls),
+            "fields": answer_fields(cls),
             "requirements": self._codec.value(waiter.requirements) if waiter.requirements else None,
             "due": waiter.due,
             "question": None if question is None else self._codec.event(question),
