@@ -1,6 +1,5 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
-import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Self, cast, get_args
@@ -43,6 +42,7 @@ from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["AgentWorkflow"]
 
@@ -476,10 +476,9 @@ def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
     for agent in agents.values():
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
         if strangers:
-            warnings.warn(
+            warn_user(
                 f"Agent {agent.name} may hand over to {', '.join(strangers)}, which no agent of the team is called. "
-                f"There are: {', '.join(agents)}",
-                stacklevel=3,
+                f"There are: {', '.join(agents)}"
             )
 
 

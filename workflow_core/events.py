@@ -5,11 +5,11 @@ attributes (settable by name) and everything else, the *dynamic* data. Dynamic d
 dict, so that building an event never runs Python code for the usual case.
 """
 
-import warnings
 from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
+from weakref import WeakKeyDictionary
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "CollectionReleaseEvent",
@@ -231,18 +232,18 @@ class Event(DictLikeModel):
 
 _DICT_METHODS = frozenset({"get", "items", "keys", "to_dict", "values"})
 
-_warned_of: set[tuple[type[Event], str]] = set()
+_warned_of: WeakKeyDictionary[type[Event], set[str]] = WeakKeyDictionary()
 
 
 def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
     """Warn once per class and name: the attribute is the method, and not the value."""
     for name in sorted(names):
-        if (cls, name) not in _warned_of:
-            _warned_of.add((cls, name))
-            warnings.warn(
+        warned = _warned_of.setdefault(cls, set())
+        if name not in warned:
+            warned.add(name)
+            warn_user(
                 f"{cls.__name__}.{name} is a method, and not the value that was given as {name}=. Read the value as "
-                f"ev[{name!r}], or choose another name",
-                stacklevel=2,
+                f"ev[{name!r}], or choose another name"
             )
 
 

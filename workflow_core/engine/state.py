@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Buffer", "Failures", "Question", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+__all__ = [
+    "Buffer",
+    "Failures",
+    "Question",
+    "RunState",
+    "StepState",
+    "Stream",
+    "Waiter",
+    "WorkItem",
+    "current_item",
+    "run_in_words",
+]
 
 
 class Timer(Protocol):
@@ -394,3 +405,12 @@ class RunState:
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)
 """The delivery whose step is running here."""
+
+
+def run_in_words() -> str:
+    """Name the workflow and the run whose step is running here, behind a blank; empty outside of steps."""
+    item = current_item.get()
+    run = None if item is None else item.run
+    if run is None:
+        return ""
+    return f" (workflow {run.workflow.__batonflow__.workflow_name}, run {run.root.state.run_id})"

@@ -3,7 +3,6 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -33,7 +32,9 @@ from batonflow.workflow_core.journal.segments import (
 )
 from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
+from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.types import dump_exception, qualified_name, traceback_of
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["Journal", "Recorder"]
 
@@ -109,7 +110,7 @@ class Recorder:
         self._attributes = vars(workflow)
         self._as_known = dict(self._attributes)
 
-    def _look_at_attributes(self, step: str) -> None:
+    def _look_at_attributes(self, step: StepSpec) -> None:
         now, known = self._attributes, self._as_known
         if len(now) == len(known) and all(map(is_, now.values(), known.values())):
             return
@@ -117,12 +118,10 @@ class Recorder:
         for name, value in now.items():
             # What begins with an underscore is taken for a cache.
             if known.get(name, MISSING) is not value and not name.startswith("_"):
-                warnings.warn(
-                    f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
-                    "it. Use ctx.store for what belongs to the run",
-                    StateOutsideContextWarning,
-                    stacklevel=2,
-                )
+                warn_user(
+                    f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
+                    "keep it. Use ctx.store for what belongs to the run", StateOutsideContextWarning, about=step.func,
+                )  # fmt: skip
                 return
 
     # --- what comes in ------------------------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ class Recorder:
         """
         segment = item.segment
         assert segment is not None
-        self._look_at_attributes(segment.step)
+        self._look_at_attributes(item.spec)
         codec = self._codec
         outcome: list[Any] = ["returned"]
         if isinstance(result, Event):
@@ -454,7 +453,7 @@ class Recorder:
                 read_again(written)  # else it would be found out too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
-                warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
+                warn_user(f"{name} was left out of the records: {error}", UnserializableKeyWarning)
                 return MISSING
             if strict:
                 raise StoreError(f"{name}: {error}") from error
