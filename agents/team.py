@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
@@ -42,6 +42,7 @@ from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.options import NotInitialized
 from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["AgentWorkflow"]
@@ -152,6 +153,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         >>> team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
         >>> print(await team.run("Write about tides."))
     """
+
+    if not TYPE_CHECKING:
+        agents = NotInitialized()
 
     def __init__(
         self,
