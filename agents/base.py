@@ -34,6 +34,7 @@ from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
+from batonflow.workflow_core.problems import NotInitializedError
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 
@@ -192,6 +193,14 @@ class BaseWorkflowAgent(AgentLoop, BaseModel, PromptMixin):  # pyright: ignore[r
         return self is other
 
     if not TYPE_CHECKING:  # else every attribute could be set, as far as type checkers can see
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                object.__getattribute__(self, "__pydantic_fields_set__")
+            except AttributeError:
+                base = next(cls for cls in type(self).__mro__ if cls.__module__.startswith("batonflow."))
+                raise NotInitializedError(type(self), f"the options of {base.__name__}") from None
+            return super().__getattr__(name)
 
         def __setattr__(self, name: str, value: Any) -> None:
             # A name may be changed later, and pydantic looks at fields at construction only.

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar, cast
@@ -27,6 +26,7 @@ from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.tools import ToolOutput
 from batonflow.workflow_core.events import Event, StartEvent
 from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "START_FIELDS",
@@ -67,7 +67,7 @@ def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None
     try:
         return model.model_validate(data, by_alias=True, by_name=True)
     except ValidationError as error:
-        warnings.warn(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning, stacklevel=3)
+        warn_user(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning)
         return None
 
 

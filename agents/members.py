@@ -1,6 +1,5 @@
 """Who takes part in an agent's loop, and what holds for all of them."""
 
-import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
@@ -18,6 +17,7 @@ from batonflow.tools import AsyncBaseTool
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "CALLED",
@@ -204,11 +204,9 @@ def warn_of_misspelt(names: Iterable[str], kind: str) -> None:
     """
     for name in names:
         if name in _OPTIONS_OF_AGENTS:
-            warnings.warn(f"run({name}=...) changes nothing: {name} is given to {kind}(...)", stacklevel=3)
+            warn_user(f"run({name}=...) changes nothing: {name} is given to {kind}(...)")
             continue
         for meant in get_close_matches(name, _OPTIONS_OF_RUNS, n=1, cutoff=0.75):
             # A name that only goes on behind an option's is one of the program's own.
             if name != meant and not name.startswith(f"{meant}_"):
-                warnings.warn(
-                    f"run({name}=...) is no option of a run and changes nothing: is {meant} meant?", stacklevel=3
-                )
+                warn_user(f"run({name}=...) is no option of a run and changes nothing: is {meant} meant?")

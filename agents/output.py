@@ -1,7 +1,6 @@
 """Structured answers: the conversation's outcome as data of a pydantic model."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from batonflow.agents.calling import in_time
 from batonflow.llms import LLM, ChatMessage
 from batonflow.llms.structured import Form, UnfitError
 from batonflow.llms.structured_llm import generate_structured_response
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["structured_response"]
 
@@ -45,7 +45,7 @@ async def structured_response(
                 raise ValueError("the agent has no model that could give it")
             return await in_time(generate_structured_response(messages, llm, output_cls), limits)
     except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
-        warnings.warn(f"There was a problem with the generation of the structured output: {error}", stacklevel=2)
+        warn_user(f"There was a problem with the generation of the structured output: {error}")
     return None
 
 

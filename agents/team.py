@@ -1,9 +1,8 @@
 """AgentWorkflow: several agents that hand over to one another."""
 
-import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import BaseModel
 
@@ -43,6 +42,8 @@ from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
 from batonflow.workflow_core import Context, StopEvent
 from batonflow.workflow_core.instrumentation import genai
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.options import NotInitialized
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["AgentWorkflow"]
 
@@ -152,6 +153,9 @@ class AgentWorkflow(AgentLoop, PromptMixin):
         >>> team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
         >>> print(await team.run("Write about tides."))
     """
+
+    if not TYPE_CHECKING:
+        agents = NotInitialized()
 
     def __init__(
         self,
@@ -476,10 +480,9 @@ def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
     for agent in agents.values():
         strangers = [name for name in agent.can_handoff_to or () if name not in agents]
         if strangers:
-            warnings.warn(
+            warn_user(
                 f"Agent {agent.name} may hand over to {', '.join(strangers)}, which no agent of the team is called. "
-                f"There are: {', '.join(agents)}",
-                stacklevel=3,
+                f"There are: {', '.join(agents)}"
             )
 
 

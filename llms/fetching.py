@@ -12,20 +12,23 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms import _vendor
 from batonflow.llms.errors import LLMRequestError
 from batonflow.workflow_core.served_input import input_is_served
-from batonflow.workflow_core.threads import in_thread
+from batonflow.workflow_core.threads import in_thread, start_in_thread
 
 __all__ = ["FetchError", "FetchPolicy", "Fetched", "afetch", "fetch", "fetching"]
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PIECE = 64 * 1024
+# Stays in a path and a query as it is; all else is written in percent signs.
+_STAYS = "!$%&'()*+,/:;=?@[]~"
 _PORTS = {"http": 80, "https": 443}
 # Addresses that look public and are services of a cloud's own machines.
 _INTERNAL = frozenset({ipaddress.ip_address("168.63.129.16")})
@@ -168,19 +171,19 @@ class _Fetch:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise FetchError(f"cannot fetch {_shown(url)}: only http and https addresses with a host are fetched")
-        sock = self._connected(parts)
+        name = _in_ascii(parts.hostname)
+        sock = self._connected(parts, name)
         with sock:
             port = f":{parts.port}" if parts.port is not None else ""
-            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-            # The library writes the request, and refuses line ends and blanks in it.
-            connection = self._http.HTTPConnection(parts.hostname)
+            host = f"[{name}]" if ":" in name else name
+            connection = self._http.HTTPConnection(name)
             connection.sock = _InTime(sock, self._left)
-            path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+            path = quote(parts._replace(scheme="", netloc="", fragment="").geturl(), _STAYS) or "/"
             headers = {"Host": host + port, "Accept-Encoding": "identity", "Accept": "*/*", "Connection": "close"}
             connection.request("GET", path, headers={**headers, "User-Agent": "batonflow"})
             response = connection.getresponse()
             if response.status in _REDIRECTS and response.headers.get("location"):
-                return str(response.headers["location"])
+                return _in_utf_8(response.headers["location"])
             if response.status != 200:
                 raise FetchError(f"cannot fetch {_shown(url)}: HTTP status {response.status}; give the data themselves")
             kind = response.headers.get("content-type", "").partition(";")[0].strip()
@@ -208,10 +211,9 @@ class _Fetch:
             raise TimeoutError
         return left
 
-    def _connected(self, parts: SplitResult) -> Any:
+    def _connected(self, parts: SplitResult, name: str) -> Any:
         """A connection to the host, at an address of it that was checked."""
-        assert parts.hostname is not None  # checked by the caller
-        family, kind, protocol, _, place = self._checked(parts)[0]
+        family, kind, protocol, _, place = self._checked(parts, name)[0]
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(self._left())
@@ -219,22 +221,44 @@ class _Fetch:
             if parts.scheme == "https":
                 context = _vendor.load("ssl").create_default_context()
                 sock.settimeout(self._left())
-                return context.wrap_socket(sock, server_hostname=parts.hostname)
+                return context.wrap_socket(sock, server_hostname=name)
         except BaseException:
             sock.close()
             raise
         return sock
 
-    def _checked(self, parts: SplitResult) -> list[Any]:
+    def _checked(self, parts: SplitResult, name: str) -> list[Any]:
         """Where the host is. Every address that its name stands for has to be public."""
         port = parts.port if parts.port is not None else _PORTS[parts.scheme]
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        # In a thread, as the system looks names up for as long as it likes.
+        looking = start_in_thread(partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
+        found = looking.result(self._left())
         for *_, place in found:
             if not self._policy.private_addresses and not _is_public(str(place[0])):
-                said = place[0] if place[0] == parts.hostname else f"{parts.hostname} is {place[0]}, which"
+                said = place[0] if place[0] == name else f"{name} is {place[0]}, which"
                 shown = _shown(parts.geturl())
                 raise FetchError(f"{shown} was not fetched: {said} is not a public address; give the data themselves")
         return found
+
+
+def _in_ascii(host: str) -> str:
+    """The name of a host as name servers know it.
+
+    Raises:
+        ValueError: It cannot be the name of a host.
+    """
+    try:
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise ValueError(f"its host {host!r} is not a name ({error})") from None
+
+
+def _in_utf_8(header: str) -> str:
+    """The text of a header, which is read as Latin-1."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
 
 
 def _is_public(written: str) -> bool:

@@ -1,7 +1,6 @@
 """Models that take tools."""
 
 import inspect
-import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from batonflow.llms.stream import StreamEvent
 from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
@@ -96,10 +96,9 @@ class FunctionCallingLLM(LLM):
         if way == "always" or (way == "when asked" and tool_required):
             arguments["tool_required"] = tool_required
         elif tool_required:
-            warnings.warn(
+            warn_user(
                 f"{type(self).__name__}._prepare_chat_with_tools has no parameter tool_required: the model may answer "
-                "without calling a tool",
-                stacklevel=3,
+                "without calling a tool"
             )
         return self._prepare_chat_with_tools(tools, **arguments)
 

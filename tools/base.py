@@ -1,7 +1,6 @@
 """What a tool is: metadata a model reads, a call, and an output."""
 
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.tools.schema import parameters_text
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.threads import in_thread
+from batonflow.workflow_core.user_warnings import warn_user
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})
@@ -105,7 +105,7 @@ class ToolMetadata:
     def to_openai_function(self) -> dict[str, Any]:
         """The tool in OpenAI's earlier form for functions. Deprecated, like that form: use ``to_openai_tool``."""
         text = "ToolMetadata.to_openai_function() is deprecated, use to_openai_tool()"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warn_user(text, DeprecationWarning)
         return self.to_openai_tool(skip_length_check=True)["function"]
 
     def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from batonflow.workflow_core.journal.store import (
 from batonflow.workflow_core.journal.traces import ABANDONED, trace_in
 from batonflow.workflow_core.new_runs import new_run
 from batonflow.workflow_core.replay import replayed
+from batonflow.workflow_core.served_input import input_is_served
 from batonflow.workflow_core.stream import Entry
 from batonflow.workflow_core.types import qualified_name
 
@@ -407,7 +408,7 @@ class _Opening:
         else:
             staged = named_values(run.cell)
             self._event = event
-            self._causes = recorder.started(event, None, (), state=staged)
+            self._causes = recorder.started(event, None, (), {"served": True} if run.state.served else None, staged)
             self._digest = digest_of_start(self._codec, event)
         _digests[run] = self._digest
         [self._first] = drive.collected()
@@ -464,7 +465,8 @@ class _Opening:
         run_id = self._run.state.run_id
         await self._check_workflow(source)
         # Written together with the branch: what is refused leaves none behind, and no crash leaves one without it.
-        edits = await self._edits(source, at, state) if state else []
+        by_client = input_is_served()  # who chooses changes and event
+        edits = await self._edits(source, at, state, by_client) if state or by_client else []
         outcome = await self._store.fork(source, at, run_id, edits)
         if outcome != "forked":
             raise StoreError(_NOT_FORKED[outcome].format(source=source, at=at, run_id=run_id))
@@ -475,7 +477,7 @@ class _Opening:
         self._event = event
         await self.take_up(claimed)
 
-    async def _edits(self, source: str, at: int, state: Mapping[str, Any]) -> list[bytes]:
+    async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
         """The changes of a branch as commits; none when there is nothing to branch off from."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
@@ -487,7 +489,7 @@ class _Opening:
         restore(run, fold)
         drive = Drive(self._desk, run, lambda: None)
         recorder = Recorder(drive, self._codec, first=fold.last_record + 1, keep_streamed=self._options.store_streamed)
-        recorder.edited(edited_state(run.cell.state, state)[1])
+        recorder.edited(edited_state(run.cell.state, state)[1], **({"served": True} if by_client else {}))
         return drive.collected()
 
     async def take_up(self, claimed: Claimed) -> None:

@@ -5,11 +5,11 @@ attributes (settable by name) and everything else, the *dynamic* data. Dynamic d
 dict, so that building an event never runs Python code for the usual case.
 """
 
-import warnings
 from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
+from weakref import WeakKeyDictionary
 
 from pydantic import (
     BaseModel,
@@ -25,7 +25,9 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from batonflow.workflow_core.problems import NotInitializedError, misspelt
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "CollectionReleaseEvent",
@@ -72,6 +74,9 @@ _put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
 _put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
 _put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 
+
+_SLOTS = frozenset({"__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__"})
+"""Are there as soon as pydantic's constructor was called."""
 
 # By class, the names of its fields: one set for all events that are made without validation, as one for each would be
 # an object more for the collector to look at.
@@ -133,6 +138,8 @@ class DictLikeModel(BaseModel):
             private = self.__pydantic_private__
             if private is not None and name in private:
                 return private[name]
+        elif name in _SLOTS:
+            raise NotInitializedError(type(self), "the fields of the event")
         raise AttributeError(f"{type(self).__name__!r} has no field, private attribute or dynamic value {name!r}")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -231,19 +238,30 @@ class Event(DictLikeModel):
 
 _DICT_METHODS = frozenset({"get", "items", "keys", "to_dict", "values"})
 
-_warned_of: set[tuple[type[Event], str]] = set()
+_warned_of: WeakKeyDictionary[type[Event], set[str]] = WeakKeyDictionary()
 
 
 def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
     """Warn once per class and name: the attribute is the method, and not the value."""
     for name in sorted(names):
-        if (cls, name) not in _warned_of:
-            _warned_of.add((cls, name))
-            warnings.warn(
+        warned = _warned_of.setdefault(cls, set())
+        if name not in warned:
+            warned.add(name)
+            warn_user(
                 f"{cls.__name__}.{name} is a method, and not the value that was given as {name}=. Read the value as "
-                f"ev[{name!r}], or choose another name",
-                stacklevel=2,
+                f"ev[{name!r}], or choose another name"
             )
+
+
+def _warn_of_misspelt(event: Event, names: Iterable[str], open_name: str | None) -> None:
+    """Warn once per class and name of data that resembles a field which was not given."""
+    cls = type(event)
+    open_fields = [name for name in (*cls.model_fields, open_name) if name and name not in event.model_fields_set]
+    warned = _warned_of.setdefault(cls, set())
+    for name, meant in misspelt(names, open_fields).items():
+        if name not in warned:
+            warned.add(name)
+            warn_user(f"{cls.__name__} has no field {name!r}, and keeps it as data. Did you mean {meant!r}?")
 
 
 def _own_names(event: Event) -> None:
@@ -300,6 +318,8 @@ class StopEvent(Event):
         if result is not None:
             kwargs["_result"] = result
         super().__init__(**kwargs)
+        if self.__pydantic_extra__:
+            _warn_of_misspelt(self, self.__pydantic_extra__, "result" if result is None else None)
 
     def _get_result(self) -> Any:
         return self._result

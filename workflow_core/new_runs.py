@@ -9,6 +9,7 @@ from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.family import Family
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.served_input import input_is_served, mark_input
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
@@ -36,8 +37,10 @@ def new_run(workflow: "Workflow", ctx: "Context[Any] | None", run_id: str | None
     known = None if options.store is not None else options.runtime.find(restored.run_id)
     if known is not None and not workflow.__batonflow_id_matters__:
         restored.run_id = ""  # a snapshot of a run that still goes on here: this is another one
+    restored.served = restored.served or input_is_served()
     restored.run_id = run_id or restored.run_id or current_source().token()
     run = (stepwise_run if stepwise else Run)(workflow, restored, cell)
+    mark_input(run.variables, served=restored.served)
     if children and children["runs"]:
         run.family = run.family or Family(run, None)
         run.family.saved_with = ctx.given_serializer if ctx is not None else None
@@ -71,6 +74,9 @@ def inner_run(
         cell = StateCell(options.steps.state_type) if ctx is None else ctx.take_restored()[1]
         state, children = RunState(run_id, options.steps.table), {}
     run = Run(workflow, state, cell, path=path, parent=parent)
+    # An event from elsewhere may have started it, or the run around it was taken up.
+    state.served = parent.run.state.served
+    mark_input(run.variables, served=state.served)
     if run.family is not None and children:
         run.family.restore(children["counts"], children["runs"])
     if ctx is not None:

@@ -15,6 +15,7 @@ from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidat
 from batonflow.workflow_core.instrumentation import get_dispatcher
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
+from batonflow.workflow_core.problems import NotInitializedError
 from batonflow.workflow_core.representation.validate import check_graph_names, validate_workflow
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.turns import Turns
@@ -259,19 +260,17 @@ class Options:
             self.validated = table
 
 
-class _NotInitializedError(WorkflowRuntimeError, AttributeError):
-    """A workflow is used whose constructor did not call that of its base."""
-
-
 class NotInitialized:
-    """Stands for the options of a workflow until its constructor has set them."""
+    """Stands for what a workflow has until its constructor has set it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
 
     def __get__(self, workflow: Any, owner: type) -> Any:
         if workflow is None:
-            raise AttributeError(f"{owner.__name__}.__batonflow__ is there on instances only")
-        raise _NotInitializedError(
-            f"{owner.__name__}.__init__() did not call super().__init__(): call it first, with the options of Workflow"
-        )
+            raise AttributeError(f"{owner.__name__}.{self._name} is there on instances only")
+        base = next(cls for cls in owner.__mro__ if cls.__module__.startswith("batonflow."))
+        raise NotInitializedError(owner, f"the options of {base.__name__}")
 
 
 class shown(Generic[T]):  # noqa: N801 - stands where `property` would

@@ -5,11 +5,33 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.lazy import at_first_use
 
-__all__ = ["close_to_fields", "in_words", "in_words_with_hints", "problems_of", "unknown_fields"]
+__all__ = [
+    "NotInitializedError",
+    "close_to_fields",
+    "in_words",
+    "in_words_with_hints",
+    "misspelt",
+    "problems_of",
+    "unknown_fields",
+]
 
 get_close_matches = at_first_use("difflib", "get_close_matches")
+
+
+class NotInitializedError(WorkflowRuntimeError, AttributeError):
+    """A constructor did not call that of its base class.
+
+    Args:
+        cls: The class of the object.
+        given: What the constructor of the base class takes.
+    """
+
+    def __init__(self, cls: type, given: str) -> None:
+        at_fault = next(one for one in cls.__mro__ if "__init__" in vars(one))
+        super().__init__(f"{at_fault.__name__}.__init__() did not call super().__init__(): call it first, with {given}")
 
 
 def problems_of(error: ValidationError) -> list[dict[str, Any]]:
@@ -53,6 +75,12 @@ def close_to_fields(model: BaseModel) -> str:
     open_fields = type(model).model_fields.keys() - model.model_fields_set
     names = [name for name in model.__pydantic_extra__ or () if get_close_matches(name, open_fields, n=1, cutoff=0.75)]
     return _unknown(type(model), names, open_fields)
+
+
+def misspelt(names: Iterable[str], fields: Collection[str]) -> dict[str, str]:
+    """Name -> the field that it resembles; a name that only goes on behind a field's is one of the program's own."""
+    near = {name: get_close_matches(name, fields, n=1, cutoff=0.75) for name in names}
+    return {name: found[0] for name, found in near.items() if found and not name.startswith(found[0])}
 
 
 def _unknown(cls: type[BaseModel], names: Iterable[str], open_fields: Collection[str]) -> str:

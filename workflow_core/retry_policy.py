@@ -14,7 +14,6 @@ Example::
 import math
 import random
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +27,7 @@ from typing_extensions import override
 
 from batonflow.workflow_core.retrying import RetryPolicy, next_delay
 from batonflow.workflow_core.types import RetryInfo
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "ConstantDelayRetryPolicy",
@@ -520,7 +520,7 @@ def retry_policy(
 
 def _warn_of(name: str, wait: str) -> None:
     instead = f"retry_policy(wait={wait}, stop=stop_after_attempt(n))"
-    warnings.warn(f"{name} is deprecated, use {instead}", DeprecationWarning, stacklevel=3)
+    warn_user(f"{name} is deprecated, use {instead}", DeprecationWarning)
 
 
 def ConstantDelayRetryPolicy(maximum_attempts: int = 3, delay: float = 5) -> RetryPolicy:  # noqa: N802

@@ -2,9 +2,9 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 
-__all__ = ["input_is_served", "is_reading_input", "reading_input", "served_input"]
+__all__ = ["input_is_served", "is_reading_input", "mark_input", "reading_input", "served_input"]
 
 _served: ContextVar[bool] = ContextVar("batonflow_served_input", default=False)
 _reading: ContextVar[bool] = ContextVar("batonflow_reading_input", default=False)
@@ -18,6 +18,12 @@ def input_is_served() -> bool:
 def is_reading_input() -> bool:
     """Tell whether a client's message is being read right now."""
     return _reading.get()
+
+
+def mark_input(variables: Context, *, served: bool) -> None:
+    """Let the tasks of a run, which begin with these variables, know whether a server began it."""
+    if variables.get(_served, False) is not served:
+        variables.run(_served.set, served)
 
 
 @contextmanager

@@ -22,8 +22,12 @@ from typing import Any, ParamSpec, TypeVar
 from typing_extensions import override
 
 from batonflow.workflow_core.instrumentation.logs import logger_named
+from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["abandoned_threads", "call_in_thread", "in_thread", "start_in_thread"]
+
+# The engine lies above this module.
+run_in_words = at_first_use("batonflow.workflow_core.engine.state", "run_in_words")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,9 +147,10 @@ class _Threads(concurrent.futures.Executor):
             self.abandoned[name] += 1
             count = self.abandoned.total()
         logger.warning(
-            "%s goes on in its thread although its caller has given it up; a thread cannot be stopped "
+            "%s goes on in its thread although its caller%s has given it up; a thread cannot be stopped "
             "(%d such threads in this process)",
             name,
+            run_in_words(),
             count,
         )
 
@@ -234,6 +239,6 @@ async def call_in_thread(call: Callable[[], T], name: str) -> T:
         raise
 
 
-def start_in_thread(function: Callable[[], Any]) -> None:
-    """Call a function in a thread and do not wait for it; its result is dropped."""
-    _threads.submit(function)
+def start_in_thread(function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+    """Call a function in a thread and do not wait for it; returns the future of its outcome."""
+    return _threads.submit(function)

@@ -3,11 +3,14 @@
 import asyncio
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextvars import Context as ContextVars
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.engine.ticks import EventArrived
+from batonflow.workflow_core.errors import WorkflowRuntimeError
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -74,6 +77,27 @@ class Turns:
         elif event is not None:  # a snapshot that is taken until its turn comes holds it
             run.state.running = True
             run.state.restored_deliveries = [EventArrived(event, step)]
+        if not may_begin:
+            self.check(run)
+
+    def check(self, run: "Run") -> None:
+        """Fail a run that would wait for ever: all active runs wait in steps for further runs of the workflow."""
+        limit = self._options.num_concurrent_runs
+        with self._lock:
+            if limit is None or run not in self._pending or run.ending.awaited_in is None:
+                return
+            awaited_in = {waiting.ending.awaited_in for waiting in self._pending}
+            callers = {one for caller in awaited_in for one in _callers(caller)}
+            held = [one for one in callers if one.workflow.__batonflow__.turns is self and one not in self._pending]
+            if len(held) < self._active:
+                return
+        name = type(run.workflow).__name__
+        error = WorkflowRuntimeError(
+            f"Run {run.state.run_id!r} of {self._options.workflow_name} would wait for ever: "
+            f"num_concurrent_runs={limit}, and every active run waits in a step for another run of the same workflow. "
+            f"Give {name}(...) a larger num_concurrent_runs, or run another instance of {name} inside the step"
+        )
+        run.ending.fail("", error)
 
     def ended(self, run: "Run") -> None:
         """Forget a run that is over, and let the next waiting runs begin."""
@@ -153,6 +177,17 @@ class Turns:
         with self._lock:
             self._watches.pop(loop, None)
         self._let_begin()
+
+
+def _callers(caller: "Run | None") -> "Iterator[Run]":
+    """A run whose step waits for another run, and those whose steps called that one."""
+    while caller is not None and not caller.ending.over:
+        yield caller
+        if caller.family is not None and caller.family.parent is not None:
+            caller = caller.family.parent.run
+        else:
+            item = caller.variables.get(current_item)
+            caller = None if item is None else item.run
 
 
 async def _until(over: asyncio.Event) -> None:

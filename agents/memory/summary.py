@@ -1,6 +1,5 @@
 """A buffer that sums up what no longer fits."""
 
-import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from os import PathLike
@@ -19,6 +18,7 @@ from batonflow.llms import LLM, ChatMessage, MessageRole, ToolCallBlock
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import kept_calls
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["SUMMARIZE_PROMPT", "ChatSummaryMemoryBuffer"]
 
@@ -197,10 +197,9 @@ class ChatSummaryMemoryBuffer(BaseChatStoreMemory):
             self.summary = await self._summarize(llm, messages[self.summarized : start])
             self.summarized = start
         elif self.summarizes:
-            warnings.warn(
+            warn_user(
                 "The ChatSummaryMemoryBuffer came from a snapshot, which holds no model, and leaves messages out "
-                'without a summary: set memory.llm, or give the model by name, for example llm="openai:gpt-5.6"',
-                stacklevel=2,
+                'without a summary: set memory.llm, or give the model by name, for example llm="openai:gpt-5.6"'
             )
         self.hidden = start
 

@@ -12,6 +12,7 @@ from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.values import json_object, json_or_text
+from batonflow.workflow_core.answer_fields import unfit
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.journal.store import Appended, Ended, RunInfo
@@ -143,13 +144,21 @@ def _answer(question: Question, given: Namespace) -> tuple[str, dict[str, Any]]:
     if given.answer is None:
         option = "--deny" if given.deny is not None else "--arguments" if given.arguments is not None else ""
         wrong = f"{option} is for approvals; " if option else ""
-        raise CommandError(f"{wrong}{question.name} is a question: answer it with --answer JSON", USAGE)
+        says = f"; it {question.needs}" if question.needs else ""
+        raise CommandError(f"{wrong}{question.name} is a question: answer it with --answer JSON{says}", USAGE)
     value = json_or_text(given.answer)
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {"response": value}
     for name in required.keys() & fields.keys():
         if fields[name] != required[name]:
             raise CommandError(f"{name} must be {required[name]!r}, as the waiting step requires; leave it out", USAGE)
-    return given.type or question.awaits, {**required, **fields}
+    answer = {**required, **fields}
+    # Once written, the run alone can drop an answer that does not fit, and ask again.
+    if given.type in {None, question.awaits} and (problems := unfit(question.fields, answer)):
+        raise CommandError(
+            f"the answer does not fit {question.awaits.rpartition('.')[2]}: {'; '.join(problems)}. It {question.needs}",
+            USAGE,
+        )
+    return given.type or question.awaits, answer
 
 
 def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> list[str]:
@@ -162,6 +171,8 @@ def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> lis
             lines += [f"{begin} {store}", f"{begin} --deny REASON {store}"]
         else:
             lines.append(f"{begin} --answer JSON {store}")
+            if question.needs:
+                lines.append(f"  the JSON {question.needs}")
     return [line.rstrip() for line in lines]
 
 
@@ -177,5 +188,6 @@ def question_data(question: Question) -> dict[str, Any]:
         "question": None if question.asked is None else {"type": question.asked[0], "value": question.asked[1]},
         "answer_type": question.awaits,
         "requirements": question.requirements,
+        "fields": {name: {"type": kind or None, "required": must} for name, (kind, must) in question.fields.items()},
         "due": question.due,
     }

@@ -114,7 +114,8 @@ async def _standing(store: SQLiteStore, info: RunInfo) -> str:
     asked = await _asked(store, info)
     if asked and not info.unread:
         return f"waiting ({asked} asked)"
-    return f"{info.status} (answered)" if asked else info.status
+    status = "interrupted" if info.status == "running" and not info.owner_alive else info.status
+    return f"{status} (answered)" if asked else status
 
 
 def _info_data(info: RunInfo) -> dict[str, Any]:
@@ -147,7 +148,7 @@ async def _show(given: Namespace) -> int:
             say_json({**_info_data(info), "entries": entries, "waiting": [question_data(one) for one in asked]})
             return DONE
         if not given.json:
-            _head(info)
+            _head(info, await _standing(store, info))
         async for commit in store.subscribe(given.run) if given.follow else _commits(store, given.run):
             for entry in trace_of([commit], largest=None if given.json else _LARGEST):
                 if given.json:
@@ -173,11 +174,11 @@ async def _commits(store: SQLiteStore, run_id: str) -> AsyncIterator[StoredCommi
         last = found[-1].seq
 
 
-def _head(info: RunInfo) -> None:
+def _head(info: RunInfo, standing: str) -> None:
     say(f"run       {info.run_id}")
     say(f"workflow  {info.workflow}{'' if info.version is None else f', version {info.version}'}")
     driven = ", driven by a living process" if info.owner is not None and info.owner_alive else ""
-    say(f"status    {info.status}{driven}")
+    say(f"status    {standing}{driven}")
     say(f"began     {datetime.fromtimestamp(info.created_at, UTC).isoformat(sep=' ', timespec='seconds')}")
     say(f"lasted    {age(info.updated_at - info.created_at)}")
     if info.forked_from is not None:
@@ -277,7 +278,7 @@ async def _replay(given: Namespace) -> int:
         for event in streamed:
             teller.record(str(event["qualified_name"]), event["value"])
         teller.finish()
-        say(f"{info.run_id} is {info.status}{_with(result, teller.last_speech)}")
+        say(f"{info.run_id} is {await _standing(store, info)}{_with(result, teller.last_speech)}")
     return DONE
 
 

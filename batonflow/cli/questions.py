@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.telling import wanted
 from batonflow.cli.text import summary
+from batonflow.workflow_core.answer_fields import AnswerFields, needed
 from batonflow.workflow_core.events import HumanResponseEvent
 from batonflow.workflow_core.inputs import answer_key
 from batonflow.workflow_core.journal.store import RunStore
@@ -36,6 +37,7 @@ class Question:
         requirements: What the answer has to have; None when the records do not say.
         due: When it is too late, in wall-clock seconds.
         writable: Whether an answer can be written without the workflow's own serializer.
+        fields: Those of the answer's class, as far as the records say.
         answer_key: Key of its answer in the inbox of the run; empty for questions that are answered in this process.
     """
 
@@ -47,12 +49,18 @@ class Question:
     requirements: Mapping[str, Any] | None
     due: float | None = None
     writable: bool = True
+    fields: AnswerFields = field(default_factory=dict[str, tuple[str, bool]])
     answer_key: str = ""
 
     @property
     def is_approval(self) -> bool:
         """Whether a tool call waits for it."""
         return self.awaits == APPROVAL
+
+    @property
+    def needs(self) -> str:
+        """Tell which fields an answer needs and may have."""
+        return "" if self.is_approval else needed(self.fields, self.requirements or {})
 
     @property
     def in_words(self) -> str:
@@ -207,6 +215,7 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
         requirements=fields if known else None,
         due=waiter.get("due"),
         writable=_is_plain(asked),
+        fields={name: (kind, is_needed) for name, (kind, is_needed) in waiter.get("fields", {}).items()},
         answer_key=answer_key(path, item, wait=key, attempt=attempt),
     )
 

@@ -10,15 +10,21 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from batonflow.cli.answering import how_to_answer, question_data
-from batonflow.cli.errors import DONE, USAGE, WAITING, CommandError
+from batonflow.cli.errors import DONE, FAILED, USAGE, WAITING, CommandError
 from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, jsonable, say, say_json
 from batonflow.cli.questions import APPROVAL, Question
 from batonflow.cli.stores import checked_run_id, store_option, the_run, with_store
 from batonflow.cli.telling import Teller, envelope
 from batonflow.cli.values import fields_of, json_or_text
+from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.engine.state import Waiter
-from batonflow.workflow_core.errors import StoreError, WorkflowCancelledByUser
+from batonflow.workflow_core.errors import (
+    RunInputMismatchError,
+    StoreError,
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+)
 from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFailedEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
@@ -68,13 +74,16 @@ async def _forked(workflow: Workflow, given: Namespace, state: dict[str, Any], n
     assert workflow.__batonflow__.store is not None
     await the_run(workflow.__batonflow__.store, given.run)
 
-    def begin() -> WorkflowHandler:
-        handler = StoredRuns.fork(workflow, given.run, given.at, state=state, new_id=new_id)
-        if not given.json:
-            complain(f"run {handler.run_id} branches off from {given.run} at commit {given.at}")
-        return handler
-
-    return await _Driving(workflow, given).drive(begin)
+    handler = StoredRuns.fork(workflow, given.run, given.at, state=state, new_id=new_id)
+    try:
+        await handler.started()
+    except (StoreError, WorkflowRuntimeError) as error:
+        # The id, the commit or the state cannot be; else the store fails, or the code does not fit.
+        is_misuse = type(error) in {StoreError, RunInputMismatchError, WorkflowRuntimeError} and not error.__cause__
+        raise CommandError(str(error), USAGE if is_misuse else FAILED) from error
+    if not given.json:
+        complain(f"run {handler.run_id} branches off from {given.run} at commit {given.at}")
+    return await _Driving(workflow, given).drive(lambda: handler)
 
 
 async def _resumed(workflow: Workflow, given: Namespace) -> int:
@@ -238,6 +247,7 @@ def question_of(request: InputRequest) -> Question:
         asked=(type(request.event).__name__, cast("dict[str, Any]", jsonable(request.event))),
         awaits=awaits,
         requirements=filled,
+        fields=answer_fields(request.response_type),
     )
 
 

@@ -139,7 +139,7 @@ def test_an_answer_is_given_once(waiting: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["ask"], 2, "is a question: answer it with --answer JSON"),
+        (["ask"], 2, "is a question: answer it with --answer JSON; it needs yes (boolean)"),
         (["ask", "--deny", "no"], 2, "--deny is for approvals"),
         (["ask", "--answer", '{"who": "bob"}'], 2, "who must be 'ann', as the waiting step requires; leave it out"),
         (["ask", "nothing", "--answer", "x"], 2, "has no open request 'nothing'; open is waiter_flows.Answer_1_1"),
@@ -182,14 +182,47 @@ def test_of_several_requests_one_is_named(here: Cli) -> None:
     assert json.loads(here("resume", "pair.py", "p", *STORE)[1]) == ["two", "one"]
 
 
-def test_an_answer_that_does_not_fit_leaves_the_question_open(waiting: Cli) -> None:
-    assert waiting("approve", "ask", "--answer", '{"aye": true}', *STORE)[0] == 0
-    code, output, errors = waiting("resume", "flows:ask", "ask", *STORE)
+@pytest.mark.parametrize("snapshot_every", [1000, 1])
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ('{"aye": true}', "yes is missing"),
+        ("aye", "yes is missing"),
+        ('{"yes": "perhaps"}', "yes has to be a boolean, and is 'perhaps'"),
+    ],
+)
+def test_an_answer_that_cannot_fit_is_refused_before_it_is_written(
+    here: Cli, monkeypatch: pytest.MonkeyPatch, snapshot_every: int, answer: str, problem: str
+) -> None:
+    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", snapshot_every)
+    assert here("run", "flows:ask", "--run-id", "ask", *STORE)[0] == 3
+    code, _, errors = here("approve", "ask", "--answer", answer, *STORE)
+    assert code == 2
+    assert errors == f"batonflow approve: the answer does not fit Answer: {problem}. It needs yes (boolean)\n"
+    assert here("approve", "ask", "--answer", '{"yes": true}', *STORE)[0] == 0, "the correction is taken"
+    assert here("resume", "flows:ask", "ask", *STORE)[:2] == (0, "ann said yes\n")
+
+
+def test_an_answer_that_only_the_code_can_judge_leaves_the_question_open(here: Cli) -> None:
+    Path("port.py").write_text(
+        "from pydantic import Field\n"
+        "from batonflow import Context, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent, Workflow, step\n"
+        "class Depth(HumanResponseEvent):\n    metres: int = Field(gt=0)\n"
+        "class Port(Workflow):\n"
+        "    @step\n"
+        "    async def ask(self, ctx: Context, ev: StartEvent) -> StopEvent:\n"
+        "        answer = await ctx.wait_for_event(Depth, waiter_event=InputRequiredEvent(prefix='How deep?'))\n"
+        "        return StopEvent(result=answer.metres)\n"
+        "port = Port(timeout=None)\n"
+    )
+    assert "  the JSON needs metres\n" in here("run", "port.py:port", "--run-id", "p", *STORE)[1]
+    assert here("approve", "p", "--answer", '{"metres": -1}', *STORE)[0] == 0
+    code, output, errors = here("resume", "port.py:port", "p", *STORE)
     assert code == 3, "it still waits"
-    assert "batonflow approve ask --answer JSON" in output + errors
-    assert waiting("approve", "ask", "--answer", '{"yes": true}', *STORE)[0] == 0
-    assert "was answered before" in waiting("approve", "ask", "--answer", '{"yes": false}', *STORE)[2]
-    assert waiting("resume", "flows:ask", "ask", *STORE)[:2] == (0, "ann said yes\n")
+    assert "batonflow approve p --answer JSON" in output + errors
+    assert here("approve", "p", "--answer", '{"metres": 7}', *STORE)[0] == 0
+    assert "was answered before" in here("approve", "p", "--answer", '{"metres": 8}', *STORE)[2]
+    assert here("resume", "port.py:port", "p", *STORE)[:2] == (0, "7\n")
 
 
 def test_a_cancelled_run_ends_when_it_is_taken_up(waiting: Cli) -> None:

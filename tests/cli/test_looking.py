@@ -70,14 +70,43 @@ def test_show_says_why_a_run_failed_and_what_one_waits_for(here: Cli, store: lis
     assert "failed: ValueError: no such harbour: \\x1b[31mEmden" in here("show", "failed", *store)[1]
     output = here("show", "asking", *store)[1]
     assert "waits for Answer(who='ann'), asked Question(text='Sail?')" in output
-    assert "batonflow approve asking --answer JSON --store runs.db" in output
+    assert "batonflow approve asking --answer JSON --store runs.db\n    the JSON needs yes (boolean)\n" in output
     assert "batonflow approve team --deny REASON --store runs.db" in here("show", "team", *store)[1]
+
+
+def test_show_and_runs_agree_where_a_run_stands(here: Cli, store: list[str]) -> None:
+    def standings(run_id: str) -> set[str]:
+        rows = [line.split(maxsplit=2) for line in here("runs", *store)[1].splitlines()]
+        [listed] = [row[2] for row in rows if row[0] == run_id]
+        shown = here("show", run_id, *store)[1].splitlines()[2].removeprefix("status    ")
+        return {shown} if listed.startswith(f"{shown}  ") else {shown, listed}
+
+    assert standings("asking") == standings("team") == {"waiting (1 asked)"}
+    here("approve", "team", *store)
+    assert standings("team") == {"ready (answered)"}
+    assert standings("done") == {"completed"}
+
+
+def test_a_run_whose_process_was_killed_is_interrupted(folder: Path) -> None:
+    running = start(folder, "run", "flows.py:slow", "--run-id", "s", "--store", "runs.db")
+    assert running.stdout is not None
+    assert [running.stdout.readline() for _ in range(2)] == ["first\n", "second\n"]
+    assert "running, driven by a living process" in cli(folder, "show", "s", "--store", "runs.db")[1]
+    running.kill()
+    running.communicate()
+    assert "status    interrupted\n" in cli(folder, "show", "s", "--store", "runs.db")[1]
+    assert cli(folder, "runs", "--store", "runs.db")[1].splitlines()[1].split()[:3] == ["s", "slow", "interrupted"]
 
 
 def test_show_as_json(here: Cli, store: list[str]) -> None:
     told = json.loads(here("show", "asking", "--json", *store)[1])
     assert [entry["kind"] for entry in told["entries"]] == ["started", "segment"]
-    assert told["waiting"][0]["requirements"] == {"who": "ann"}
+    [asked] = told["waiting"]
+    assert asked["requirements"] == {"who": "ann"}
+    assert asked["fields"] == {
+        "who": {"type": "string", "required": True},
+        "yes": {"type": "boolean", "required": True},
+    }
 
 
 def test_show_follows_a_run_of_another_process(folder: Path) -> None:
@@ -118,7 +147,7 @@ def test_replay_prints_what_was_streamed(here: Cli, store: list[str]) -> None:
         "writer: I will publish this.\n"
         "  -> publish(title='Tides')\n"
         "  ?? writer wants to call publish(title='Tides')\n"
-        "team is ready, not over yet\n"
+        "team is waiting (1 asked), not over yet\n"
     )
 
 

@@ -285,6 +285,24 @@ def test_a_fork_goes_on_from_a_commit_with_other_state(here: Cli, folder: Path) 
     assert here("fork", "keep.py:keeps", "nobody", "--at", "1", *store)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--at", "99"], "The store has no run 'first' with a commit 99"),
+        (["--at", "1", "--run-id", "first"], "There is a run 'first' already: choose another new_id"),
+        (["--at", "4"], "Run 'first' is over at commit 4: fork at an earlier one"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused_before_anything_is_said(
+    here: Cli, folder: Path, words: list[str], said: str
+) -> None:
+    (folder / "keep.py").write_text(KEEPS)
+    store = ["--store", "runs.db"]
+    here("run", "keep.py:keeps", "--run-id", "first", *store)
+    assert here("fork", "keep.py:keeps", "first", *words, *store) == (2, "", f"batonflow fork: {said}\n")
+    assert [run["run_id"] for run in json.loads(here("runs", "--json", *store)[1])] == ["first"]
+
+
 KEEPS = """
 from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
 

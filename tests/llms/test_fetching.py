@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -174,10 +175,56 @@ class TestBounds:
             assert "secret" not in str(caught.value)
             assert "word" not in str(caught.value)
 
-    async def test_a_line_end_in_an_address_is_not_sent(self, server: Loopback) -> None:
-        with pytest.raises(FetchError, match="cannot fetch"):
-            await afetch(f"{server.url}/a b", HERE)
-        assert server.received == []
+    async def test_a_name_that_takes_too_long_to_look_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.wait(20))
+        try:
+            with pytest.raises(FetchError, match=r"more than 0\.2 s"):
+                await afetch("http://tides.example/x", FetchPolicy(seconds=0.2))
+        finally:
+            found.set()
+
+
+class TestWriting:
+    @pytest.mark.parametrize(
+        ("written", "sent"),
+        [
+            ("/a b?c d", "/a%20b?c%20d"),
+            ("/Küste/潮?q=ü", "/K%C3%BCste/%E6%BD%AE?q=%C3%BC"),
+            ("/a%20b%2Fc?x=%C3%BC&y=1+2", "/a%20b%2Fc?x=%C3%BC&y=1+2"),
+            ("/a\x0bb", "/a%0Bb"),
+            ("/a\r\nHost: x", "/aHost:%20x"),
+        ],
+    )
+    async def test_a_path_is_sent_in_percent_signs(self, server: Loopback, written: str, sent: str) -> None:
+        server.answers = [page(PDF)]
+        await afetch(server.url + written, HERE)
+        assert [one.path for one in server.received] == [sent]
+
+    async def test_a_redirect_in_utf_8_is_followed(self, server: Loopback) -> None:
+        server.answers = [Answer([], status=302, headers={"location": "/Küste"}), page(PDF)]
+        await afetch(server.url, HERE)
+        assert server.received[-1].path == "/K%C3%BCste"
+
+    async def test_a_host_is_looked_up_and_named_in_ascii(
+        self, server: Loopback, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looked_up: list[str] = []
+
+        def resolve(host: str, port: int, **_: Any) -> Any:
+            looked_up.append(host)
+            return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        server.answers = [page(PDF)]
+        port = server.url.rpartition(":")[2]
+        await afetch(f"http://küste.example:{port}/", HERE)
+        assert looked_up == ["xn--kste-0ra.example"]
+        assert server.received[0].headers["host"] == f"xn--kste-0ra.example:{port}"
+
+    def test_a_host_that_cannot_be_one_is_refused_in_words(self) -> None:
+        with pytest.raises(FetchError, match=r"cannot fetch http://ü\.\.example/: its host"):
+            fetch("http://ü..example/")
 
 
 async def test_certificates_are_checked_for_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
+from batonflow import AgentWorkflow, FunctionAgent
 from batonflow.workflow_core import (
     Cardinality,
     Collect,
@@ -396,6 +398,52 @@ class TestMistakesOfAnAuthor:
 
         with pytest.raises(WorkflowRuntimeError, match=r"Forgets.__init__\(\) did not call super\(\).__init__\(\)"):
             Forgets().run_sync()
+
+    @pytest.mark.parametrize(
+        "use", [lambda made: made.run("Go."), lambda made: made.name, lambda made: AgentWorkflow(agents=[made])]
+    )
+    def test_an_agent_whose_constructor_does_not_call_its_base(self, use: Callable[[Any], Any]) -> None:
+        class Forgets(FunctionAgent):
+            def __init__(self, **options: Any) -> None:
+                pass
+
+        said = r"Forgets.__init__\(\) did not call super\(\).__init__\(\): .* with the options of FunctionAgent"
+        with pytest.raises(WorkflowRuntimeError, match=said):
+            use(Forgets())
+
+    def test_an_agent_that_is_changed_before_its_base_is_called(self) -> None:
+        class Hurries(FunctionAgent):
+            def __init__(self, **options: Any) -> None:
+                self.name = "tides"
+                super().__init__(**options)
+
+        with pytest.raises(WorkflowRuntimeError, match=r"Hurries.__init__\(\) did not call super\(\).__init__\(\)"):
+            Hurries()
+
+    async def test_a_team_whose_constructor_does_not_call_its_base(self) -> None:
+        class Forgets(AgentWorkflow):
+            def __init__(self) -> None:
+                pass
+
+        with pytest.raises(WorkflowRuntimeError, match=r"Forgets.__init__\(\) .* with the options of AgentWorkflow"):
+            Forgets().run("Go.")
+
+    @pytest.mark.parametrize("base", [Event, StartEvent, StopEvent])
+    @pytest.mark.parametrize(
+        "use", [lambda event: event.port, lambda event: event["port"], lambda event: setattr(event, "port", 1), repr]
+    )
+    def test_an_event_whose_constructor_does_not_call_its_base(
+        self, base: type[Event], use: Callable[[Any], Any]
+    ) -> None:
+        class Forgets(base):
+            port: str = ""
+
+            def __init__(self) -> None:
+                pass
+
+        said = r"Forgets.__init__\(\) did not call super\(\).__init__\(\): call it first, with the fields of the event"
+        with pytest.raises(AttributeError, match=said):
+            use(Forgets())
 
     def test_a_workflow_without_steps(self) -> None:
         class Undecorated(Workflow):

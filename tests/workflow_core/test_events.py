@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import pickle
+import warnings
 from datetime import UTC
 from types import SimpleNamespace
 from typing import Any
@@ -683,3 +684,33 @@ def test_an_event_may_set_what_it_likes_before_it_is_built():
 
     assert Scaled(depth=1).depth == Scaled.made(depth=1).depth == 1
     assert Scaled(depth=3).depth == 3
+
+
+class TestMisspeltFieldsOfTheStopEvent:
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"reslt": 5}, "StopEvent has no field 'reslt', and keeps it as data. Did you mean 'result'?"),
+            ({"resutl": 5, "port": 1}, "StopEvent has no field 'resutl', and keeps it as data. Did you mean 'result'?"),
+        ],
+    )
+    def test_are_told_once(self, given: dict[str, Any], said: str) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert [StopEvent(**given).to_dict() for _ in range(2)] == [given, given]
+        assert [(str(one.message), one.filename) for one in caught] == [(said, __file__)]
+
+    def test_are_those_of_a_subclass_too(self) -> None:
+        class Done(StopEvent):
+            tide: str = ""
+
+        with pytest.warns(UserWarning, match="Done has no field 'tid', and keeps it as data. Did you mean 'tide'"):
+            Done(tid="high")
+
+    def test_are_not_names_of_the_program_s_own(self) -> None:
+        class Done(StopEvent):
+            tide: str = ""
+
+        assert StopEvent(results=[1], port=1, result_text="x").port == 1
+        assert Done(tide="high", tides=1).tides == 1
+        assert StopEvent(5, reslt=1).reslt == 1

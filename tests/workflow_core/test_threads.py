@@ -99,6 +99,20 @@ class TestInThread:
         assert "hang goes on in its thread" in caplog.text
         release.set()
 
+    async def test_an_abandoned_call_of_a_step_names_its_workflow_and_run(
+        self, release: threading.Event, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Flow(Workflow):
+            @step(timeout=0.05)
+            def wait(self, ev: StartEvent) -> StopEvent:
+                release.wait(30)
+                return StopEvent()
+
+        with pytest.raises(StepTimeoutError):
+            await Flow(workflow_name="tides").run(run_id="r-1")
+        assert "Step wait goes on in its thread although its caller (workflow tides, run r-1) has" in caplog.text
+        release.set()
+
     async def test_a_system_without_threads_left_is_told_by_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(thread: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")

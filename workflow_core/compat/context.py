@@ -1,7 +1,8 @@
 """Forms of ``Context`` that earlier versions documented, kept so that their programs still run."""
 
-import warnings
 from typing import Any, ClassVar
+
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["EarlierContext"]
 
@@ -26,7 +27,7 @@ class EarlierContext:
         """Say once per process that a form is deprecated."""
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, DeprecationWarning, stacklevel=3)
+            warn_user(text, DeprecationWarning)
 
     def get_result(self) -> Any:
         """The result of the finished run; await the handler instead."""

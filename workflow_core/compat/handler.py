@@ -1,10 +1,10 @@
 """Forms of the handler that earlier versions documented."""
 
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -24,7 +24,7 @@ class EarlierHandler:
     def _deprecated(self, name: str, instead: str) -> None:
         if name not in self._warned:
             self._warned.add(name)
-            warnings.warn(f"WorkflowHandler.{name}() is deprecated, use {instead}", DeprecationWarning, stacklevel=3)
+            warn_user(f"WorkflowHandler.{name}() is deprecated, use {instead}", DeprecationWarning)
 
     def done(self) -> bool:
         """Whether the run is over; use ``is_done()``."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
+from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
 from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
@@ -100,6 +101,8 @@ def dump_run(
     }
     if state.cancelled or (run is not None and isinstance(run.ending.error, WorkflowCancelledByUser)):
         payload["cancelled"] = True
+    if state.served:
+        payload["served"] = True
     if run is not None and run.root is run:
         run.questions.look()
     if state.running and state.questions:
@@ -247,6 +250,7 @@ class _Writer:
             "event": self.event(waiter.item.event),
             "bound_events": None,
             "waiting_for_event": qualified_name(cls),
+            "fields": answer_fields(cls),
             "has_requirements": bool(waiter.requirements) or waiter.unknown_requirements,
             "requirements": requirements,
             "resolved_event": None,
@@ -335,6 +339,7 @@ class _Reader:
         data, state = self._data, self._state
         state.running = bool(data.get("is_running"))
         state.cancelled = bool(data.get("cancelled"))
+        state.served = bool(data.get("served"))
         state.elapsed = float(data.get("elapsed_alive") or 0.0)
         state.waiter_seq = int(data.get("waiter_seq") or 0)
         state.item_seq = int(data.get("work_item_seq") or 0)

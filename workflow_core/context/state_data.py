@@ -1,6 +1,5 @@
 """The key-value state as data: how it is written into a snapshot and read back."""
 
-import warnings
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -9,6 +8,7 @@ from batonflow.workflow_core.context.serializers import BaseSerializer
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
 
@@ -54,9 +54,7 @@ def _dump_keys(values: dict[str, Any], serializer: BaseSerializer) -> dict[str, 
                     "data or a "
                     "pydantic model, or use PickleSerializer"
                 ) from error
-            warnings.warn(
-                f"State key {key!r} was left out of the snapshot: {error}", UnserializableKeyWarning, stacklevel=2
-            )
+            warn_user(f"State key {key!r} was left out of the snapshot: {error}", UnserializableKeyWarning)
     return found
 
 

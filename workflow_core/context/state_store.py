@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -28,6 +27,8 @@ from batonflow.workflow_core.context.state_paths import (
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.steps import StepSpec
+from batonflow.workflow_core.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -279,7 +280,7 @@ class InMemoryStateStore(Generic[StateT]):
         given = self._cell.state.model_copy()
         if self._item is not None and type(given) is DictState:
             written: set[str] = set()
-            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec.name, written)
+            look = partial(_look_for_lost, self._cell, given, dict(given.to_dict()), self._item.spec, written)
             looks = self._item.at_end = self._item.at_end or []
             looks.append(look)
             del looks[:-COPIES_LOOKED_AT]
@@ -586,7 +587,9 @@ class InMemoryStateStore(Generic[StateT]):
         return cast("type[InMemoryStateStore[Any]]", cls)(load_state(payload, serializer, DictState))
 
 
-def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], step: str, written: set[str]) -> None:
+def _look_for_lost(
+    cell: StateCell, given: DictState, before: dict[str, Any], step: StepSpec, written: set[str]
+) -> None:
     """Warn of values that a step has put into a copy of the state, and neither written nor found in the state."""
     after, state = given.to_dict(), cell.state
     changed = [name for name in {**before, **after} if after.get(name, MISSING) is not before.get(name, MISSING)]
@@ -594,11 +597,11 @@ def _look_for_lost(cell: StateCell, given: DictState, before: dict[str, Any], st
         name for name in changed if name not in written and not _equal(after.get(name, MISSING), read_part(state, name))
     ]
     if lost:
-        warnings.warn(
-            f"Step {step} changed {', '.join(map(repr, lost))} in the copy that ctx.store.get_state() gave, and the "
-            "state does not have that: use ctx.store.set, set_state or edit_state",
+        warn_user(
+            f"Step {step.name} changed {', '.join(map(repr, lost))} in the copy that ctx.store.get_state() gave, and "
+            "the state does not have that: use ctx.store.set, set_state or edit_state",
             StateOutsideContextWarning,
-            stacklevel=2,
+            about=step.func,
         )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from batonflow.workflow_core.engine.commands import Finish
-from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
     RunInterruptedError,
@@ -46,7 +46,7 @@ class Ending:
 
     __slots__ = (
         "_alive_seconds", "_alive_since", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers",
-        "_unrecorded", "done", "error", "event", "handlers", "over", "refused", "resolved",
+        "_unrecorded", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
     )  # fmt: skip
 
     def __init__(self, run: "Run") -> None:
@@ -60,6 +60,8 @@ class Ending:
         self.handlers = 0
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
+        # The run a step of which waits for this one.
+        self.awaited_in: Run | None = None
         self._futures: list[asyncio.Future[None]] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
@@ -348,11 +350,20 @@ class Ending:
             raise WorkflowRuntimeError(
                 f"Run {self._run.state.run_id} {ANOTHER_LOOP}, or use run_sync() from other threads"
             )
+        item = current_item.get()
+        if item is not None and item.run is not None:
+            self.awaited_in = item.run
+            self._run.workflow.__batonflow__.turns.check(self._run)
+            if self.resolved:
+                return
         future: asyncio.Future[None] = loop.create_future()
         if self._futures is None:
             self._futures = []
         self._futures.append(future)
-        await future
+        try:
+            await future
+        finally:
+            self.awaited_in = None
 
 
 def _cancelled(event: WorkflowCancelledEvent) -> WorkflowCancelledByUser:

@@ -43,7 +43,7 @@ from batonflow.workflow_core.engine.commands import (
 )
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
-from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item, run_in_words
 from batonflow.workflow_core.engine.stored_run import StoredRun
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
@@ -159,7 +159,8 @@ class Run(StoredRun):
 
     def _as_child(self) -> dict[str, Any] | None:
         """How the run around this one knows it, for the journal."""
-        return self.family.parent.description_of(self) if self.family and self.family.parent else None
+        child = self.family.parent.description_of(self) if self.family and self.family.parent else None
+        return child and {"child": child}
 
     def _restart(self) -> None:
         """Bring a restored run to life: what was executing starts again, timers are set anew."""
@@ -409,7 +410,7 @@ class Run(StoredRun):
                 if item.context is not None:
                     item.context.detach()
                 error = StepTimeoutError(
-                    f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds"
+                    f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds{run_in_words()}"
                 )
             elif task.cancelling():
                 if self.root.drive is None:

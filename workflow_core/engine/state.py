@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.engine.runner import Run
 
-__all__ = ["Buffer", "Failures", "Question", "RunState", "StepState", "Stream", "Waiter", "WorkItem", "current_item"]
+__all__ = [
+    "Buffer",
+    "Failures",
+    "Question",
+    "RunState",
+    "StepState",
+    "Stream",
+    "Waiter",
+    "WorkItem",
+    "current_item",
+    "run_in_words",
+]
 
 
 class Timer(Protocol):
@@ -315,8 +326,8 @@ class RunState:
 
     __slots__ = (
         "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
-        "restored_deliveries", "run_id", "running", "steps", "stopped", "stream_seq", "streams", "table", "waiter_seq",
-        "waiters",
+        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table",
+        "waiter_seq", "waiters",
     )  # fmt: skip
 
     def __init__(self, run_id: str, table: StepTable) -> None:
@@ -334,6 +345,8 @@ class RunState:
         self.running = False
         # Whether somebody cancelled the run that was restored: it may still go on.
         self.cancelled = False
+        # Whether a server began it, with input of a client.
+        self.served = False
         # What a snapshot found on its way: events, and outcomes of steps behind what they had sent.
         self.restored_deliveries: list[Any] = []
         # Seconds of the run's timeout used up before this process.
@@ -392,3 +405,12 @@ class RunState:
 
 current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)
 """The delivery whose step is running here."""
+
+
+def run_in_words() -> str:
+    """Name the workflow and the run whose step is running here, behind a blank; empty outside of steps."""
+    item = current_item.get()
+    run = None if item is None else item.run
+    if run is None:
+        return ""
+    return f" (workflow {run.workflow.__batonflow__.workflow_name}, run {run.root.state.run_id})"

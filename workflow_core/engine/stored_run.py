@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context as ContextVars
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.family import Family, reaches, run_at
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.served_input import mark_input
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.context.context import Context
@@ -47,11 +49,13 @@ class StoredRun:
     early: list[tuple[Event, str | None, str]] | None
     _late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None
     _questions: "Questions | None"
+    variables: ContextVars
 
     def adopt(self, loaded: "LoadedRun") -> None:
         """Become what was loaded; before the run begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
+        mark_input(self.variables, served=self.state.served)
         if loaded.children.get("runs") or loaded.children.get("counts"):
             self.family = self.family or Family(cast("Run", self), None)
             self.family.restore(loaded.children["counts"], loaded.children["runs"])

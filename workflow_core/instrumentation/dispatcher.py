@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from types import EllipsisType, TracebackType
 from typing import Any, SupportsIndex, TypeVar, cast, overload
@@ -17,6 +16,7 @@ from batonflow.workflow_core.instrumentation.logs import logger_named
 from batonflow.workflow_core.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.workflow_core.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 from batonflow.workflow_core.lazy import at_first_use
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = [
     "PROPAGATION_KEYS",
@@ -261,7 +261,7 @@ class Dispatcher:
     def get_dispatch_event(self) -> Callable[..., None]:
         """:meth:`event` itself. Deprecated, as it does nothing else: call :meth:`event`."""
         text = "Dispatcher.get_dispatch_event() is deprecated, use event()"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warn_user(text, DeprecationWarning)
         return self.event
 
     async def aevent(self, event: BaseEvent, **kwargs: Any) -> None:

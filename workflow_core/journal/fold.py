@@ -316,6 +316,8 @@ class Fold:
         self.elapsed = 0.0
         self.last_record = 0
         self.last_streamed = -1
+        # Whether a server began the run, or the branch.
+        self.served = False
 
     @property
     def root(self) -> Place:
@@ -351,6 +353,7 @@ class Fold:
 
     def _started(self, record: dict[str, Any]) -> None:
         path: str = record["path"]
+        self.served = self.served or bool(record.get("served"))
         workflow, child = self.workflow, record.get("child")
         if child is not None:
             outer = self.places[path.rpartition("/")[0]]
@@ -409,6 +412,7 @@ class Fold:
 
     def _edited(self, record: dict[str, Any]) -> None:
         place = self._place(record)
+        self.served = self.served or bool(record.get("served"))
         for _, path, value in record["writes"]:
             place.write(path, value)
 

@@ -23,6 +23,7 @@ def snapshot_of(fold: Fold, run_id: str) -> dict[str, Any]:
     payload["elapsed_alive"] = fold.elapsed
     payload["last_record"] = fold.last_record
     payload["last_streamed"] = fold.last_streamed
+    payload["served"] = fold.served
     return payload
 
 
@@ -273,6 +274,7 @@ def unfold(fold: Fold, payload: dict[str, Any]) -> None:
     fold.elapsed = float(payload.get("elapsed_alive") or 0.0)
     fold.last_record = max(fold.last_record, int(payload.get("last_record") or 0))
     fold.last_streamed = int(payload.get("last_streamed", -1))
+    fold.served = bool(payload.get("served"))
     _Reader(fold).place("", fold.workflow, payload, None)
 
 

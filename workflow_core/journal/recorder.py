@@ -3,13 +3,13 @@
 A run without a journal has no recorder; the price is then one truth test at each place that would tell it something.
 """
 
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 from operator import is_, itemgetter
 from typing import Any, Protocol
 
+from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
@@ -32,7 +32,9 @@ from batonflow.workflow_core.journal.segments import (
 )
 from batonflow.workflow_core.journal.state_values import MISSING, StateValues
 from batonflow.workflow_core.journal.streamed import streamed_as_data, without_secrets
+from batonflow.workflow_core.steps import StepSpec
 from batonflow.workflow_core.types import dump_exception, qualified_name, traceback_of
+from batonflow.workflow_core.user_warnings import warn_user
 
 __all__ = ["Journal", "Recorder"]
 
@@ -108,7 +110,7 @@ class Recorder:
         self._attributes = vars(workflow)
         self._as_known = dict(self._attributes)
 
-    def _look_at_attributes(self, step: str) -> None:
+    def _look_at_attributes(self, step: StepSpec) -> None:
         now, known = self._attributes, self._as_known
         if len(now) == len(known) and all(map(is_, now.values(), known.values())):
             return
@@ -116,12 +118,10 @@ class Recorder:
         for name, value in now.items():
             # What begins with an underscore is taken for a cache.
             if known.get(name, MISSING) is not value and not name.startswith("_"):
-                warnings.warn(
-                    f"Step {step} changed self.{name}: all runs of the workflow share it, and the store does not keep "
-                    "it. Use ctx.store for what belongs to the run",
-                    StateOutsideContextWarning,
-                    stacklevel=2,
-                )
+                warn_user(
+                    f"Step {step.name} changed self.{name}: all runs of the workflow share it, and the store does not "
+                    "keep it. Use ctx.store for what belongs to the run", StateOutsideContextWarning, about=step.func,
+                )  # fmt: skip
                 return
 
     # --- what comes in ------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Recorder:
         event: Event,
         target: str | None,
         causes: Causes,
-        child: dict[str, Any] | None = None,
+        about: dict[str, Any] | None = None,
         state: Sequence[tuple[str, Any]] = (),
     ) -> Causes:
         """The run begins with an event, perhaps one that another workflow of the tree made.
@@ -140,13 +140,13 @@ class Recorder:
             event: The event.
             target: The only step that it goes to.
             causes: What made it.
-            child: Of a workflow inside another one: its name, and the call that started it.
+            about: ``child`` with name and call of a workflow inside another one; ``served`` for a client's input.
             state: What the state holds from the beginning, by name.
 
         Returns:
             The causes of what the event starts.
         """
-        data: dict[str, Any] = {} if child is None else {"child": child}
+        data = dict(about or {})
         if state:
             data["state"] = [
                 [name, self._tried(f"State key {name!r}", partial(self._values.as_data, name), value, True)]
@@ -191,7 +191,7 @@ class Recorder:
         """Nobody took an event."""
         self._put("dropped", causes, {})
 
-    def edited(self, changes: list[tuple[str, Any]]) -> None:
+    def edited(self, changes: list[tuple[str, Any]], **about: Any) -> None:
         """The state was changed from outside the steps: paths with their values."""
         writes = [[0, path, None if value is DELETED else self._values.as_data(path, value)] for path, value in changes]
         keys = dict.fromkeys(path.partition(".")[0] for path, _ in changes)
@@ -199,7 +199,7 @@ class Recorder:
             self._values.forget(key)
             check_name(key)
         writers = [self._writers[key] for key in keys if key in self._writers]
-        segment = self._put("edited", (), {"writes": writes}, writers)
+        segment = self._put("edited", (), {"writes": writes, **about}, writers)
         if not segment.committed:
             self._writers.update(dict.fromkeys(keys, segment))
 
@@ -261,7 +261,7 @@ class Recorder:
         """
         segment = item.segment
         assert segment is not None
-        self._look_at_attributes(segment.step)
+        self._look_at_attributes(item.spec)
         codec = self._codec
         outcome: list[Any] = ["returned"]
         if isinstance(result, Event):
@@ -337,6 +337,7 @@ class Recorder:
             "waiter_id": waiter.id,
             "key": waiter.key,
             "waiting_for_event": qualified_name(cls),
+            "fields": answer_fields(cls),
             "requirements": self._codec.value(waiter.requirements) if waiter.requirements else None,
             "due": waiter.due,
             "question": None if question is None else self._codec.event(question),
@@ -452,7 +453,7 @@ class Recorder:
                 read_again(written)  # else it would be found out too late
         except StoreError as error:
             if any(name.startswith(f"State key {key!r} ") for key in KEYS_THAT_MAY_BE_LEFT_OUT):
-                warnings.warn(f"{name} was left out of the records: {error}", UnserializableKeyWarning, stacklevel=2)
+                warn_user(f"{name} was left out of the records: {error}", UnserializableKeyWarning)
                 return MISSING
             if strict:
                 raise StoreError(f"{name}: {error}") from error

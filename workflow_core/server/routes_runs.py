@@ -161,7 +161,7 @@ class RunRoutes:
             pause=self._server.sse_heartbeat_interval,
             is_closing=lambda: self._server.is_closing,
         )
-        if place.is_over and place.live() is None and not following.has_more():
+        if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
         return EventStream(following.batches(), sse=sse, names=names, idles=lambda: self._runs.troubles.get(run_id, ""))
 

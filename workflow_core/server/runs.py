@@ -13,7 +13,7 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.journal.bounds import check_run_id
 from batonflow.workflow_core.journal.codec import Codec
 from batonflow.workflow_core.journal.store import RunInfo, RunStatus, RunStore
-from batonflow.workflow_core.server.envelopes import END, recorded_envelope
+from batonflow.workflow_core.server.envelopes import recorded_envelope
 from batonflow.workflow_core.server.served import Served
 from batonflow.workflow_core.server.shapes import Status
 from batonflow.workflow_core.server.spent import SpentSoFar
@@ -225,10 +225,11 @@ class Runs:
         with suppress(StoreError):  # another process has it, or the keeper will say what is wrong
             await self.take_up(place.served, place.info.run_id)
 
-    def place_of_end(self, place: Place) -> int:
-        """The place in the stream of the event that ended a run."""
+    def place_of_end(self, place: Place) -> int | None:
+        """The place in the stream of the event that ended a run; None when its result does not tell."""
         record: dict[str, Any] = {} if place.info.result is None else read_json(place.info.result)
-        return int(record.get("seq", END))
+        seq = record.get("seq")
+        return None if seq is None else int(seq)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,18 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from batonflow.workflow_core.journal.store import RunInfo, RunStore, StoredCommit
+from batonflow.workflow_core.threads import in_thread
 from batonflow.workflow_core.trace import trace_of
 
 __all__ = ["Spent", "SpentSoFar"]
+
+_TELLS = b"AgentOutput"
+"""Only commits with this in them are taken apart."""
 
 RUNS = 1000
 PAGE = 200
@@ -29,18 +33,28 @@ class Spent:
     tokens: dict[str, int] = field(default_factory=dict[str, int])
     cost: float | None = None
 
-    def add(self, commits: list[StoredCommit]) -> None:
-        """Take further commits into account."""
-        self.commit = commits[-1].seq
-        for entry in trace_of(commits):
+    @classmethod
+    def within(cls, commits: Sequence[StoredCommit]) -> "Spent":
+        """Sum up what some commits tell; blocks for as long as that takes."""
+        spent = cls(commits[-1].seq)
+        for entry in trace_of([commit for commit in commits if _TELLS in commit.body]):
             events = [event for event in entry.get("events", ()) if event["type"] == "AgentOutput"]
             # An answer is streamed and returned, and counts once.
             returned = [event for event in events if event["how"] == "returned"]
             for event in returned or [event for event in events if event["how"] == "streamed"]:
                 value: Any = event.get("value")
-                self._add(cast("Mapping[str, Any]", value).get("usage") if isinstance(value, Mapping) else None)
+                spent._count(cast("Mapping[str, Any]", value).get("usage") if isinstance(value, Mapping) else None)
+        return spent
 
-    def _add(self, usage: Any) -> None:
+    def add(self, more: "Spent") -> None:
+        """Add what the commits behind these tell."""
+        self.commit = more.commit
+        for name, count in more.tokens.items():
+            self.tokens[name] = self.tokens.get(name, 0) + count
+        if more.cost is not None:
+            self.cost = (self.cost or 0.0) + more.cost
+
+    def _count(self, usage: Any) -> None:
         if not isinstance(usage, Mapping):
             return
         told = cast("Mapping[str, Any]", usage)
@@ -70,6 +84,7 @@ class SpentSoFar:
             commits = await store.read(info.run_id, at, PAGE)
             if not commits:
                 break
+            more = await in_thread(Spent.within, commits)
             if spent.commit == at:  # else another request has been faster
-                spent.add(list(commits))
+                spent.add(more)
         return spent

@@ -70,9 +70,18 @@ class Following:
         # Up to which commit the store was read.
         self._commit: int = 0
 
-    def has_more(self) -> bool:
+    async def has_more(self) -> bool:
         """Whether the store has anything behind the place to begin at, of a run that is over."""
-        return self._after is not None and self._after < self._runs.place_of_end(self._place)
+        if self._after is None:
+            return False
+        end = self._runs.place_of_end(self._place)
+        if end is not None:
+            return self._after < end
+        reading = self._reading(self._after)
+        async with aclosing(reading.batches()) as batches:
+            async for _ in batches:
+                return True
+        return bool(reading.held)
 
     async def batches(self) -> AsyncGenerator[list[Told]]:
         """The events in groups, to the one that ends the run; empty groups while nothing comes."""
@@ -223,7 +232,8 @@ class Following:
     async def _now(self) -> int:
         """The place of the last event so far that does not end the run."""
         if self._place.is_over:
-            return self._runs.place_of_end(self._place) - 1
+            end = self._runs.place_of_end(self._place)
+            return (END if end is None else end) - 1
         reading, last = self._reading(-1), -1
         async with aclosing(reading.batches()) as batches:
             async for batch in batches:

@@ -278,8 +278,9 @@ async def test_an_attempt_that_takes_too_long_is_a_failure():
             await asyncio.sleep(100)
             return StopEvent()
 
-    with pytest.raises(StepTimeoutError, match=r"Step go took longer than its timeout of 0\.01 seconds") as raised:
-        await Flow().run()
+    said = r"Step go took longer than its timeout of 0\.01 seconds \(workflow tides, run r-1\)"
+    with pytest.raises(StepTimeoutError, match=said) as raised:
+        await Flow(workflow_name="tides").run(run_id="r-1")
     assert isinstance(raised.value, TimeoutError)
 
 

@@ -12,6 +12,7 @@ from batonflow.workflow_core import Context, Event, SQLiteStore, StartEvent, Sto
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.store import Loaded, StoredCommit
 from batonflow.workflow_core.server import WorkflowServer
+from tests.workflow_core.journal.runs import begin, write
 from tests.workflow_core.server.conftest import Serving, eventually
 from tests.workflow_core.server.flows import Ask, Fail, Greet, Progress, Slow, Steered, Unseen
 
@@ -595,6 +596,22 @@ async def test_whether_a_stream_has_an_end_behind_a_place_is_known_without_readi
         last = (await running.get("/handlers/far"))["result"]["seq"]
         assert (await running.http.get(f"/events/far?after_sequence={last}")).status_code == 204
         assert journey.commits_read == 0
+
+
+async def test_a_stream_is_over_also_when_the_result_does_not_tell_its_last_place(serving: Serving) -> None:
+    store = MemoryStore()
+    event = ["batonflow.workflow_core.events.StopEvent", {"result": 1}]
+    for run_id, ending in (
+        ("told", [{"kind": "ended", "id": 1, "path": "", "event": event, "seq": 3}]),
+        ("untold", []),
+    ):
+        body = json.dumps({"t": 1.0, "e": 0.0, "r": ending}).encode()
+        result = json.dumps({"event": event}).encode()
+        await write(store, await begin(store, run_id), 0, [body], run_id, status="completed", result=result)
+    async with serving(WorkflowServer(store=store)) as running:
+        assert [one["seq"] for one in await running.events("told", after_sequence=2)] == [3]
+        assert (await running.http.get("/events/told?after_sequence=3")).status_code == 204
+        assert (await running.http.get("/events/untold")).status_code == 204
 
 
 async def test_a_run_of_an_id_that_was_used_before_has_a_stream_of_its_own(serving: Serving) -> None:

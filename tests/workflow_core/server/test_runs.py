@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, Literal
@@ -12,8 +14,8 @@ from pydantic import field_validator
 from batonflow.workflow_core import Context, Event, InputRequiredEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
-from batonflow.workflow_core.journal.store import Appended, Ended, NewRun, RunStore
-from batonflow.workflow_core.server import WorkflowServer, routes_runs
+from batonflow.workflow_core.journal.store import Appended, Ended, NewRun, RunStore, StoredCommit
+from batonflow.workflow_core.server import WorkflowServer, routes_runs, spent
 from tests.workflow_core.journal.runs import begin, write
 from tests.workflow_core.server.conftest import Running, Serving, eventually
 from tests.workflow_core.server.flows import Answered, Ask, Asked, Begin, Fail, Greet, Plain, Slow
@@ -457,6 +459,48 @@ async def test_what_a_result_says_of_its_models_is_told(serving: Serving) -> Non
         assert (told["cost"], told["tokens"]) == (0.5, {"input": 7, "output": 2})
         told = await running.post("/workflows/plain/run")
         assert (told["cost"], told["tokens"]) == (None, None)
+
+
+async def test_what_unfinished_runs_have_taken_is_summed_up_beside_the_loop(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed: list[tuple[bool, int]] = []
+    trace_of, loop_thread = spent.trace_of, threading.get_ident()
+
+    def watched(commits: Sequence[StoredCommit]) -> list[dict]:
+        summed.append((threading.get_ident() == loop_thread, len(commits)))
+        return trace_of(commits)
+
+    monkeypatch.setattr(spent, "trace_of", watched)
+    store = MemoryStore()
+    said = ["batonflow.agents.events.AgentOutput", {"usage": {"input_tokens": 2, "output_tokens": 1, "cost": 0.5}}]
+    for number in range(20):
+        bodies = []
+        for place in range(250):
+            outcome = ["returned", [said if place % 50 == 0 else ["tests.Other", {"text": "x" * 500}]]]
+            record = {"kind": "segment", "id": place, "path": "", "step": "s", "item": place, "outcome": outcome}
+            bodies.append(json.dumps({"t": 1.0, "e": 0.0, "r": [record]}).encode())
+        epoch = await begin(store, f"long-{number}", stream_seq=10)
+        await write(store, epoch, 0, bodies, f"long-{number}")
+
+    async with serving(WorkflowServer(store=store)) as running:
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                beats += 1
+                await asyncio.sleep(0)
+
+        beating = asyncio.create_task(beat())
+        told = (await running.get("/handlers"))["handlers"]
+        beating.cancel()
+        assert [(run["tokens"], run["cost"]) for run in told] == [({"input": 10, "output": 5}, 2.5)] * 20
+        assert sum(commits for _, commits in summed) == 20 * 5  # others are not taken apart
+        assert not any(on_loop for on_loop, _ in summed)
+        assert beats > 20
+        assert (await running.get("/handlers"))["handlers"] == told
+        assert sum(commits for _, commits in summed) == 20 * 5
 
 
 class LateStore(MemoryStore):

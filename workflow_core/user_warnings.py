@@ -1,0 +1,43 @@
+"""Warnings that point at the user's code, however many frames of this package lie between."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["warn_user"]
+
+_PASSED_OVER = frozenset(
+    {"batonflow", "asyncio", "concurrent", "contextlib", "contextvars", "functools", "pydantic", "threading", "wrapt"}
+)
+
+
+def warn_user(text: str, category: type[Warning] = UserWarning, *, about: Callable[..., Any] | None = None) -> None:
+    """Issue a warning for the nearest line of the user's that led here.
+
+    Args:
+        text: The warning.
+        category: Its class.
+        about: A function of the user's that the warning is about, when no line of it need be running any more.
+    """
+    function: Any = None if about is None else inspect.unwrap(about)
+    if inspect.isfunction(function):
+        code, known = function.__code__, function.__globals__.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(text, category, code.co_filename, code.co_firstlineno, function.__module__, known)
+        return
+    level = 1
+    found: Any = inspect.currentframe()
+    while found is not None and _is_passed_over(found):
+        found = found.f_back
+        if found is not None and not _is_import(found):  # these are not counted by the library either
+            level += 1
+    warnings.warn(text, category, stacklevel=2 if found is None else level)
+
+
+def _is_passed_over(frame: Any) -> bool:
+    return _is_import(frame) or str(frame.f_globals.get("__name__", "")).partition(".")[0] in _PASSED_OVER
+
+
+def _is_import(frame: Any) -> bool:
+    name = frame.f_code.co_filename
+    return "importlib" in name and "_bootstrap" in name
