@@ -37,10 +37,12 @@ def new_run(workflow: "Workflow", ctx: "Context[Any] | None", run_id: str | None
     known = None if options.store is not None else options.runtime.find(restored.run_id)
     if known is not None and not workflow.__batonflow_id_matters__:
         restored.run_id = ""  # a snapshot of a run that still goes on here: this is another one
-    restored.served = restored.served or input_is_served()
+    was_served = restored.served
+    restored.served = was_served or input_is_served()
     restored.run_id = run_id or restored.run_id or current_source().token()
     run = (stepwise_run if stepwise else Run)(workflow, restored, cell)
-    mark_input(run.variables, served=restored.served)
+    if was_served:
+        mark_input(run.variables, served=True)
     if children and children["runs"]:
         run.family = run.family or Family(run, None)
         run.family.saved_with = ctx.given_serializer if ctx is not None else None
