@@ -8,7 +8,6 @@ written inside a mark of their own, and a model's mark says in which of its fiel
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
@@ -30,7 +29,7 @@ from batonflow.workflow_core.context.marks import (
     is_plain,
     items_of,
 )
-from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, value_as_data, value_of
+from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, has_mark, value_as_data, value_of
 from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
@@ -182,13 +181,11 @@ class JsonSerializer:
         form = form_of(kind)
         if form is not None:
             return self._encode_model(value, form)
-        if isinstance(value, Enum):
-            return value_as_data(value, self._written)
-        if isinstance(value, dict):
+        if kind is dict:
             return self._encode_dict(cast("dict[Any, Any]", value))
-        if isinstance(value, list):
+        if kind is list:
             return self._encode_list(cast("list[Any]", value))
-        if hasattr(value, "class_name") and hasattr(value, "to_dict"):
+        if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
             return {
                 IS_COMPONENT: True,
                 "value": value.to_dict(),
@@ -403,7 +400,7 @@ class JsonSerializer:
             if found.get(IS_COMPONENT) is True:
                 return self._resolve(name, _is_component).from_dict(inner)
             if found.get(IS_VALUE) is True:
-                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_value))
+                return value_of(name, inner, self._read, partial(self._resolve, fits=has_mark))
             if found.get(IS_DATA) is True and isinstance(inner, dict):
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
@@ -466,7 +463,7 @@ class JsonSerializer:
 
     def _argument(self, name: str) -> Any:
         """A generic model, or an argument of one."""
-        return BUILT_IN.get(name) or self._resolve(name, lambda cls: _is_model(cls) or _is_value(cls))
+        return BUILT_IN.get(name) or self._resolve(name, lambda cls: _is_model(cls) or has_mark(cls))
 
 
 def _is_model(cls: Any) -> bool:
@@ -475,12 +472,6 @@ def _is_model(cls: Any) -> bool:
 
 def _is_component(cls: Any) -> bool:
     return hasattr(cls, "class_name") and hasattr(cls, "from_dict")
-
-
-def _is_value(cls: Any) -> bool:
-    return (
-        issubclass(cls, Enum) or is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cast("Any", cls), "_fields"))
-    )
 
 
 def moved_class(name: str) -> Any:
