@@ -150,10 +150,10 @@ def _factory_name(value: "defaultdict[Any, Any]") -> str | None:
     factory: Any = value.default_factory
     if factory is None:
         return None
-    if not isinstance(factory, type):
+    if not isinstance(factory, type) or "<locals>" in factory.__qualname__:
         raise NotWritable(
-            f"the default_factory of this {type(value).__name__} cannot be written as JSON: take a class, such as list "
-            "or int, or put a dict there"
+            f"the default_factory of this {type(value).__name__} cannot be written as JSON: take a class of a "
+            "module, such as list or int, or put a dict there"
         )
     return qualified_name(factory)
 
