@@ -504,6 +504,22 @@ async def test_a_copy_of_the_state_that_is_put_back_is_not_warned_of():
     assert await Counts().run() == {"count": 1, "more": [1]}
 
 
+@pytest.mark.filterwarnings("error")
+async def test_names_of_a_copy_that_are_written_in_another_way_too_are_not_warned_of():
+    class Counts(Workflow):
+        @step
+        async def counts(self, ctx: Context, ev: StartEvent) -> StopEvent:
+            state = await ctx.store.get_state()
+            state["count"] = state["total"] = state["last"] = 1
+            await ctx.store.set("count", 2)
+            async with ctx.store.edit_state() as draft:
+                draft["total"] = 3
+            await ctx.store.set_state(DictState(last=4))
+            return StopEvent(result=(await ctx.store.get_state()).to_dict())
+
+    assert await Counts().run() == {"last": 4}
+
+
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
