@@ -224,7 +224,8 @@ class Options:
     @property
     def serializer(self) -> BaseSerializer:
         """Writes and reads snapshots; knows the classes that the steps declare."""
-        return JsonSerializer().knowing(self.declared_types) if self._serializer is None else self._serializer
+        given = JsonSerializer() if self._serializer is None else self._serializer
+        return given.knowing(self.declared_types) if isinstance(given, JsonSerializer) else given
 
     def upcaster(self, version: str | None) -> Upcaster | None:
         """Translates records of runs that were started under a version; None when nothing has to be translated."""

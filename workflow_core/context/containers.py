@@ -107,8 +107,8 @@ def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
     base, name = base_of(kind), qualified_name(kind)
     if base is None:
         raise NotWritable(
-            f"{name} cannot be written as JSON, as its items alone do not make a new one: put a dict, a list or a tuple "
-            "of them there, or make it a pydantic model"
+            f"{name} cannot be written as JSON, as its items alone do not make a new one: put a dict, a list or a "
+            "tuple of them there, or make it a pydantic model"
         )
     items = _written(value, base, write)
     if kind in (OrderedDict, Counter):

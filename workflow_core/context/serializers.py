@@ -7,6 +7,7 @@ written inside a mark of their own, and a model's mark says in which of its fiel
 """
 
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
@@ -86,6 +87,8 @@ class JsonSerializer:
     # Whether a subclass takes values, also plain ones, into its own hands.
     _writes_all: ClassVar[bool] = False
     _reads_all: ClassVar[bool] = False
+    # Whether what is written is for other processes, too.
+    _leaves: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -118,6 +121,26 @@ class JsonSerializer:
         if self._allowed is not None:
             other._allowed = {*self._allowed, *map(qualified_name, classes)}
         return other
+
+    def for_records(self) -> "JsonSerializer":
+        """The same serializer, which refuses to name classes that only the code of this process could tell."""
+        other = self.knowing(())
+        other._leaves = True
+        return other
+
+    def check_name(self, name: str) -> None:
+        """Refuse the name of a class that cannot be found by it.
+
+        Raises:
+            NotWritable: The class is declared inside a function, and the workflow does not say that it knows it.
+        """
+        if "<locals>" in name and self._leaves:
+            for part in re.split(r"[\[\], ]+", name):
+                if "<locals>" in part and part not in self._known:
+                    raise NotWritable(
+                        f"{part} is declared inside a function, where it cannot be found again: declare it at the top "
+                        f"of its module, or name it in Workflow(types=[{part.rpartition('.')[2]}])"
+                    )
 
     def serialize_value(self, value: Any) -> Any:
         """A value as data of JSON; subclasses that know more kinds of values override it.
@@ -186,13 +209,11 @@ class JsonSerializer:
         if kind is list:
             return self._encode_list(cast("list[Any]", value))
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
-            return {
-                IS_COMPONENT: True,
-                "value": value.to_dict(),
-                "qualified_name": qualified_name(kind),
-            }
+            self.check_name(name := qualified_name(kind))
+            return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
         marked = value_as_data(value, self._written)
         if marked is not None:
+            self.check_name(marked["qualified_name"])
             return marked
         if isinstance(value, str | int | float):  # kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
@@ -217,6 +238,7 @@ class JsonSerializer:
             form = form_of(cast("Any", type(value[0])))
             # Conversations are lists of hundreds of messages.
             if form is not None and form.all_come_back(value):
+                self.check_name(form.name)
                 return [self._encode_short(one, form) or self._encode_model(one, form) for one in value]
         try:
             for inner in value:
@@ -251,6 +273,7 @@ class JsonSerializer:
         """
         if form.problem is not None:
             raise NotWritable(form.problem)
+        self.check_name(form.name)
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
         if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):

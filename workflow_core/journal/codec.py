@@ -42,6 +42,8 @@ class Codec:
     __slots__ = ("_known", "_serializer", "_short")
 
     def __init__(self, serializer: BaseSerializer) -> None:
+        if isinstance(serializer, JsonSerializer):
+            serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
         # Of each class: its name, the fields that are written, whether those are all, and its form; without a form
@@ -58,7 +60,10 @@ class Codec:
         try:
             known = self._known.get(cls)
             if known is None:
-                known = self._known[cls] = _facts_about(cls)
+                known = _facts_about(cls)
+                if self._short is not None:
+                    self._short.check_name(known[0])
+                self._known[cls] = known
             name, fields, whole, form = known
             if self._short is None:
                 return self._serializer.serialize(event)

@@ -43,7 +43,6 @@ from batonflow.workflow_core.context.state_store import DictState, InMemoryState
 from batonflow.workflow_core.context.values import alike
 from batonflow.workflow_core.errors import ContextSerdeError, StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.journal.codec import Codec
-from batonflow.workflow_core.types import dump_exception, load_exception
 from tests.workflow_core.flows import until
 
 T = TypeVar("T")
@@ -549,18 +548,6 @@ async def test_memories_can_be_pickled(kind: Any):
     assert again == memory
     await again.aput(ChatMessage("c"))
     assert [message.content for message in again.get_all()] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [ValueError("a"), ValueError(), ValueError("a", 1), KeyError("k"), FileNotFoundError(2, "none", "/x")],
-    ids=repr,
-)
-def test_an_exception_comes_back_with_its_class_and_its_arguments(error: Exception):
-    again = load_exception(dump_exception(error))
-    assert type(again) is type(error)
-    assert again.args == error.args
-    assert str(again) == str(error)
 
 
 class Loose(BaseModel):
