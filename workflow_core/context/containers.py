@@ -6,13 +6,16 @@ The items are written, and the attributes beside them. A class is made again wit
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import struct_time
 from typing import Any, cast
 from uuid import UUID
+
+from pydantic import BaseModel
 
 from batonflow.workflow_core.context.marks import NotWritable
 from batonflow.workflow_core.types import qualified_name
@@ -27,7 +30,10 @@ Read = Callable[[Any], Any]
 Resolve = Callable[[str], type]
 
 _BASES: tuple[Any, ...] = (OrderedDict, defaultdict, deque, dict, list, tuple, set, frozenset)
+_DICTS: tuple[Any, ...] = (OrderedDict, defaultdict, dict)
 _IMMUTABLE: tuple[Any, ...] = (tuple, frozenset)
+_TUPLE, _DEFAULTDICT, _DEQUE = cast("list[Any]", [tuple, defaultdict, deque])
+_kind: Callable[[Any], Any] = type
 _OWN_DICT = "itself"
 """Stands for the attributes of a dict whose attributes are its items."""
 
@@ -60,13 +66,13 @@ def write_at(key: Any, value: Any, write: Write) -> Any:
 def items_in(value: Any) -> list[Any]:
     """The items of a container, those of a dict as pairs, as its builtin base holds them."""
     base: Any = next(base for base in _BASES if isinstance(value, base))
-    return list(base.items(value)) if issubclass(base, dict) else list(base.__iter__(value))
+    return list(base.items(value)) if base in _DICTS else list(base.__iter__(value))
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
     """What an instance of a container's subclass holds beside its items."""
     held = getattr(value, "__dict__", None)
-    if held is value or not isinstance(held, dict) or _shows_items(type(value)):
+    if held is value or not isinstance(held, dict) or _shows_items(_kind(value)):
         return {}
     return cast("dict[str, Any]", held)
 
@@ -88,9 +94,9 @@ def _has_slots(cls: type) -> bool:
     return bool(vars(cls).get("__slots__", ()))
 
 
-def _shows_items(kind: type) -> bool:
+def _shows_items(kind: Any) -> bool:
     """Tell whether a class shows its items as attributes, by a property."""
-    return any(isinstance(vars(one).get("__dict__"), property) for one in kind.__mro__)
+    return any(isinstance(vars(cast("type", one)).get("__dict__"), property) for one in kind.__mro__)
 
 
 def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
@@ -118,7 +124,7 @@ def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
     if kind is defaultdict:
         return name, [items, _factory_name(value)]
     held = attributes_of(value)
-    if issubclass(kind, tuple) and hasattr(kind, "_fields") and not held:
+    if base is _TUPLE and hasattr(kind, "_fields") and not held:
         return name, items
     beside = value.maxlen if base is deque else _factory_name(value) if base is defaultdict else None
     told: Any = {attribute: write_at(attribute, one, write) for attribute, one in held.items()}
@@ -131,7 +137,7 @@ def container_as_data(value: Any, write: Write) -> tuple[str, Any] | None:
 
 def _written(value: Any, base: Any, write: Write) -> list[Any]:
     items = items_in(value)
-    if issubclass(base, dict):
+    if base in _DICTS:
         return [[write(key), write_at(key, held, write)] for key, held in items]
     if issubclass(base, set | frozenset):
         return in_order(items, write)
@@ -140,7 +146,7 @@ def _written(value: Any, base: Any, write: Write) -> list[Any]:
 
 def in_order(values: Any, write: Write) -> list[Any]:
     """The items of a set as data, in an order that their data tell: equal sets are equal data."""
-    kinds = {type(one) for one in values}
+    kinds = {_kind(one) for one in values}
     if kinds <= {str} or kinds <= {int}:
         return [write(one) for one in sorted(values)]
     return sorted([write(one) for one in values], key=repr)  # < of the values may be that of subsets
@@ -150,12 +156,19 @@ def _factory_name(value: "defaultdict[Any, Any]") -> str | None:
     factory: Any = value.default_factory
     if factory is None:
         return None
-    if not isinstance(factory, type) or "<locals>" in factory.__qualname__:
+    name = qualified_name(factory) if isinstance(factory, type) else ""
+    if name not in _FACTORIES and not _may_be_factory(factory, name):
         raise NotWritable(
-            f"the default_factory of this {type(value).__name__} cannot be written as JSON: take a class of a "
-            "module, such as list or int, or put a dict there"
+            f"the default_factory of this {type(value).__name__} cannot be written as JSON: take a class such as list, "
+            "int, a dataclass or a model of a module, or put a dict there"
         )
-    return qualified_name(factory)
+    return name
+
+
+def _may_be_factory(factory: Any, name: str) -> bool:
+    if not name or "<locals>" in name:
+        return False
+    return issubclass(factory, BaseModel) or is_dataclass(factory) or base_of(factory) is not None
 
 
 def _factory(name: Any, resolve: Resolve) -> Any:
@@ -165,7 +178,7 @@ def _factory(name: Any, resolve: Resolve) -> Any:
 def container_of(cls: Any, data: Any, read: Read, resolve: Resolve) -> Any:
     """The container of such a class that data stand for."""
     if isinstance(data, list):  # a named tuple
-        return tuple.__new__(cls, [read(one) for one in cast("list[Any]", data)])
+        return _TUPLE.__new__(cls, [read(one) for one in cast("list[Any]", data)])
     base, attributes = base_of(cls), data["attributes"]
     made = _made(cls, base, data["items"], data["beside"], read, resolve)
     if attributes == _OWN_DICT:
@@ -179,19 +192,25 @@ def container_of(cls: Any, data: Any, read: Read, resolve: Resolve) -> Any:
 
 
 def _made(cls: Any, base: Any, items: list[Any], beside: Any, read: Read, resolve: Resolve) -> Any:
-    if issubclass(base, dict):
-        made: Any = base.__new__(cls)
-        if base is defaultdict:
+    made: Any
+    if base in _DICTS:
+        made = base.__new__(cls)
+        if base is _DEFAULTDICT:
             base.__init__(made, _factory(beside, resolve))
         for key, held in items:
             base.__setitem__(made, read(key), read(held))
         return made
-    values = [read(one) for one in items]
+    values: list[Any] = [read(one) for one in items]
     if base in _IMMUTABLE:
         return base.__new__(cls, values)
     made = base.__new__(cls)
-    base.__init__(made, values, *([beside] if base is deque else []))
+    base.__init__(made, values, *([beside] if base is _DEQUE else []))
     return made
+
+
+def _of_collections(cls: Any, data: Any, read: Read, resolve: Resolve) -> Any:
+    items, beside = data
+    return _made(cls, cls, items, beside, read, resolve)
 
 
 def _struct_time(data: Any, _: Read, __: Resolve) -> struct_time:
@@ -202,7 +221,7 @@ def _struct_time(data: Any, _: Read, __: Resolve) -> struct_time:
 READERS: dict[str, Callable[[Any, Read, Resolve], Any]] = {
     "collections.OrderedDict": lambda data, read, resolve: _made(OrderedDict, OrderedDict, data, None, read, resolve),
     "collections.Counter": lambda data, read, resolve: _made(Counter, dict, data, None, read, resolve),
-    "collections.defaultdict": lambda data, read, resolve: _made(defaultdict, defaultdict, *data, read, resolve),
-    "collections.deque": lambda data, read, resolve: _made(deque, deque, *data, read, resolve),
+    "collections.defaultdict": partial(_of_collections, _DEFAULTDICT),
+    "collections.deque": partial(_of_collections, _DEQUE),
     "time.struct_time": _struct_time,
 }

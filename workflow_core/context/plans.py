@@ -320,7 +320,11 @@ def _of_abstract(kind: Any, made: Callable[[tuple[Any, ...], Rules], Plan]) -> C
 
     def kept(arguments: tuple[Any, ...], rules: Rules) -> Plan:
         plan = made(arguments, rules)
-        return replace(plan, check=lambda value: _kind(value) is kind and plan.fits(value))
+
+        def check(value: Any) -> bool:
+            return _kind(value) is kind and plan.fits(value)
+
+        return replace(plan, check=check)
 
     return kept
 

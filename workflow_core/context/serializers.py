@@ -423,7 +423,7 @@ class JsonSerializer:
             if found.get(IS_COMPONENT) is True:
                 return self._resolve(name, _is_component).from_dict(inner)
             if found.get(IS_VALUE) is True:
-                return value_of(name, inner, self._read, partial(self._resolve, fits=has_mark))
+                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_named))
             if found.get(IS_DATA) is True and isinstance(inner, dict):
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
@@ -486,11 +486,15 @@ class JsonSerializer:
 
     def _argument(self, name: str) -> Any:
         """A generic model, or an argument of one."""
-        return BUILT_IN.get(name) or self._resolve(name, lambda cls: _is_model(cls) or has_mark(cls))
+        return BUILT_IN.get(name) or self._resolve(name, _is_named)
 
 
 def _is_model(cls: Any) -> bool:
     return issubclass(cls, BaseModel)
+
+
+def _is_named(cls: Any) -> bool:
+    return _is_model(cls) or has_mark(cls)
 
 
 def _is_component(cls: Any) -> bool:

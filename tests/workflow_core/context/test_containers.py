@@ -1,5 +1,6 @@
 """Containers of other classes than Python's five come back as they were, or are refused with the remedy."""
 
+import threading
 import time
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Mapping, Sequence
@@ -109,6 +110,17 @@ class Route(PurePosixPath):
     """A path of a class of its own."""
 
 
+class Declared(BaseModel):
+    """Says which containers it holds."""
+
+    ordered: OrderedDict[str, int] = OrderedDict()
+    counted: Counter[str] = Counter()
+    last: deque[int] = deque()
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    named: Mapping[str, int] = {}
+    several: Sequence[str] = ()
+
+
 def moved() -> OrderedDict[str, int]:
     found = OrderedDict(a=1, b=2)
     found.move_to_end("a")
@@ -126,6 +138,9 @@ KEPT = [
     defaultdict(list, a=[1]),
     defaultdict(None, a=1),
     defaultdict(Names, a=Names("a")),
+    defaultdict(Counter, a=Counter("a")),
+    defaultdict(Box),
+    defaultdict(Declared),
     deque([1, 2], 5),
     Pair(1, (2,)),
     Catalogue("Ann", lamp=(1, {2})),
@@ -182,17 +197,6 @@ def test_a_time_of_the_c_library_comes_back_with_its_zone():
     assert (type(back), back, back.tm_zone, back.tm_gmtoff) == (time.struct_time, now, now.tm_zone, now.tm_gmtoff)
 
 
-class Declared(BaseModel):
-    """Says which containers it holds."""
-
-    ordered: OrderedDict[str, int] = OrderedDict()
-    counted: Counter[str] = Counter()
-    last: deque[int] = deque()
-    grouped: defaultdict[str, list[int]] = defaultdict(list)
-    named: Mapping[str, int] = {}
-    several: Sequence[str] = ()
-
-
 def test_containers_that_a_field_declares_come_back():
     model = Declared(
         ordered=moved(),
@@ -216,6 +220,7 @@ def test_a_text_of_a_class_of_its_own_is_written_as_text():
     [
         (Slotted(), r"at\.1: .*Slotted cannot be written as JSON, .*put a dict"),
         (defaultdict(lambda: 0), r"at\.1: the default_factory of this defaultdict .*take a class"),
+        (defaultdict(threading.Event), r"at\.1: the default_factory of this defaultdict .*take a class"),
         (Route("a"), r"at\.1: .*Route cannot be written"),
         (Catalogue("Ann", a=object()), r"at\.1\.a: .*object cannot be written"),
         (filled(Box(size=object()), ("a", 1)), r"at\.1\.size: .*object cannot be written"),
