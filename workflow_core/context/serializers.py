@@ -30,6 +30,7 @@ from batonflow.workflow_core.context.marks import (
     is_plain,
     items_of,
 )
+from batonflow.workflow_core.context.plans import is_ours
 from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, has_mark, value_as_data, value_of
 from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
 
@@ -208,6 +209,8 @@ class JsonSerializer:
             return self._encode_dict(cast("dict[Any, Any]", value))
         if kind is list:
             return self._encode_list(cast("list[Any]", value))
+        if isinstance(value, dict) and is_ours(kind):  # made for others to look at, and a plain dict for them
+            return self._encode_dict({**cast("dict[Any, Any]", value)})
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
             self.check_name(name := qualified_name(kind))
             return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
