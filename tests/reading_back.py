@@ -57,7 +57,6 @@ def reading_back() -> Iterator[list[str]]:
     ]
     originals = [(cls, name, getattr(cls, name)) for cls, name, _ in patched]
     for (cls, name, read), (_, _, original) in zip(patched, originals, strict=True):
-
         setattr(cls, name, _replaced(compare, original, read))
     try:
         yield problems

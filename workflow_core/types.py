@@ -203,11 +203,15 @@ class UnreconstructedException(Exception):
         self.original_type = original_type
 
 
-def dump_exception(error: BaseException) -> dict[str, Any]:
+def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
     """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
 
     The arguments are there too, where the text alone does not make them, and the attributes; of a class with an
     ``__init__`` of its own only where they are plain data of which the same error can be made without that.
+
+    Args:
+        error: The exception.
+        attributes: Whether those of the program's own classes are written, too.
     """
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
@@ -218,7 +222,7 @@ def dump_exception(error: BaseException) -> dict[str, Any]:
     if kept := _kept_of(cls):
         values = {name: getattr(error, name, None) for name in kept}
         told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
-    elif (parts := _parts_of(error)) is not None:
+    elif attributes and (parts := _parts_of(error)) is not None:
         told |= parts
     elif not isinstance(cls.__init__, FunctionType):
         # An OSError has its file names beside its arguments.

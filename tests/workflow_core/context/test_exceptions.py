@@ -15,7 +15,7 @@ from batonflow.workflow_core import (
     catch_error,
     step,
 )
-from batonflow.workflow_core.events import StepFailedEvent
+from batonflow.workflow_core.events import StepFailedEvent, WorkflowFailedEvent
 from batonflow.workflow_core.types import dump_exception, load_exception
 from tests.workflow_core.flows import until
 
@@ -50,6 +50,14 @@ class Numbered(OSError):
 def noted(error: Exception) -> Exception:
     error.add_note("in the harbour")
     return error
+
+
+def test_the_end_of_a_stream_shows_nothing_of_what_an_exception_carries():
+    error = Declined(402, reason="no funds")
+    event = WorkflowFailedEvent(step_name="pay", exception=error)
+    shown = event.model_dump(mode="json")["exception"]
+    assert shown.keys() == {"exception_type", "exception_message"}
+    assert shown["exception_message"] == str(error)
 
 
 @pytest.mark.parametrize("error", [Answered(object()), Numbered(5)], ids=repr)
