@@ -60,6 +60,7 @@ class Busy(Exception):
 
     def __init__(self, response: SimpleNamespace) -> None:
         super().__init__(f"status {response.status}")
+        self.response = response  # which cannot be written
 
 
 class Asks(Workflow):
