@@ -46,7 +46,8 @@ def reading_back() -> Iterator[list[str]]:
     def _same_text(write: Any, back: Any, data: Any) -> bool:
         """Whether what came back would be written in the same way: memories, errors and the like have no equals."""
         with _without_error():
-            return as_json(write.func(write.args[0], back)) == as_json(data)
+            again = write.func(write.args[0], back)
+            return bool(again == data or _parsed(again) == _parsed(data))
         return False
 
     patched = [
@@ -56,16 +57,24 @@ def reading_back() -> Iterator[list[str]]:
     ]
     originals = [(cls, name, getattr(cls, name)) for cls, name, _ in patched]
     for (cls, name, read), (_, _, original) in zip(patched, originals, strict=True):
-
-        def replaced(self: Any, value: Any, original: Any = original, read: Any = read) -> Any:
-            return compare(value, functools.partial(original, self, value), functools.partial(read, self))
-
-        setattr(cls, name, replaced)
+        setattr(cls, name, _replaced(compare, original, read))
     try:
         yield problems
     finally:
         for cls, name, original in originals:
             setattr(cls, name, original)
+
+
+def _parsed(data: Any) -> Any:
+    """Data without the order of the names in them, which says nothing."""
+    return read_json(data if isinstance(data, str) else as_json(data))
+
+
+def _replaced(compare: Any, original: Any, read: Any) -> Any:
+    def write(self: Any, value: Any, *place: Any) -> Any:
+        return compare(value, functools.partial(original, self, value, *place), functools.partial(read, self))
+
+    return write
 
 
 def _is_ours(writer: Any) -> bool:

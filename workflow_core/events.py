@@ -65,6 +65,14 @@ SerializableException = Annotated[
 ]
 """An exception field that is written as type name and message, and read back without calling anything else."""
 
+_ToldException = Annotated[
+    SerializableException,
+    PlainSerializer(
+        lambda value: dump_exception(value, attributes=False) if isinstance(value, BaseException) else value
+    ),
+]
+"""The same for readers outside of the program, to whom what an exception carries beside is not shown."""
+
 
 _new = object.__new__
 
@@ -365,7 +373,7 @@ class WorkflowFailedEvent(StopEvent):
     """Last event of a run that failed."""
 
     step_name: str
-    exception: SerializableException
+    exception: _ToldException
     attempts: int | None = None
     elapsed_seconds: float | None = None
 

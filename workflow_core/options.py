@@ -122,7 +122,7 @@ class Options:
     """
 
     __slots__ = (
-        "_on_parent_stop", "_serializer", "children", "disable_validation", "idle_release", "last_state", "name",
+        "_on_parent_stop", "children", "disable_validation", "given_serializer", "idle_release", "last_state", "name",
         "num_concurrent_runs", "on_stall", "resource_manager", "runtime", "said_verbose", "skip_graph_checks", "steps",
         "store", "store_streamed", "timeout", "timeout_excludes_waiting", "turns", "types", "upcasters", "validated",
         "verbose", "version",
@@ -160,7 +160,7 @@ class Options:
         self.runtime = checked("runtime", runtime) or get_current_runtime()
         self.name = checked("workflow_name", workflow_name)
         self.skip_graph_checks = check_graph_names(skip_graph_checks)
-        self._serializer = checked("serializer", serializer)
+        self.given_serializer = checked("serializer", serializer)
         self.on_stall = checked("on_stall", on_stall)
         self.timeout_excludes_waiting = timeout_excludes_waiting
         # What can be gone through only once is kept before it is looked at.
@@ -225,7 +225,8 @@ class Options:
     @property
     def serializer(self) -> BaseSerializer:
         """Writes and reads snapshots; knows the classes that the steps declare."""
-        return JsonSerializer().knowing(self.declared_types) if self._serializer is None else self._serializer
+        given = self.given_serializer or JsonSerializer()
+        return given.knowing(self.declared_types) if isinstance(given, JsonSerializer) else given
 
     def upcaster(self, version: str | None) -> Upcaster | None:
         """Translates records of runs that were started under a version; None when nothing has to be translated."""

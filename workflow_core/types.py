@@ -203,10 +203,15 @@ class UnreconstructedException(Exception):
         self.original_type = original_type
 
 
-def dump_exception(error: BaseException) -> dict[str, Any]:
+def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
     """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
 
-    Of a class without an ``__init__`` of its own the arguments are there too, where the text alone does not make them.
+    The arguments are there too, where the text alone does not make them, and the attributes; of a class with an
+    ``__init__`` of its own only where they are plain data of which the same error can be made without that.
+
+    Args:
+        error: The exception.
+        attributes: Whether those of the program's own classes are written, too.
     """
     if isinstance(error, UnreconstructedException):
         return {"exception_type": error.original_type, "exception_message": str(error)}
@@ -217,12 +222,42 @@ def dump_exception(error: BaseException) -> dict[str, Any]:
     if kept := _kept_of(cls):
         values = {name: getattr(error, name, None) for name in kept}
         told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
+    elif attributes and (parts := _parts_of(error)) is not None:
+        told |= parts
     elif not isinstance(cls.__init__, FunctionType):
         # An OSError has its file names beside its arguments.
         arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
         if list(arguments) != [message] and is_plain(list(arguments)):
             told["exception_args"] = list(arguments)
     return told
+
+
+def _parts_of(error: BaseException) -> dict[str, Any] | None:
+    """The arguments and attributes of an error that its arguments alone do not make; None when they do not, either."""
+    attributes = {name: value for name, value in vars(error).items() if _is_name(name)}
+    if not attributes and not isinstance(type(error).__init__, FunctionType):
+        return None
+    parts: dict[str, Any] = {"exception_args": list(error.args), "exception_attributes": attributes}
+    if not is_plain(parts):
+        return None
+    with suppress(Exception):  # code of the class's own may raise anything
+        again = _made_of(type(error), parts)
+        if str(again) == str(error) and again.args == error.args:
+            return parts
+    return None
+
+
+def _made_of(cls: type[BaseException], parts: Mapping[str, Any]) -> Any:
+    """An error without a call of its ``__init__``, which may take something else than it hands on."""
+    arguments = parts["exception_args"]
+    error = cls.__new__(cls, *arguments)
+    error.args = tuple(arguments)
+    vars(error).update({name: value for name, value in parts["exception_attributes"].items() if _is_name(name)})
+    return error
+
+
+def _is_name(name: str) -> bool:
+    return not name.startswith("__") or name == "__notes__"
 
 
 def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
@@ -264,6 +299,8 @@ def load_exception(value: Any) -> Any:
 
 def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Exception:
     kept, values = _kept_of(cls), payload.get("exception_values")
+    if not kept and "exception_attributes" in payload:
+        return _made_of(cls, payload)
     if not kept and "exception_args" in payload:
         return cls(*payload["exception_args"])
     if not kept or values is None:

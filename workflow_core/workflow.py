@@ -228,7 +228,7 @@ class Workflow(StoredRuns):
     @shown
     def serializer(self) -> BaseSerializer:
         """Writes and reads snapshots; knows the classes that the steps declare."""
-        return self.__batonflow__.serializer
+        return self.__batonflow__.given_serializer or self.__batonflow__.serializer
 
     @shown
     def declared_types(self) -> list[type]:

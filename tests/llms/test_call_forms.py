@@ -256,3 +256,11 @@ async def test_arguments_that_are_no_json_go_back_as_they_came() -> None:
     (call,) = tool_selections(ChatMessage(begun.content, additional_kwargs={**begun.additional_kwargs}))
     assert (call.tool_kwargs, call.invalid_arguments) == ({}, '{"a": ')
     assert json.loads(ChatMessage(additional_kwargs={**begun.additional_kwargs}).model_dump_json())["additional_kwargs"]
+
+
+async def test_they_are_plain_data_where_a_program_keeps_them_by_themselves() -> None:
+    kept = (await _asked()).additional_kwargs
+    back = JsonSerializer().deserialize(JsonSerializer().serialize({"kwargs": kept}))["kwargs"]
+    assert type(back) is dict
+    assert back == {**kept}
+    assert back["tool_calls"][0].function.name == "add"

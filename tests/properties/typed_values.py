@@ -2,8 +2,10 @@
 
 import itertools
 import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntFlag
 from pathlib import Path
@@ -90,11 +92,34 @@ class Pair(NamedTuple):
     right: str
 
 
-zones = st.sampled_from([None, ZoneInfo("Europe/Berlin"), ZoneInfo("America/Lima")]) | st.timezones()
+class Listed(list[Any]):
+    """A list of a class of its own."""
+
+
+class Table(OrderedDict[Any, Any]):
+    """A dict of a class of its own, with attributes."""
+
+    owner: Any = None
+
+
+def table(items: list[tuple[Any, Any]], owner: Any) -> Table:
+    made = Table(items)
+    made.owner = owner
+    return made
+
+
+zones = (
+    st.sampled_from([None, ZoneInfo("Europe/Berlin"), ZoneInfo("America/Lima")])
+    | st.timezones()
+    | st.builds(timezone, st.timedeltas(timedelta(hours=-23), timedelta(hours=23)))
+    | st.builds(timezone, st.timedeltas(timedelta(hours=-23), timedelta(hours=23)), st.text(max_size=3))
+)
 text = st.text(max_size=3)
 numbers = st.integers(-(2**60), 2**60)
 floats = st.floats(allow_nan=False)
-datetimes = st.datetimes(timezones=zones, allow_imaginary=False)
+folds = st.sampled_from([0, 1])
+datetimes = st.builds(lambda value, fold: value.replace(fold=fold), st.datetimes(timezones=zones), folds)
+times = st.builds(lambda value, zone, fold: value.replace(tzinfo=zone, fold=fold), st.times(), zones, folds)
 decimals = st.decimals(allow_nan=False, allow_infinity=False)
 circles = st.builds(Circle, name=text, radius=numbers) | st.builds(lambda n: _drawn(Circle(), n), numbers)
 shapes = st.recursive(st.builds(Shape, name=text) | circles, lambda inner: st.builds(Square, side=floats, inside=inner))
@@ -110,7 +135,7 @@ HASHABLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (bytes, st.binary(max_size=4)),
     (datetime, datetimes),
     (date, st.dates()),
-    (time, st.times()),
+    (time, times),
     (timedelta, st.timedeltas()),
     (Decimal, decimals),
     (UUID, st.uuids()),
@@ -132,6 +157,10 @@ OTHERS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Page[int], st.builds(Page[int], items=st.lists(numbers, max_size=2))),
     (Page[Shape], st.builds(Page[Shape], items=st.lists(shapes, max_size=2), first=st.none() | shapes)),
     (dict, st.dictionaries(text, plain, max_size=2)),
+    (OrderedDict[str, int], st.builds(OrderedDict, st.lists(st.tuples(text, numbers), max_size=2))),
+    (Counter[str], st.builds(Counter, text)),
+    (deque[int], st.builds(deque, st.lists(numbers, max_size=2), st.sampled_from([None, 1]))),
+    (Sequence[int], st.lists(numbers, max_size=2) | st.lists(numbers, max_size=2).map(tuple)),
 ]
 
 hashable = st.sampled_from(HASHABLE)
@@ -145,6 +174,11 @@ marked: st.SearchStrategy[Any] = st.recursive(
         | st.dictionaries(st.one_of(*(values for _, values in HASHABLE)), inner, max_size=2)
         | st.builds(Page[Any], items=st.lists(inner, max_size=1))
         | st.sets(st.one_of(*(values for _, values in HASHABLE)), max_size=2)
+        | st.sets(st.frozensets(numbers, max_size=2), max_size=3)
+        | st.builds(Listed, st.lists(inner, max_size=2))
+        | st.builds(deque, st.lists(inner, max_size=2), st.sampled_from([None, 1]))
+        | st.builds(table, st.lists(st.tuples(text, inner), max_size=2), inner)
+        | st.builds(defaultdict, st.sampled_from([None, list, Listed]), st.dictionaries(text, inner, max_size=2))
     ),
     max_leaves=4,
 )

@@ -318,6 +318,40 @@ async def test_what_was_streamed_stands_in_the_store_at_the_place_that_readers_s
     assert replayed[-2].seq < ended["seq"] <= last
 
 
+class Asks(Workflow):
+    """Asks without a wait."""
+
+    @step
+    async def ask(self, ev: StartEvent) -> Question:
+        return Question(text="Who?")
+
+    @step
+    async def take(self, ev: Answer) -> StopEvent:
+        return StopEvent(result=ev.text)
+
+
+class Around(Workflow):
+    """Calls one that asks without a wait."""
+
+    @step
+    async def call(self, ev: StartEvent, desk: Asks) -> StopEvent:
+        return StopEvent(result=await desk.run())
+
+
+@pytest.mark.parametrize(("around", "inside"), [(Outer, Ask), (Around, Asks)])
+async def test_a_question_that_is_streamed_again_says_which_workflow_asks(around: Any, inside: Any) -> None:
+    flow = around(store=MemoryStore(), timeout=None, workflows={"desk": inside(timeout=None)})
+    handler = flow.run(run_id="r")
+    asked = await anext(handler.inputs())
+    live = await anext(item async for item in handler.subscribe() if isinstance(item.event, Question))
+    await handler.interrupt()
+    again = flow.resume("r")
+    (await anext(again.inputs())).respond(text="Ann")
+    assert await again == "Ann"
+    repeated = [item async for item in again.subscribe(after=live.seq) if isinstance(item.event, Question)]
+    assert [(item.path, item.event) for item in repeated] == [("desk", asked.event)]
+
+
 async def test_runs_that_nobody_holds_are_let_go_of_when_they_have_left_memory() -> None:
     flow = Ask(store="memory:", timeout=None, idle_release=0.01)
     dropped, held = flow.run(run_id="dropped"), flow.run(run_id="held")  # a workflow remembers its last run

@@ -37,6 +37,7 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import StepFailedEvent, StreamResetEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.journal.sqlite import SQLiteStore
+from batonflow.workflow_core.journal.store import StoredCommit
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
 from batonflow.workflow_core.types import UnreconstructedException
 from tests.workflow_core.flows import until
@@ -59,6 +60,7 @@ class Busy(Exception):
 
     def __init__(self, response: SimpleNamespace) -> None:
         super().__init__(f"status {response.status}")
+        self.response = response  # which cannot be written
 
 
 class Asks(Workflow):
@@ -847,3 +849,48 @@ async def test_pieces_that_are_stored_as_one_are_not_said_to_be_lost() -> None:
     assert isinstance(reset, StreamResetEvent)
     assert reset.lost_from == last + 1
     await again.cancel_run()
+
+
+class SlowToRead(MemoryStore):
+    """Reads when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lets_read = asyncio.Event()
+        self.lets_read.set()
+        self.reads = 0
+
+    async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
+        self.reads += 1
+        await self.lets_read.wait()
+        return await super().read(run_id, after, limit)
+
+
+async def test_a_first_read_that_is_cancelled_loses_nothing_of_what_is_stored() -> None:
+    class Tells(Workflow):
+        @step
+        async def tell(self, ctx: Context, ev: StartEvent) -> Told:
+            ctx.write_event_to_stream(Piece(text="a"))
+            return Told()
+
+        @step
+        async def wait(self, ctx: Context, ev: Told) -> StopEvent:
+            await ctx.wait_for_event(HumanResponseEvent, timeout=None)
+            return StopEvent()
+
+    store = SlowToRead()
+    handler = Tells(store=store, timeout=None).run(run_id="r")
+    await until(lambda: handler.is_waiting)
+    await handler.interrupt()
+    again = Tells(store=store, timeout=None).resume("r")
+    await until(lambda: again.is_waiting)
+    reader = again.subscribe()
+    store.lets_read.clear()
+    before = store.reads
+    reading = asyncio.ensure_future(anext(reader))
+    await until(lambda: store.reads > before)
+    reading.cancel()
+    await asyncio.wait({reading})
+    store.lets_read.set()
+    again.ctx.send_event(HumanResponseEvent())
+    assert [type(item.event) async for item in reader] == [Piece, StreamResetEvent, StopEvent]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 
 from batonflow.workflow_core.context.marks import SCALARS, is_plain
-from batonflow.workflow_core.context.values import alike
+from batonflow.workflow_core.context.values import alike, zone_of
 from batonflow.workflow_core.lazy import at_first_use
 
 __all__ = ["Plan", "Rules", "is_ours", "plan_of"]
@@ -116,12 +116,14 @@ _NATIVE: dict[Any, Plan] = {
 
 
 def _minutes(value: datetime | time) -> bool:
-    """Tell whether the zone is one that pydantic writes: an offset of whole minutes, without a name."""
+    """Tell whether pydantic writes all of it: the zone is an offset of whole minutes without a name."""
     zone = value.tzinfo
+    if value.fold:  # which of two equal times it is
+        return False
     if zone is None or zone is UTC:
         return True
     offset = value.utcoffset()
-    return not hasattr(zone, "key") and offset is not None and not offset.microseconds and not offset.seconds % 60
+    return zone_of(zone) is None and offset is not None and not offset.microseconds and not offset.seconds % 60
 
 
 def _is_text(value: Any) -> bool:
@@ -313,6 +315,20 @@ def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
     )
 
 
+def _of_abstract(kind: Any, made: Callable[[tuple[Any, ...], Rules], Plan]) -> Callable[[tuple[Any, ...], Rules], Plan]:
+    """The plan of a type of which pydantic keeps the class of the value, as it does of sequences."""
+
+    def kept(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+        plan = made(arguments, rules)
+
+        def check(value: Any) -> bool:
+            return _kind(value) is kind and plan.fits(value)
+
+        return replace(plan, check=check)
+
+    return kept
+
+
 def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
     if not arguments:
         return Plan(frozenset(), lambda value: isinstance(value, _LIST) and is_plain(value))
@@ -379,12 +395,12 @@ def _fits_dict(value: dict[Any, Any], keys: frozenset[type], held: Plan) -> bool
 
 _MAKERS: dict[Any, Callable[[tuple[Any, ...], Rules], Plan]] = {
     list: _of_list,
-    Sequence: _of_list,
+    Sequence: _of_abstract(list, _of_list),
     set: _of_set(set),
     frozenset: _of_set(frozenset),
     tuple: _of_tuple,
     dict: _of_dict,
-    Mapping: _of_dict,
+    Mapping: _of_abstract(dict, _of_dict),
 }
 
 

@@ -7,8 +7,8 @@ written inside a mark of their own, and a model's mark says in which of its fiel
 """
 
 import importlib
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
@@ -30,7 +30,8 @@ from batonflow.workflow_core.context.marks import (
     is_plain,
     items_of,
 )
-from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, value_as_data, value_of
+from batonflow.workflow_core.context.plans import is_ours
+from batonflow.workflow_core.context.values import BUILT_IN, alike, dict_as_data, has_mark, value_as_data, value_of
 from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class JsonSerializer:
     # Whether a subclass takes values, also plain ones, into its own hands.
     _writes_all: ClassVar[bool] = False
     _reads_all: ClassVar[bool] = False
+    # Whether what is written is for other processes, too.
+    _leaves: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,6 +122,26 @@ class JsonSerializer:
         if self._allowed is not None:
             other._allowed = {*self._allowed, *map(qualified_name, classes)}
         return other
+
+    def for_records(self) -> "JsonSerializer":
+        """The same serializer, which refuses to name classes that only the code of this process could tell."""
+        other = self.knowing(())
+        other._leaves = True
+        return other
+
+    def check_name(self, name: str) -> None:
+        """Refuse the name of a class that cannot be found by it.
+
+        Raises:
+            NotWritable: The class is declared inside a function, and the workflow does not say that it knows it.
+        """
+        if "<locals>" in name and self._leaves:
+            for part in re.split(r"[\[\], ]+", name):
+                if "<locals>" in part and part not in self._known:
+                    raise NotWritable(
+                        f"{part} is declared inside a function, where it cannot be found again: declare it at the top "
+                        f"of its module, or name it in Workflow(types=[{part.rpartition('.')[2]}])"
+                    )
 
     def serialize_value(self, value: Any) -> Any:
         """A value as data of JSON; subclasses that know more kinds of values override it.
@@ -182,20 +205,18 @@ class JsonSerializer:
         form = form_of(kind)
         if form is not None:
             return self._encode_model(value, form)
-        if isinstance(value, Enum):
-            return value_as_data(value, self._written)
-        if isinstance(value, dict):
+        if kind is dict:
             return self._encode_dict(cast("dict[Any, Any]", value))
-        if isinstance(value, list):
+        if kind is list:
             return self._encode_list(cast("list[Any]", value))
-        if hasattr(value, "class_name") and hasattr(value, "to_dict"):
-            return {
-                IS_COMPONENT: True,
-                "value": value.to_dict(),
-                "qualified_name": qualified_name(kind),
-            }
+        if isinstance(value, dict) and is_ours(kind):  # made for others to look at, and a plain dict for them
+            return self._encode_dict({**cast("dict[Any, Any]", value)})
+        if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
+            self.check_name(name := qualified_name(kind))
+            return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
         marked = value_as_data(value, self._written)
         if marked is not None:
+            self.check_name(marked["qualified_name"])
             return marked
         if isinstance(value, str | int | float):  # kinds of plain values
             return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
@@ -220,6 +241,7 @@ class JsonSerializer:
             form = form_of(cast("Any", type(value[0])))
             # Conversations are lists of hundreds of messages.
             if form is not None and form.all_come_back(value):
+                self.check_name(form.name)
                 short = self._encode_short
                 return [short(one, form) or self._encode_model(one, form) for one in value]
         try:
@@ -255,6 +277,7 @@ class JsonSerializer:
         """
         if form.problem is not None:
             raise NotWritable(form.problem)
+        self.check_name(form.name)
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
         if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
@@ -404,7 +427,7 @@ class JsonSerializer:
             if found.get(IS_COMPONENT) is True:
                 return self._resolve(name, _is_component).from_dict(inner)
             if found.get(IS_VALUE) is True:
-                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_value))
+                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_named))
             if found.get(IS_DATA) is True and isinstance(inner, dict):
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
@@ -467,21 +490,19 @@ class JsonSerializer:
 
     def _argument(self, name: str) -> Any:
         """A generic model, or an argument of one."""
-        return BUILT_IN.get(name) or self._resolve(name, lambda cls: _is_model(cls) or _is_value(cls))
+        return BUILT_IN.get(name) or self._resolve(name, _is_named)
 
 
 def _is_model(cls: Any) -> bool:
     return issubclass(cls, BaseModel)
 
 
+def _is_named(cls: Any) -> bool:
+    return _is_model(cls) or has_mark(cls)
+
+
 def _is_component(cls: Any) -> bool:
     return hasattr(cls, "class_name") and hasattr(cls, "from_dict")
-
-
-def _is_value(cls: Any) -> bool:
-    return (
-        issubclass(cls, Enum) or is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cast("Any", cls), "_fields"))
-    )
 
 
 def moved_class(name: str) -> Any:

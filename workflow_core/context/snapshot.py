@@ -370,7 +370,7 @@ class _Reader:
         for path, text in written:
             write_into(cell.state, path, DELETED if text is None else self._serializer.deserialize(text))
         for name in {path.partition(".")[0] for path, _ in written}:
-            as_declared(cell.state, name)
+            as_declared(cell.state, name, self._serializer)
         if data.get("stopped") is not None:
             state.stopped = cast("StopEvent", self._event(data["stopped"]))
         return LoadedRun(state, cell, mapping(data, "children"))

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from batonflow.workflow_core.context.serializers import BaseSerializer
+from batonflow.workflow_core.context.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.lazy import at_first_use
@@ -70,8 +70,11 @@ def declared_as_json(state: BaseModel, name: str, value: Any) -> Any:
     return state.model_copy(update={name: value}).model_dump(mode="json", include={name})[name]
 
 
-def as_declared(state: BaseModel, name: str) -> None:
-    """Make what JSON left of a declared field a value of its type again, where it can be one."""
+def as_declared(state: BaseModel, name: str, serializer: BaseSerializer) -> None:
+    """Make what ``declared_as_json`` left of a field a value of its type again.
+
+    A value that the serializer can write stands in a record as it was set, also where the field declares another type.
+    """
     if name not in type(state).model_fields:
         return
     try:
@@ -80,7 +83,19 @@ def as_declared(state: BaseModel, name: str) -> None:
         )
     except ValidationError:
         return  # a step may put there what it likes
-    vars(state)[name] = getattr(whole, name)
+    found = getattr(whole, name)
+    if found is not getattr(state, name) and not _can_write(serializer, found):
+        vars(state)[name] = found
+
+
+def _can_write(serializer: BaseSerializer, value: Any) -> bool:
+    if isinstance(serializer, JsonSerializer):
+        serializer = serializer.for_records()
+    try:
+        serializer.serialize(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def load_state(payload: dict[str, Any], serializer: BaseSerializer, state_type: type[BaseModel]) -> BaseModel:

@@ -4,26 +4,37 @@ Types of the standard library are rebuilt here; enums, dataclasses and named tup
 """
 
 import base64
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from functools import cache
 from math import isnan
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel
 
+from batonflow.workflow_core.context.containers import (
+    BUILT_IN,
+    READERS,
+    attributes_of,
+    base_of,
+    container_as_data,
+    container_of,
+    in_order,
+    items_in,
+    write_at,
+)
 from batonflow.workflow_core.context.marks import IS_VALUE, items_of
 from batonflow.workflow_core.lazy import at_first_use
 from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["BUILT_IN", "alike", "dict_as_data", "value_as_data", "value_of"]
+__all__ = ["BUILT_IN", "alike", "dict_as_data", "has_mark", "value_as_data", "value_of", "zone_of"]
 
 zone_info = at_first_use("zoneinfo", "ZoneInfo")
 
@@ -49,20 +60,25 @@ def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:
         # A combination of flags is not a member and has no name of its own.
         member = value.name if value.name in kind.__members__ else value.value
         return _marked(qualified_name(kind), member)
-    if isinstance(value, PurePath):
-        name = "Path" if isinstance(value, Path) else kind.__name__
-        return _marked(f"pathlib.{name}", str(value))
-    if isinstance(value, tuple):
-        name = qualified_name(kind) if hasattr(kind, "_fields") else "tuple"
-        return _marked(name, _items(cast("tuple[Any, ...]", value), write))
+    if kind in _PATHS:
+        return _marked(_PATHS[kind], str(value))
+    container = container_as_data(value, write)
+    if container is not None:
+        return _marked(*container)
     if _has_fields(kind) and not _leaves_out(kind):
-        return _marked(qualified_name(kind), {name: write(held) for name, held in _state_of(value).items()})
+        state = _state_of(value)
+        return _marked(qualified_name(kind), {name: write_at(name, held, write) for name, held in state.items()})
     return None
 
 
 def dict_as_data(value: Any, write: Write) -> dict[str, Any]:
     """A dict with keys that are not text, as pairs."""
-    return _marked(_DICT, [[write(key), write(held)] for key, held in items_of(value)])
+    return _marked(_DICT, [[write(key), write_at(key, held, write)] for key, held in items_of(value)])
+
+
+def has_mark(cls: Any) -> bool:
+    """Tell whether data may name a class as that of a value."""
+    return issubclass(cls, Enum) or is_dataclass(cls) or (cls not in _WRITERS and base_of(cls) is not None)
 
 
 def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -> Any:
@@ -77,20 +93,22 @@ def value_of(name: str, data: Any, read: Read, resolve: Callable[[str], type]) -
     Raises:
         ValueError: The data are not of that type, or the type cannot be found.
     """
-    known = _READERS.get(name)
+    known, container = _READERS.get(name), READERS.get(name)
     try:
         if known is not None:
             return known(data, read)
+        if container is not None:
+            return container(data, read, resolve)
         cls: Any = resolve(name)
         if issubclass(cls, Enum):
             return cls[data] if isinstance(data, str) and data in cls.__members__ else cls(data)
-        if issubclass(cls, tuple):
-            return cast("Any", tuple).__new__(cls, [read(one) for one in data])
+        if base_of(cls) is not None:
+            return container_of(cls, data, read, resolve)
         if is_dataclass(cls):
             return _built(cls, {attribute: read(held) for attribute, held in data.items()})
     except (TypeError, KeyError, ArithmeticError, AttributeError) as error:
         raise ValueError(f"The data are not those of a {name}: {error}") from error
-    raise ValueError(f"The payload names {name}, which is neither an enum, a dataclass nor a named tuple")
+    raise ValueError(f"The payload names {name}, which is neither an enum, a dataclass nor a container")
 
 
 def _marked(name: str, data: Any) -> dict[str, Any]:
@@ -98,55 +116,70 @@ def _marked(name: str, data: Any) -> dict[str, Any]:
 
 
 def _items(values: Any, write: Write) -> list[Any]:
-    return [write(one) for one in values]
+    return [write_at(place, one, write) for place, one in enumerate(values)]
 
 
-def _in_order(values: Any, write: Write) -> list[Any]:
-    """The items of a set, in an order of its own where there is one: equal sets are equal data."""
-    try:
-        values = sorted(values)
-    except TypeError:  # items of several types
-        values = sorted(values, key=repr)
-    return [write(one) for one in values]
+def _clock(value: datetime | time, _: Write) -> Any:
+    """The time on the clock; its zone beside it, where that has a name, and which of two equal times it is."""
+    zone = zone_of(value.tzinfo)
+    if zone is not None:
+        # The name of a zone says more than today's offset.
+        return [value.replace(tzinfo=None).isoformat(), zone, value.fold]
+    return [value.isoformat(), None, value.fold] if value.fold else value.isoformat()
 
 
-def _datetime(value: datetime, _: Write) -> Any:
-    # The name of a zone says more than today's offset.
-    zone = getattr(value.tzinfo, "key", None)
-    return value.isoformat() if zone is None else [value.isoformat(), zone]
+def zone_of(zone: tzinfo | None) -> Any:
+    """The key of a zone, or the offset and the name that somebody gave it; None of one that the offset tells."""
+    if type(zone) is timezone:
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        return None if name == timezone(offset).tzname(None) else [_delta(offset), name]
+    return getattr(zone, "key", None)
 
 
-def _read_datetime(data: Any, _: Read) -> datetime:
+def _delta(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+def _read_clock(cls: Any, data: Any) -> Any:
     if isinstance(data, str):
-        return datetime.fromisoformat(data)
-    text, zone = cast("list[str]", data)
-    return datetime.fromisoformat(text).astimezone(zone_info(zone))
+        return cls.fromisoformat(data)
+    text, zone, *fold = cast("list[Any]", data)
+    value = cls.fromisoformat(text)
+    if not fold:  # earlier records have the offset in the text
+        return value.astimezone(zone_info(zone))
+    if isinstance(zone, list):
+        offset, name = cast("list[Any]", zone)
+        value = value.replace(tzinfo=timezone(timedelta(*offset), name))
+    elif zone is not None:
+        value = value.replace(tzinfo=zone_info(zone))
+    return value.replace(fold=fold[0])
 
 
-def _deque(value: "deque[Any]", write: Write) -> Any:
-    return [_items(value, write), value.maxlen]
-
+_PATHS: dict[Any, str] = {
+    type(Path()): "pathlib.Path",
+    PurePosixPath: "pathlib.PurePosixPath",
+    PureWindowsPath: "pathlib.PureWindowsPath",
+}
 
 _WRITERS: dict[type, tuple[str, Callable[[Any, Write], Any]]] = {
-    datetime: ("datetime.datetime", _datetime),
+    datetime: ("datetime.datetime", _clock),
     date: ("datetime.date", lambda value, _: value.isoformat()),
-    time: ("datetime.time", lambda value, _: value.isoformat()),
-    timedelta: ("datetime.timedelta", lambda value, _: [value.days, value.seconds, value.microseconds]),
+    time: ("datetime.time", _clock),
+    timedelta: ("datetime.timedelta", lambda value, _: _delta(value)),
     Decimal: ("decimal.Decimal", lambda value, _: str(value)),
     UUID: ("uuid.UUID", lambda value, _: str(value)),
     bytes: ("bytes", lambda value, _: base64.b64encode(value).decode()),
     bytearray: ("bytearray", lambda value, _: base64.b64encode(value).decode()),
     tuple: ("tuple", _items),
-    set: ("set", _in_order),
-    frozenset: ("frozenset", _in_order),
-    deque: ("collections.deque", _deque),
+    set: ("set", in_order),
+    frozenset: ("frozenset", in_order),
     complex: ("complex", lambda value, write: [write(value.real), write(value.imag)]),
 }
 
 _READERS: dict[str, Callable[[Any, Read], Any]] = {
-    "datetime.datetime": _read_datetime,
+    "datetime.datetime": lambda data, _: _read_clock(datetime, data),
     "datetime.date": lambda data, _: date.fromisoformat(data),
-    "datetime.time": lambda data, _: time.fromisoformat(data),
+    "datetime.time": lambda data, _: _read_clock(time, data),
     "datetime.timedelta": lambda data, _: timedelta(*data),
     "decimal.Decimal": lambda data, _: Decimal(data),
     "uuid.UUID": lambda data, _: UUID(data),
@@ -155,25 +188,12 @@ _READERS: dict[str, Callable[[Any, Read], Any]] = {
     "tuple": lambda data, read: tuple([read(one) for one in data]),
     "set": lambda data, read: {read(one) for one in data},
     "frozenset": lambda data, read: frozenset([read(one) for one in data]),
-    "collections.deque": lambda data, read: deque([read(one) for one in data[0]], data[1]),
     "complex": lambda data, _: complex(*data),
     "pathlib.Path": lambda data, _: Path(data),
     "pathlib.PurePosixPath": lambda data, _: PurePosixPath(data),
     "pathlib.PureWindowsPath": lambda data, _: PureWindowsPath(data),
     _DICT: lambda data, read: {read(key): read(held) for key, held in data},
 }
-
-BUILT_IN: dict[str, Any] = {
-    **{f"builtins.{cls.__name__}": cls for cls in (str, int, float, bool, bytes, list, dict, tuple, set, frozenset)},
-    "datetime.datetime": datetime,
-    "datetime.date": date,
-    "datetime.time": time,
-    "datetime.timedelta": timedelta,
-    "decimal.Decimal": Decimal,
-    "uuid.UUID": UUID,
-    "pathlib.Path": Path,
-}
-"""The types of the standard library that may be arguments of a generic model."""
 
 
 # --- dataclasses ------------------------------------------------------------------------------------------------------
@@ -243,6 +263,8 @@ def _alike(one: Any, other: Any) -> bool:
         return False
     if kind is float:
         return one == other or (isnan(one) and isnan(other))
+    if isinstance(one, _CONTAINERS) and not _same_beside(one, other):
+        return False
     if isinstance(one, dict):
         # Keys by hash first; a key may be equal to one of another type.
         keys: dict[Any, Any] = {key: key for key in other}
@@ -262,8 +284,25 @@ def _alike(one: Any, other: Any) -> bool:
     if is_dataclass(kind):
         return _alike(_state_of(one), _state_of(other))
     if isinstance(one, datetime | time):
-        return one == other and getattr(one.tzinfo, "key", None) == getattr(other.tzinfo, "key", None)
+        return one == other and one.fold == other.fold and zone_of(one.tzinfo) == zone_of(other.tzinfo)
     return bool(one == other)
+
+
+_PYTHONS = (dict, list, tuple, set, frozenset)
+_CONTAINERS = (*_PYTHONS, deque)
+
+
+def _same_beside(one: Any, other: Any) -> bool:
+    """Tell whether two containers of one class are the same apart from their items."""
+    if type(one) in _PYTHONS:
+        return True
+    if isinstance(one, deque) and one.maxlen != other.maxlen:
+        return False
+    if isinstance(one, defaultdict) and one.default_factory is not other.default_factory:
+        return False
+    if isinstance(one, OrderedDict) and [key for key, _ in items_in(one)] != [key for key, _ in items_in(other)]:
+        return False
+    return _alike(attributes_of(one), attributes_of(other))
 
 
 def _same_model(one: BaseModel, other: BaseModel) -> bool:

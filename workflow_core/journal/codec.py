@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError
 
 from batonflow.workflow_core.context.forms import Form, form_of
-from batonflow.workflow_core.context.marks import PRIVATE
+from batonflow.workflow_core.context.marks import PRIVATE, NotWritable
 from batonflow.workflow_core.context.serializers import (
     IS_PYDANTIC,
     MARKED,
@@ -42,6 +42,8 @@ class Codec:
     __slots__ = ("_known", "_serializer", "_short")
 
     def __init__(self, serializer: BaseSerializer) -> None:
+        if isinstance(serializer, JsonSerializer):
+            serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
         # Of each class: its name, the fields that are written, whether those are all, and its form; without a form
@@ -58,7 +60,10 @@ class Codec:
         try:
             known = self._known.get(cls)
             if known is None:
-                known = self._known[cls] = _facts_about(cls)
+                known = _facts_about(cls)
+                if self._short is not None:
+                    self._short.check_name(known[0])
+                self._known[cls] = known
             name, fields, whole, form = known
             if self._short is None:
                 return self._serializer.serialize(event)
@@ -79,8 +84,12 @@ class Codec:
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
             raise _unrecorded(event, error) from error
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Any, path: str = "") -> Any:
         """A value of the state, or the result of ``ctx.once``, as data.
+
+        Args:
+            value: The value.
+            path: Where it stands, for the error.
 
         Raises:
             StoreError: It cannot be written.
@@ -90,7 +99,7 @@ class Codec:
                 return self._serializer.serialize(value)
             return [value] if is_plain(value) else [None, self._short.encode(value)]
         except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-            raise _unrecorded(value, error) from error
+            raise _unrecorded(value, error, path) from error
 
     def digest(self, value: Any) -> int:
         """Tells apart values of the state, within this process.
@@ -153,10 +162,11 @@ def _as_parts(marked: dict[str, Any]) -> list[Any]:
     return [marked["qualified_name"], marked["value"], marked.get(MARKED, 1)]
 
 
-def _unrecorded(value: Any, error: Exception) -> StoreError:
+def _unrecorded(value: Any, error: Exception, path: str = "") -> StoreError:
     name = type(value).__name__
     who = name if isinstance(value, Event) else f"a {name}"
-    return StoreError(f"{who} cannot be recorded: {error}; {_REMEDY}")
+    found = error.inside(path) if path and isinstance(error, NotWritable) else error
+    return StoreError(f"{who} cannot be recorded: {found}; {_REMEDY}")
 
 
 def _facts_about(cls: type[Event]) -> tuple[str, tuple[str, ...], bool, Form | None]:

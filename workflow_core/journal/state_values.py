@@ -47,7 +47,7 @@ class StateValues:
             StoreError: It cannot be written.
         """
         try:
-            return self._codec.value(value)
+            return self._codec.value(value, path)
         except StoreError:
             if self._cell is None or value is MISSING:
                 raise

@@ -46,8 +46,9 @@ class Served:
         self.name = name
         self.workflow = workflow
         self.store: RunStore = store
-        self.codec = Codec(workflow.__batonflow__.serializer)
         self._additional = list(additional)
+        workflow.__batonflow__.types += tuple(self._additional)  # its records may hold them
+        self.codec = Codec(workflow.__batonflow__.serializer)
         # Classes that were only ever streamed, known as soon as one was.
         self._seen: dict[type[Event], None] = {}
 

@@ -1,11 +1,25 @@
 """The state of a run that goes on from its records is what it was, in whichever order its steps wrote and ended."""
 
 import asyncio
+from datetime import datetime
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
-from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
+from batonflow.workflow_core import (
+    Context,
+    Event,
+    HumanResponseEvent,
+    MemoryStore,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    step,
+)
+from batonflow.workflow_core.context.values import alike
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.journal import drive
 from tests.workflow_core.flows import until
 from tests.workflow_core.journal.listening import Listener
 
@@ -130,3 +144,74 @@ def test_the_last_write_counts(cls: type[Stops], value: Any):
     before = asyncio.run(until_it_waits())
     assert before == {"key": value}
     assert asyncio.run(to_the_end()) == before
+
+
+class Counted(BaseModel):
+    """Declares what it holds; setting a value does not look at that."""
+
+    count: int = 0
+    names: list[str] = []
+    when: datetime | None = None
+    parts: dict[str, int] = {}
+
+
+class Sets(Workflow):
+    """Sets a value of its state, and waits."""
+
+    @step
+    async def put(self, ctx: Context[Counted], ev: StartEvent) -> StopEvent:
+        await ctx.store.set(ev.path, ev.value)
+        await ctx.wait_for_event(HumanResponseEvent)
+        return StopEvent(result=await ctx.store.get(ev.path))
+
+
+OTHER_TYPES = [
+    ("count", "many"),
+    ("count", "5"),
+    ("count", 5.0),
+    ("count", None),
+    ("names", (1,)),
+    ("when", "2026-01-02"),
+    ("parts.left", "3"),
+]
+
+
+@pytest.mark.parametrize("every", [1, 100], ids=["snapshots", "records"])
+@pytest.mark.parametrize(("path", "value"), OTHER_TYPES)
+async def test_a_value_of_another_type_than_the_field_declares_comes_back_from_a_store(
+    monkeypatch: pytest.MonkeyPatch, path: str, value: Any, every: int
+) -> None:
+    monkeypatch.setattr(drive, "SNAPSHOT_EVERY", every)
+    flow = Sets(store=MemoryStore(), timeout=None)
+    handler = flow.run(run_id="r", path=path, value=value)
+    await until(lambda: handler.is_waiting)
+    await handler.interrupt()
+    again = flow.resume("r")
+    await until(lambda: again.is_waiting)
+    again.ctx.send_event(HumanResponseEvent())
+    assert alike(await again, value)
+
+
+@pytest.mark.parametrize(("path", "value"), OTHER_TYPES)
+async def test_a_snapshot_refuses_it_by_the_name_of_the_field(path: str, value: Any) -> None:
+    flow = Sets(timeout=None)
+    handler = flow.run(path=path, value=value)
+    await until(lambda: handler.is_waiting)
+    name = path.partition(".")[0]
+    with pytest.raises(ValueError, match=rf"{name}: Counted declares this field as .*could not be read again"):
+        handler.ctx.to_dict()
+    await handler.cancel_run()
+
+
+class Unfit(Workflow):
+    """Sets what cannot be written."""
+
+    @step
+    async def put(self, ctx: Context[Counted], ev: StartEvent) -> StopEvent:
+        await ctx.store.set("parts.left", {"deep": [object()]})
+        return StopEvent()
+
+
+async def test_a_value_that_cannot_be_written_is_refused_with_its_whole_path() -> None:
+    with pytest.raises(StoreError, match=r"parts\.left\.deep\.0: builtins\.object cannot be written"):
+        await Unfit(store="memory:").run()

@@ -235,7 +235,7 @@ async def test_events_that_ask_for_leave_are_told_as_such(serving: Serving) -> N
             await ctx.wait_for_event(Answered, waiter_event=ApprovalRequired(tool_name="rm"), timeout=None)
             return StopEvent()
 
-    async with serving(WorkflowServer(), gate=Gate(timeout=None)) as running:
+    async with serving(WorkflowServer(), gate=Gate(timeout=None, types=[ApprovalRequired])) as running:
         [asked] = await pending(running, await waiting(running, "gate"))
     assert asked["kind"] == "approval"
 
