@@ -180,6 +180,8 @@ class JsonSerializer:
         try:
             plain = not self._writes_all and is_plain(value)
             return as_json(value if plain else self._written(value)).decode()
+        except NotWritable as error:
+            raise ValueError(str(error)) from error
         except RecursionError:
             raise ValueError("It contains itself, or is nested too deeply for JSON") from None
 

@@ -165,7 +165,8 @@ def _as_parts(marked: dict[str, Any]) -> list[Any]:
 def _unrecorded(value: Any, error: Exception, path: str = "") -> StoreError:
     name = type(value).__name__
     who = name if isinstance(value, Event) else f"a {name}"
-    found = error.inside(path) if path and isinstance(error, NotWritable) else error
+    problem = error if isinstance(error, NotWritable) else error.__cause__
+    found = problem.inside(path) if path and isinstance(problem, NotWritable) else error
     return StoreError(f"{who} cannot be recorded: {found}; {_REMEDY}")
 
 
