@@ -31,7 +31,7 @@ demo: $(VENV)/.run ## a team calls tools, hands over, and asks you before it pub
 
 test: $(VENV)/.test ## the tests (those that build packages are part of check)
 	$(call say,tests)
-	$(PYTEST) -n $(JOBS) -m "not packaging" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not packaging" $(ARGS)
 
 check: static test packaging contract ## everything that has to hold before a change goes in
 	$(call say,all checks passed)
@@ -86,6 +86,8 @@ compat: $(VENV)/.test ## run the same programs with LlamaIndex Workflows and wit
 	PYTHONPATH=. $(PY) tests/compat/run.py $(ARGS)
 
 soak: $(VENV)/.test ## thousands of interleavings, scripts, crashes and kills of processes; writes docs/evidence/soak-results.md
+	$(call say,all cases of the tests that try some)
+	$(PYTEST) -n $(JOBS) -m soak --soak
 	$(call say,soak)
 	PYTHONPATH=. $(PY) tests/soak.py $(ARGS)
 

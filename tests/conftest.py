@@ -44,6 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--soak",
+        action="store_true",
+        help="let the tests marked soak try all of their cases, as `make soak` does",
+    )
+
+    parser.addoption(
         "--read-back",
         action="store_true",
         help="read every record and snapshot that a test writes, and fail the test where something else comes back",
@@ -64,11 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         worker_output["external_left_out"] = len(external)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    # Thousands of tests stay to the end: a collector that looked at them again and again would take a minute of it,
-    # and each test that asks for a collection a second.
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    # Imported modules and thousands of tests stay to the end. A collector that looked at them again and again would
+    # take a third of the time of the imports, a minute of the tests, and a second of each test that asks for it.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -92,6 +104,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     program = _PROGRAMS.get(mark.args[0], mark.args[0])
     if shutil.which(program) is None:
         pytest.fail(f"{program} is not on PATH and --require-external was given", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def soaks(pytestconfig: pytest.Config) -> bool:
+    """Tell a test marked soak to try all of its cases."""
+    return bool(pytestconfig.getoption("--soak"))
 
 
 @pytest.fixture

@@ -291,7 +291,7 @@ async def test_the_result_is_the_last_output() -> None:
 
 
 @tool(requires_approval=True)
-def publish(title: str) -> str:
+async def publish(title: str) -> str:
     """Publish."""
     PUBLISHED.append(title)
     return f"published {title}"

@@ -1,4 +1,7 @@
-"""Real processes on one file: killed again and again, stopped for too long, or two at once on one run."""
+"""Real processes on one file: killed again and again, stopped for too long, or two at once on one run.
+
+``make soak`` kills and stops many more.
+"""
 
 import json
 import logging
@@ -13,6 +16,8 @@ from tests.crash.matrix import reference
 from tests.crash.outside import Process, lines_of
 from tests.crash.stopping import UNDISTURBED, StopTally, stop_and_take_over
 
+KILLS = 6
+
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
@@ -22,9 +27,9 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.timeout(240)
 def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(tmp_path: Path) -> None:
-    tally = kill_again_and_again(tmp_path, 12, seed=0)
+    tally = kill_again_and_again(tmp_path, KILLS, seed=0)
     assert tally.failures == []
-    assert tally.kills == 12
+    assert tally.kills == KILLS
     assert tally.runs >= AT_A_TIME
     assert tally.taken
 
@@ -32,11 +37,11 @@ def test_what_processes_were_doing_when_they_were_killed_is_finished_by_others(t
 @pytest.mark.timeout(240)
 def test_a_process_that_was_stopped_for_too_long_is_refused_everything(tmp_path: Path) -> None:
     tally = StopTally()
-    for seed in range(3):
+    for seed in range(2):
         (tmp_path / str(seed)).mkdir()
         tally.add(stop_and_take_over(tmp_path / str(seed), seed))
     assert tally.failures == []
-    assert tally.runs == tally.refused == 12
+    assert tally.runs == tally.refused == 8
 
 
 @pytest.mark.timeout(240)
@@ -46,7 +51,7 @@ def test_of_two_processes_that_run_the_same_only_one_does(tmp_path: Path) -> Non
     refused = 0
     with Process("tests.crash.racing", tmp_path, 0) as one, Process("tests.crash.racing", tmp_path, 1) as other:
         owners = [one.hear(), other.hear()]
-        for number in range(20):
+        for number in range(10):
             pair = (one, other) if number % 2 else (other, one)
             for process in pair:
                 process.tell(f"same-{number}")

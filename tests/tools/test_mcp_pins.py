@@ -1,5 +1,7 @@
 """A tool that is not what it was when it was first seen is used by consent only."""
 
+import asyncio
+import copy
 import json
 import stat
 import traceback
@@ -28,13 +30,23 @@ def poisoned(tmp_path: Path) -> dict[str, str]:
     return {"ADD_SAYS": str(says)}
 
 
-@pytest.fixture
-async def pins() -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def first_pins() -> dict[str, Any]:
     """What the server was at first."""
     pins: dict[str, Any] = {}
-    async with trial(pins=pins) as server:
-        await server.aget_tools()
+
+    async def pin() -> None:
+        async with trial(pins=pins) as server:
+            await server.aget_tools()
+
+    asyncio.run(pin())
     return pins
+
+
+@pytest.fixture
+def pins(first_pins: dict[str, Any]) -> dict[str, Any]:
+    """A copy that the test may change."""
+    return copy.deepcopy(first_pins)
 
 
 async def test_the_same_tools_are_the_same_the_next_time(pins: dict[str, Any]) -> None:

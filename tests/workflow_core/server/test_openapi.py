@@ -1,7 +1,7 @@
 """The document says what the server does: schemathesis asks whatever it allows and judges the answers by it."""
 
-import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +43,7 @@ def in_a_thread(made: WorkflowServer) -> Iterator[str]:
     thread.start()
     while not unicorn.started:
         assert thread.is_alive()
+        time.sleep(0.01)
     try:
         yield f"http://127.0.0.1:{unicorn.servers[0].sockets[0].getsockname()[1]}"
     finally:
@@ -105,13 +106,13 @@ _HARD = {
 
 def test_names_with_a_meaning_in_python_are_names() -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    with in_a_thread(server()) as url:
+    with in_a_thread(server()) as url, httpx2.Client(base_url=url, timeout=30) as client:
         schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
         asked: set[str] = set()
         for operation in (result.ok() for result in schema.get_all_operations()):
             for body in _HARD.get(operation.label, ()):
-                run_id = httpx2.post(f"{url}/workflows/count/run-nowait", json={}).json()["handler_id"]
-                while not (pending := httpx2.get(f"{url}/handlers/{run_id}/pending").json()["pending"]):
+                run_id = client.post("/workflows/count/run-nowait", json={}).json()["handler_id"]
+                while not (pending := client.get(f"/handlers/{run_id}/pending").json()["pending"]):
                     pass
                 places = {"name": "count", "handler_id": run_id, "request_id": pending[0]["id"]}
                 wanted = {name: value for name, value in places.items() if f"{{{name}}}" in operation.path}
@@ -121,11 +122,12 @@ def test_names_with_a_meaning_in_python_are_names() -> None:
         assert asked == set(_HARD)
 
 
-@pytest.mark.timeout(120)
-def test_whatever_the_document_allows_is_answered_as_it_says() -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_whatever_the_document_allows_is_answered_as_it_says(soaks: bool) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     limits = settings(
-        max_examples=int(os.environ.get("BATONFLOW_EXAMPLES", "10")),
+        max_examples=100 if soaks else 10,
         deadline=None,
         derandomize=True,
         database=None,
