@@ -1,5 +1,6 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
+import collections.abc
 import json
 import re
 import sys
@@ -151,7 +152,7 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
     if _LITERAL.match(name):
         return json.loads(name), rest
     if not rest or rest[0] != "[":
-        return _SPECIAL[name] if name in _SPECIAL else find(name), rest
+        return _SPECIAL[name] if name in _SPECIAL else _abstract(name) or find(name), rest
     arguments: list[Any] = []
     rest = rest[1:]
     while rest and rest[0] != "]":
@@ -159,8 +160,14 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
         arguments.append(argument)
     if name == "types.UnionType":
         return reduce(lambda one, other: one | other, arguments), rest[1:]
-    generic = _GENERIC.get(name) or find(name)
+    generic = _GENERIC.get(name) or _abstract(name) or find(name)
     return generic[tuple(arguments)], rest[1:]
+
+
+def _abstract(name: str) -> Any:
+    """Return a class of ``collections.abc``: an argument of a generic model of which no value is made."""
+    module, _, rest = name.rpartition(".")
+    return getattr(collections.abc, rest, None) if module == "collections.abc" and not rest.startswith("_") else None
 
 
 _LITERAL = re.compile(r'"|-?\d|(true|false|null)$')

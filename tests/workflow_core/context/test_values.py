@@ -2,6 +2,7 @@
 
 import pickle
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -198,6 +199,8 @@ TYPED = [
     Stripped(text=" a "),
     Page[int](items=[1]),
     Page[Page[Shape]](items=[Page[Shape](items=[Circle(radius=1)])]),
+    Page[list[Sequence[int]]](items=[[[1], (2,)]]),
+    Page[Callable[..., int]](items=[]),
     Holder(anything=Page[int | None](items=[None])),
     Holder(anything=Page[Literal["a, [b]", 1]](items=["a, [b]"])),
     Holder(anything=Page[dict[str, list[Decimal]]](items=[{"a": [Decimal(1)]}])),
