@@ -58,15 +58,15 @@ class Row:
 
 ROWS = [
     Row("hop", 3000, 400, floor=1.2, peer=0.025),
-    Row("hop, memory journal", 3000, floor=1.6),
-    Row("three-step run", 300, 60, floor=2.0, peer=0.05),
+    Row("hop, memory journal", 3000, floor=1.7),
+    Row("three-step run", 300, 60, floor=2.1, peer=0.05),
     Row("concurrent run", 400, 100, peer=0.10),
     Row("fan-out item", 1000, 150, peer=0.03),
     Row("list fan-out item", 1000, 150, peer=0.03),
     Row("streamed event", 5000, 3000, peer=0.3),
     Row("set and get of a state key", 3000, 1000, peer=0.10),
     Row("dump and load of a state key", 1000, 500, peer=0.6),
-    Row("paused run", 2000, 1000, peer=0.08, kib=8.7),
+    Row("paused run", 2000, 1000, peer=0.08, kib=8.9),
     Row("memory over hops", 100_000, kib=4096.0),
     Row("longest turn beside hops", 20_000, seconds=0.002),
 ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.engine.ticks import EventArrived
-from batonflow.workflow_core.errors import WorkflowRuntimeError
 
 if TYPE_CHECKING:
     from batonflow.workflow_core.engine.runner import Run
@@ -81,7 +80,7 @@ class Turns:
             self.check(run)
 
     def check(self, run: "Run") -> None:
-        """Fail a run that would wait for ever: all active runs wait in steps for further runs of the workflow."""
+        """Warn of a run that may wait for ever: all active runs wait in steps for further runs of the workflow."""
         limit = self._options.num_concurrent_runs
         with self._lock:
             if limit is None or run not in self._pending or run.ending.awaited_in is None:
@@ -92,12 +91,11 @@ class Turns:
             if len(held) < self._active:
                 return
         name = type(run.workflow).__name__
-        error = WorkflowRuntimeError(
-            f"Run {run.state.run_id!r} of {self._options.workflow_name} would wait for ever: "
-            f"num_concurrent_runs={limit}, and every active run waits in a step for another run of the same workflow. "
-            f"Give {name}(...) a larger num_concurrent_runs, or run another instance of {name} inside the step"
+        run.ending.warn(
+            f"the run waits for its turn, and may wait for ever: num_concurrent_runs={limit}, and every active run "
+            f"waits in a step for another run of the same workflow. Give {name}(...) a larger num_concurrent_runs, or "
+            f"run another instance of {name} inside the step"
         )
-        run.ending.fail("", error)
 
     def ended(self, run: "Run") -> None:
         """Forget a run that is over, and let the next waiting runs begin."""

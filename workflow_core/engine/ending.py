@@ -354,8 +354,6 @@ class Ending:
         if item is not None and item.run is not None:
             self.awaited_in = item.run
             self._run.workflow.__batonflow__.turns.check(self._run)
-            if self.resolved:
-                return
         future: asyncio.Future[None] = loop.create_future()
         if self._futures is None:
             self._futures = []

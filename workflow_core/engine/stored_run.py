@@ -55,7 +55,8 @@ class StoredRun:
         """Become what was loaded; before the run begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
-        mark_input(self.variables, served=self.state.served)
+        if self.state.served:  # else it is as where the run is taken up: a server may do that
+            mark_input(self.variables, served=True)
         if loaded.children.get("runs") or loaded.children.get("counts"):
             self.family = self.family or Family(cast("Run", self), None)
             self.family.restore(loaded.children["counts"], loaded.children["runs"])

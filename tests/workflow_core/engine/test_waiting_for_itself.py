@@ -1,13 +1,16 @@
-"""A run that waits for a turn which its own caller holds fails with the remedy, instead of hanging."""
+"""A run that waits for a turn which its own caller holds is told of with the remedy: it may wait for ever."""
 
 import asyncio
+import re
 
 import pytest
 
-from batonflow.workflow_core import MemoryStore, StartEvent, StopEvent, Workflow, WorkflowRuntimeError, step
+from batonflow.workflow_core import MemoryStore, StartEvent, StopEvent, Workflow, WorkflowCancelledByUser, step
+from tests.workflow_core.flows import until
 
 REMEDY = (
-    r"num_concurrent_runs={}, and every active run waits in a step .* Give {}\(\.\.\.\) a larger num_concurrent_runs"
+    r"may wait for ever: num_concurrent_runs={}, and every active run waits in a step .* "
+    r"Give {}\(\.\.\.\) a larger num_concurrent_runs"
 )
 
 
@@ -21,54 +24,42 @@ class Countdown(Workflow):
 
 @pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.parametrize("kept", [False, True])
-async def test_a_run_that_its_own_callers_leave_no_turn_fails(limit: int, kept: bool) -> None:
+async def test_a_run_that_its_own_callers_leave_no_turn(
+    limit: int, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     store = MemoryStore() if kept else None
     flow = Countdown(num_concurrent_runs=limit, timeout=None, workflow_name="countdown", store=store)
-    with pytest.raises(
-        WorkflowRuntimeError, match=r"of countdown would wait for ever: " + REMEDY.format(limit, "Countdown")
-    ):
-        await flow.run(left=limit)
-    assert await flow.run(left=limit - 1) == limit - 1, "no turn is lost"
+    assert await flow.run(left=limit - 1) == limit - 1
+    assert "may wait for ever" not in caplog.text
+    handler = flow.run(left=limit)
+    await until(lambda: re.search(r"countdown \(run .*" + REMEDY.format(limit, "Countdown"), caplog.text) is not None)
+    await handler.cancel_run()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+    assert await flow.run(left=0) == 0, "no turn is lost"
 
 
-async def test_a_way_round_over_another_workflow_is_found() -> None:
+async def test_a_way_round_over_another_workflow_is_found(caplog: pytest.LogCaptureFixture) -> None:
     class Through(Workflow):
         @step
         async def go(self, ev: StartEvent) -> StopEvent:
-            return StopEvent(result=await back.run())
+            return StopEvent(result=await back.run(inner=True))
 
     class Back(Workflow):
         @step
         async def go(self, ev: StartEvent) -> StopEvent:
-            return StopEvent(result=await through.run())
+            return StopEvent(result="done" if ev.get("inner") else await through.run())
 
     through, back = Through(timeout=None), Back(num_concurrent_runs=1, timeout=None)
-    with pytest.raises(WorkflowRuntimeError, match=REMEDY.format(1, "Back")):
-        await back.run()
+    handler = back.run()
+    await until(lambda: re.search(REMEDY.format(1, "Back"), caplog.text) is not None)
+    await handler.cancel_run()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+    assert await back.run(inner=True) == "done"
 
 
-async def test_two_runs_that_hold_all_turns_do_not_wait_for_one_another() -> None:
-    begun = 0
-    both = asyncio.Event()
-
-    class Pair(Workflow):
-        @step
-        async def go(self, ev: StartEvent) -> StopEvent:
-            nonlocal begun
-            if ev.get("inner"):
-                return StopEvent(result="done")
-            begun += 1
-            if begun == 2:
-                both.set()
-            await both.wait()
-            return StopEvent(result=await self.run(inner=True))
-
-    flow = Pair(num_concurrent_runs=2, timeout=None)
-    found = await asyncio.gather(flow.run(), flow.run(), return_exceptions=True)
-    assert sorted(type(one).__name__ for one in found) == ["WorkflowRuntimeError", "str"]
-
-
-async def test_a_run_that_only_has_to_wait_is_left_alone() -> None:
+async def test_a_run_that_only_has_to_wait_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     others = []
 
     class Starts(Workflow):
@@ -82,3 +73,22 @@ async def test_a_run_that_only_has_to_wait_is_left_alone() -> None:
 
     assert await Starts(num_concurrent_runs=1).run() == "first"
     assert await others[0] == "later"
+    assert "may wait for ever" not in caplog.text
+
+
+async def test_a_step_that_gives_up_waiting_goes_on() -> None:
+    class Patient(Workflow):
+        @step
+        async def go(self, ev: StartEvent) -> StopEvent:
+            if ev.get("inner"):
+                return StopEvent(result="inner")
+            inner = self.run(inner=True)
+            try:
+                return StopEvent(result=await asyncio.wait_for(asyncio.shield(inner), 0.01))
+            except TimeoutError:
+                others.append(inner)
+                return StopEvent(result="gave up")
+
+    others = []
+    assert await Patient(num_concurrent_runs=1, timeout=None).run() == "gave up"
+    assert await others[0] == "inner"
