@@ -283,7 +283,8 @@ class _Reader:
             case "redacted_thinking":
                 self._thoughts[event.index] = _Thought("", {"data": block.data})
             case "tool_use":
-                arguments = json.dumps(block.input) if block.input else ""
+                given: Any = block.input  # an object, but text from some compatible servers
+                arguments = given if isinstance(given, str) else json.dumps(given) if given else ""
                 if not arguments:
                     self._without_arguments.add(event.index)
                 return [ToolCallDelta(index=event.index, id=block.id, name=block.name, arguments=arguments, raw=event)]

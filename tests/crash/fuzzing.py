@@ -29,7 +29,7 @@ __all__ = ["FuzzTally", "soak_fuzz"]
 SECONDS_TO_END = 60.0
 """A run that has not ended by then counts as hung."""
 
-MOST_PAUSE = 0.012
+MOST_PAUSE = 0.004
 
 
 @dataclass(slots=True)

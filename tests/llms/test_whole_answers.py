@@ -120,6 +120,16 @@ class TestAsked:
         assert (await llm.achat(ASK)).message.content == SAID.text
         await llm.aclose()
 
+    async def test_arguments_of_anthropic_may_be_text(self, server: Loopback) -> None:
+        body = anthropic.body(CALL)
+        [call] = [block for block in body["content"] if block["type"] == "tool_use"]
+        call["input"] = '{"place": "Brest"}'
+        server.answers = lambda _: as_json(body)
+        llm = Anthropic("m", api_key="k", base_url=server.url, streaming=False)
+        answer = await llm.achat_with_tools([], chat_history=ASK)
+        assert [one.tool_kwargs for one in llm.get_tool_calls_from_response(answer)] == [{"place": "Brest"}]
+        await llm.aclose()
+
 
 class TestAgents:
     def tide(self, place: str) -> str:
