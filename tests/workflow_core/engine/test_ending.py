@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-import time
+import threading
 
 import pytest
 
@@ -543,16 +543,17 @@ async def test_waiting_for_the_end_from_many_places():
 
 async def test_a_thread_that_outlives_its_time_limit_does_not_act_in_the_next_attempt():
     refused: list[str] = []
+    goes_on = threading.Event()
 
     class Late(Event):
         n: int
 
     class Flow(Workflow):
-        @step(timeout=0.05, retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
+        @step(timeout=0.5, retry_policy=retry_policy(wait=wait_none(), stop=stop_after_attempt(2)))
         def slow(self, ctx: Context, ev: StartEvent) -> Late | None:
             attempt = ctx.retry_info().retry_number
             if attempt == 0:
-                time.sleep(0.15)
+                goes_on.wait(30)
                 try:
                     ctx.send_event(Late(n=99))
                 except ContextStateError as error:
@@ -562,8 +563,9 @@ async def test_a_thread_that_outlives_its_time_limit_does_not_act_in_the_next_at
 
         @step
         async def take(self, ctx: Context, ev: Late) -> StopEvent:
-            await asyncio.sleep(0.2)
+            goes_on.set()
+            await until(lambda: bool(refused))
             return StopEvent(result=ev.n)
 
-    assert await Flow(timeout=5).run() == 1
+    assert await Flow(timeout=60).run() == 1
     assert refused == ["send_event(): this step is over"]
