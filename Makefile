@@ -75,15 +75,15 @@ matrix: $(VENV)/.test ## try every model API in every case over sockets; writes 
 
 screenshots: $(VENV)/.test ## pictures of the page with real runs, into ./screenshots (needs chromium)
 	$(call say,screenshots)
-	PYTHONPATH=. $(PY) -m tests.workflow_core.server.page.screenshots screenshots $(ARGS)
+	PYTHONPATH=. $(PY) -m tests.server.page.screenshots screenshots $(ARGS)
 
 mutants: $(VENV)/.test ## put one-line faults into the engine; the tests must find each
 	$(call say,mutants)
-	PYTHONPATH=. $(PY) tests/mutants/run.py $(ARGS)
+	PYTHONPATH=. $(PY) tests/promises/mutants/run.py $(ARGS)
 
 compat: $(VENV)/.test ## run the same programs with LlamaIndex Workflows and with batonflow
 	$(call say,compatibility)
-	PYTHONPATH=. $(PY) tests/compat/run.py $(ARGS)
+	PYTHONPATH=. $(PY) tests/promises/compat/run.py $(ARGS)
 
 soak: $(VENV)/.test ## thousands of interleavings, scripts, crashes and kills of processes; writes docs/evidence/soak-results.md
 	$(call say,all cases of the tests that try some)

@@ -12,6 +12,8 @@ Example::
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from batonflow import _moved
+
 if TYPE_CHECKING:
     from batonflow.agents import (
         AgentInput,
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
         ToolCall,
         ToolCallResult,
     )
+    from batonflow.draw import draw_all_possible_flows, draw_most_recent_execution
+    from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.llms import LLM, Anthropic, ChatMessage, MessageRole, OpenAI, ScriptedLLM, llm_from
     from batonflow.tools import BaseTool, FunctionTool, ToolOutput, tool
     from batonflow.workflow_core.collect import All, Collect, Take
     from batonflow.workflow_core.context import Context, JsonSerializer
-    from batonflow.workflow_core.decorators import catch_error, step
-    from batonflow.workflow_core.draw import draw_all_possible_flows, draw_most_recent_execution
     from batonflow.workflow_core.errors import (
         BatonflowError,
         WorkflowCancelledByUser,
@@ -49,12 +51,14 @@ if TYPE_CHECKING:
         StopEvent,
     )
     from batonflow.workflow_core.handler import WorkflowHandler
-    from batonflow.workflow_core.journal.sqlite import SQLiteStore
     from batonflow.workflow_core.resource import Resource, ResourceConfig
     from batonflow.workflow_core.retry_policy import retry_policy
+    from batonflow.workflow_core.step import catch_error, step
     from batonflow.workflow_core.workflow import Workflow
 
 __version__ = "0.1.0"
+
+_moved.install()
 
 __all__ = [
     "LLM",
@@ -119,14 +123,14 @@ _HOMES = {
     "tools": "BaseTool FunctionTool ToolOutput tool",
     "workflow_core.collect": "All Collect Take",
     "workflow_core.context": "Context JsonSerializer",
-    "workflow_core.decorators": "catch_error step",
-    "workflow_core.draw": "draw_all_possible_flows draw_most_recent_execution",
+    "workflow_core.step": "catch_error step",
+    "draw": "draw_all_possible_flows draw_most_recent_execution",
     "workflow_core.errors": (
         "BatonflowError WorkflowCancelledByUser WorkflowRuntimeError WorkflowTimeoutError WorkflowValidationError"
     ),
     "workflow_core.events": "Event HumanResponseEvent InputRequiredEvent StartEvent StepFailedEvent StopEvent",
     "workflow_core.handler": "WorkflowHandler",
-    "workflow_core.journal.sqlite": "SQLiteStore",
+    "durable.stores.sqlite": "SQLiteStore",
     "workflow_core.resource": "Resource ResourceConfig",
     "workflow_core.retry_policy": "retry_policy",
     "workflow_core.workflow": "Workflow",

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from batonflow.durable import lease as drive
+from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import Context, Event, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.journal import drive
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
 
 HOPS = 3000
 LONG = 10_000

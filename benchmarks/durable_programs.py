@@ -21,8 +21,8 @@ PAYLOAD = b'{"n":1,"text":"' + b"x" * 250 + b'"}'
 
 
 def batonflow(folder: Path, durability: Any) -> tuple[Once, Callable[[], Awaitable[None]]]:
+    from batonflow.durable.stores.sqlite import SQLiteStore
     from batonflow.workflow_core import Event, StartEvent, StopEvent, Workflow, step
-    from batonflow.workflow_core.journal.sqlite import SQLiteStore
 
     class First(Event):
         n: int

@@ -19,8 +19,8 @@ from typing import Any
 from playwright.async_api import Browser, async_playwright
 from reporting import Table, report
 
+from batonflow.server.page import export_run, page_html
 from batonflow.workflow_core import Context, Event, MemoryStore, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.server.page import export_run, page_html
 
 MARKS = ("<!-- page begin -->", "<!-- page end -->")
 LAST = 7_600

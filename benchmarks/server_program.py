@@ -18,8 +18,8 @@ import uvicorn
 ENGINE, FOLDER, PORT = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
 if ENGINE == "batonflow":
+    from batonflow.server import WorkflowServer
     from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
-    from batonflow.workflow_core.server import WorkflowServer
 
     server = WorkflowServer(store=FOLDER / "runs.db")
 else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from models import model_or
 
 from batonflow import Context, Event, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.draw import draw_all_possible_flows
+from batonflow.draw import draw_all_possible_flows
 
 
 class Prepared(Event):

@@ -5,14 +5,14 @@ from inspect import BoundArguments
 from typing import Any
 
 from batonflow import Event, StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.instrumentation import (
+from batonflow.instrumentation import (
     BaseEvent,
     BaseEventHandler,
     BaseSpan,
     BaseSpanHandler,
     get_dispatcher,
 )
-from batonflow.workflow_core.instrumentation.events.run import StepEndEvent
+from batonflow.instrumentation.events.run import StepEndEvent
 
 
 class Measured(Event):

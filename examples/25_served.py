@@ -8,8 +8,8 @@ from models import model_or
 
 from batonflow import FunctionAgent, tool
 from batonflow.llms import tool_call
-from batonflow.workflow_core.client import WorkflowClient
-from batonflow.workflow_core.server import WorkflowServer
+from batonflow.server import WorkflowServer
+from batonflow.server.client import WorkflowClient
 
 LOG = Path("harbour.log")
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from batonflow.workflow_core.context.marks import NotWritable
-from batonflow.workflow_core.context.serializers import JsonSerializer, as_json, read_json
-from batonflow.workflow_core.context.values import alike
+from batonflow.durable.codec import Codec
+from batonflow.values.marks import NotWritable
+from batonflow.values.serializers import JsonSerializer, as_json, read_json
+from batonflow.values.unmarked import alike
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.journal.codec import Codec
 
 __all__ = ["reading_back"]
 

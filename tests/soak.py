@@ -1,8 +1,8 @@
 """Thousands of seeded interleavings, scripts of agents, crashes and kills of real processes; behind ``make soak``.
 
-Every interleaving must keep the invariants of ``tests/interleavings`` and repeat, from its seed, the very same ticks.
+Every interleaving must keep the invariants of ``tests/promises/interleavings`` and repeat, from its seed, the very same ticks.
 Every script of ``tests/agents/scripts`` must keep the rules of calls and results. Every agent that is interrupted must
-give the answer of an undisturbed one. Every run of ``tests/crash`` must come to the same end wherever its processes
+give the answer of an undisturbed one. Every run of ``tests/promises/crash`` must come to the same end wherever its processes
 end, be they simulated or real. The tables go to ``docs/evidence/soak-results.md``.
 """
 
@@ -25,14 +25,14 @@ from tests.agents.scripts.playing import Broken, play
 from tests.agents.scripts.script import Script, draw
 from tests.agents.scripts.sockets import play_over_sockets
 from tests.agents.scripts.stage import Stage
-from tests.crash.fuzzing import FuzzTally, soak_fuzz
-from tests.crash.killing import AT_A_TIME, KillTally, soak_kills
-from tests.crash.locking import LockTally, soak_locks
-from tests.crash.soaking import ALL as CRASHED
-from tests.crash.soaking import CrashTally, soak_crashes
-from tests.crash.stopping import StopTally, soak_stops
-from tests.interleavings.exploring import explore
-from tests.interleavings.workflows import PROGRAMS
+from tests.promises.crash.fuzzing import FuzzTally, soak_fuzz
+from tests.promises.crash.killing import AT_A_TIME, KillTally, soak_kills
+from tests.promises.crash.locking import LockTally, soak_locks
+from tests.promises.crash.soaking import ALL as CRASHED
+from tests.promises.crash.soaking import CrashTally, soak_crashes
+from tests.promises.crash.stopping import StopTally, soak_stops
+from tests.promises.interleavings.exploring import explore
+from tests.promises.interleavings.workflows import PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "evidence" / "soak-results.md"
@@ -249,7 +249,7 @@ Written by `make soak`.
 
 ## Interleavings
 
-Each workflow of `tests/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
+Each workflow of `tests/promises/interleavings/workflows.py` runs under {seeds} seeds, each twice. A seed
 decides the order of concurrent steps, their pauses, and for two of five seeds the moments at which the run is saved,
 broken off and restored. In every order each delivery is handled exactly once (counted in the state and on the stream),
 the result is the same, no more steps work at a time than there are workers, and no task, timer, queue or wait is left;
@@ -274,7 +274,7 @@ nothing hangs and no task is left.
 
 ## Crashes
 
-Each program of `tests/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of
+Each program of `tests/promises/crash` runs under seeds that decide the order of its steps, and its process ends at each turn of
 the event loop and at each group of commits, before and after it is written; at some of them the process that takes the
 run up ends too. The run must come to its end in the next process with the same result and the same records: nothing is
 lost, nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from batonflow import AgentWorkflow, FunctionAgent, FunctionTool
-from tests.compat.import_table import SOME_NAMES, TABLE, translate
 from tests.contract import contract
+from tests.promises.compat.import_table import SOME_NAMES, TABLE, translate
 
 PAGE = (Path(__file__).parent.parent / "docs" / "migrating-from-llamaindex.md").read_text()
 

@@ -12,10 +12,10 @@ from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.values import json_object, json_or_text
+from batonflow.clock import current_source
+from batonflow.durable.stores.protocol import Appended, Ended, RunInfo
+from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core.answer_fields import unfit
-from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
-from batonflow.workflow_core.journal.store import Appended, Ended, RunInfo
 
 __all__ = ["approve", "cancel", "how_to_answer", "question_data"]
 

@@ -14,7 +14,7 @@ from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import say, say_json
 from batonflow.tools import BaseTool
 from batonflow.workflow_core.errors import BatonflowError
-from batonflow.workflow_core.representation.validate import validate_workflow
+from batonflow.workflow_core.validation.validate import validate_workflow
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["check"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from batonflow.cli.errors import DONE, USAGE, CommandError
 from batonflow.cli.objects import workflow_at
 from batonflow.cli.output import complain, say
-from batonflow.workflow_core.draw import draw_all_possible_flows, draw_all_possible_flows_mermaid
+from batonflow.draw import draw_all_possible_flows, draw_all_possible_flows_mermaid
 
 __all__ = ["draw"]
 

@@ -17,17 +17,17 @@ from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
-from batonflow.workflow_core.instrumentation.logs import fit_to_show
-from batonflow.workflow_core.instrumentation.redaction import redacted
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
-from batonflow.workflow_core.journal.store import RunInfo, StoredCommit
-from batonflow.workflow_core.lazy import at_first_use
-from batonflow.workflow_core.trace import plain_event, trace_of
+from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.durable.trace import plain_event, trace_of
+from batonflow.instrumentation.logs import fit_to_show
+from batonflow.instrumentation.redaction import redacted
+from batonflow.lazy import at_first_use
 
 __all__ = ["diff", "replay", "runs", "show"]
 
 # The page belongs to the server, which most who look at runs do not need.
-export_run = at_first_use("batonflow.workflow_core.server.page", "export_run")
+export_run = at_first_use("batonflow.server.page", "export_run")
 
 _PAGE = 500
 _LARGEST = 4096

@@ -31,7 +31,7 @@ def workflow_at(spec: str) -> Workflow:
 
 def is_server(value: Any) -> bool:
     """Whether it is a WorkflowServer, told without loading what servers need."""
-    module = sys.modules.get("batonflow.workflow_core.server.app")
+    module = sys.modules.get("batonflow.server.app")
     return module is not None and isinstance(value, module.WorkflowServer)
 
 

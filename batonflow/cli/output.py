@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from batonflow.cli.text import one_line, plain
-from batonflow.workflow_core.context.serializers import as_json
+from batonflow.values.serializers import as_json
 
 __all__ = ["complain", "jsonable", "say", "say_json", "table"]
 

@@ -78,7 +78,7 @@ def _in_words(error: Exception) -> str:
 
 def _told(text: str, code: int, given: Namespace) -> int:
     # Loaded only now, as the commands are.
-    fit_to_show = import_module("batonflow.workflow_core.instrumentation.logs").fit_to_show
+    fit_to_show = import_module("batonflow.instrumentation.logs").fit_to_show
     one_line = import_module("batonflow.cli.text").one_line
     if given.debug:
         print(fit_to_show(import_module("traceback").format_exc()), file=sys.stderr, end="")

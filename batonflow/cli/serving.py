@@ -11,12 +11,12 @@ from batonflow.cli.objects import found
 from batonflow.cli.output import complain, say
 from batonflow.cli.reloading import reloading
 from batonflow.cli.stores import default_store, wait_until_free
-from batonflow.workflow_core.journal.stores import open_store
-from batonflow.workflow_core.threads import in_thread
+from batonflow.durable.stores.opening import open_store
+from batonflow.threads import in_thread
 from batonflow.workflow_core.workflow import Workflow
 
 try:
-    from batonflow.workflow_core.server import WorkflowServer
+    from batonflow.server import WorkflowServer
 except ImportError as error:
     raise CommandError(str(error), FAILED) from error
 

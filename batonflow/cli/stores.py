@@ -10,12 +10,12 @@ from pathlib import Path
 from batonflow.cli.arguments import STORE_VARIABLE, default_store
 from batonflow.cli.errors import USAGE, CommandError
 from batonflow.cli.output import complain
+from batonflow.durable.stores.bounds import check_run_id
+from batonflow.durable.stores.opening import open_store
+from batonflow.durable.stores.protocol import RunInfo, RunStore
+from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.durable.stores.sqlite_faults import is_busy
 from batonflow.workflow_core.errors import StoreError
-from batonflow.workflow_core.journal.bounds import check_run_id
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
-from batonflow.workflow_core.journal.sqlite_faults import is_busy
-from batonflow.workflow_core.journal.store import RunInfo, RunStore
-from batonflow.workflow_core.journal.stores import open_store
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["checked_run_id", "opened", "store_option", "the_run", "wait_until_free", "with_store"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from batonflow.workflow_core.instrumentation.logs import plain
+from batonflow.instrumentation.logs import plain
 
 __all__ = ["age", "call", "one_line", "plain", "shown", "summary"]
 

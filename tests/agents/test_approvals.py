@@ -27,11 +27,11 @@ from batonflow.agents.approvals import (
     _open,  # pyright: ignore[reportPrivateUsage]
 )
 from batonflow.agents.arguments import digest_of
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.testing import run_virtual
 from batonflow.tools import tool
 from batonflow.workflow_core import Context, HumanResponseEvent, InputRequiredEvent
-from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.testing import run_virtual
 
 PUBLISHED: list[str] = []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from batonflow.agents import AgentOutput, AgentStream, FunctionAgent
+from batonflow.instrumentation import BaseEventHandler, get_dispatcher
 from batonflow.llms import (
     LLM,
     ChatMessage,
@@ -32,7 +33,6 @@ from batonflow.llms.stream import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from batonflow.workflow_core.instrumentation import BaseEventHandler, get_dispatcher
 
 
 class Given(FunctionCallingLLM):

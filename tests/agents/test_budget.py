@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from batonflow.agents import AgentWorkflow, Budget, BudgetExceededError, FunctionAgent
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import (
     ChatMessage,
     MockFunctionCallingLLM,
@@ -18,10 +19,9 @@ from batonflow.llms import (
 from batonflow.llms import usage as usage_module
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
 from batonflow.llms.stream import ChatRequest, Finish
+from batonflow.testing import run_virtual
 from batonflow.tools import tool
 from batonflow.workflow_core import Context
-from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.testing import run_virtual
 
 RAN: list[str] = []
 

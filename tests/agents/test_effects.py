@@ -16,11 +16,11 @@ from pydantic import AfterValidator, Base64Bytes
 from batonflow.agents import AgentWorkflow, FunctionAgent
 from batonflow.agents.approvals import ApprovalRequest, ApprovalRequired, ApprovalResponse
 from batonflow.agents.events import ToolCallResult
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ScriptedLLM, tool_call
 from batonflow.llms.stream import ChatRequest
 from batonflow.tools import FunctionTool, tool
 from batonflow.workflow_core import Context
-from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.workflow_core.flows import until
 
 

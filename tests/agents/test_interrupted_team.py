@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.agents.interrupting import DECISIONS, EXITS, Story, some_stories, stories
-from tests.programs.running import ROOT
+from tests.promises.programs.running import ROOT
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each leg of a story is a forked process"),

@@ -12,12 +12,12 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from batonflow import __version__
 from batonflow.agents import AgentWorkflow, FunctionAgent
+from batonflow.instrumentation import SimpleSpanHandler, get_dispatcher
 from batonflow.llms import ScriptedLLM, Usage, tool_call
 from batonflow.llms.errors import RateLimitError
 from batonflow.llms.stream import Finish, TextDelta
 from batonflow.tools import ToolOutput, tool
 from batonflow.workflow_core import MemoryStore
-from batonflow.workflow_core.instrumentation import SimpleSpanHandler, get_dispatcher
 from tests.workflow_core.exported import Exported
 
 

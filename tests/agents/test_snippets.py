@@ -20,7 +20,7 @@ from batonflow.llms import ScriptedLLM
 from batonflow.tools import FunctionTool, tool
 from batonflow.tools.code import Executor, MontyExecutor, UnsafeLocalExecutor
 from batonflow.workflow_core import Context
-from tests.workflow_core.journal.listening import Listener
+from tests.durable.listening import Listener
 
 KEY = b"a key for tests, 32 bytes long.."
 ROOT = Path(__file__).resolve().parents[2]

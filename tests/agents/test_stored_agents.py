@@ -7,10 +7,10 @@ import pytest
 
 from batonflow.agents import Budget, FunctionAgent, ToolCall
 from batonflow.agents.memory import ChatMemoryBuffer, SimpleChatStore
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import ChatMessage, ScriptedLLM, ToolCallBlock
 from batonflow.tools import ToolOutput, tool
 from batonflow.workflow_core import Context, JsonSerializer
-from batonflow.workflow_core.journal.in_memory import MemoryStore
 
 
 def call(name: str, **arguments: Any) -> ToolCallBlock:

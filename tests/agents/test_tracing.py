@@ -9,16 +9,16 @@ import pytest
 
 from batonflow.agents import AgentWorkflow, FunctionAgent, ToolCall
 from batonflow.agents.events import AgentWorkflowStartEvent
-from batonflow.llms import ScriptedLLM, tool_call
-from batonflow.workflow_core.instrumentation import (
+from batonflow.instrumentation import (
     BaseEvent,
     BaseEventHandler,
     BaseSpan,
     BaseSpanHandler,
     get_dispatcher,
 )
-from batonflow.workflow_core.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
-from batonflow.workflow_core.instrumentation.genai import CAPTURE_CONTENT
+from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
+from batonflow.llms import ScriptedLLM, tool_call
+from batonflow.llms.genai import CAPTURE_CONTENT
 
 
 class Kept(BaseSpanHandler[BaseSpan]):

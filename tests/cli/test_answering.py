@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from batonflow.cli.questions import open_questions
+from batonflow.durable import lease as drive
+from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
     Context,
     HumanResponseEvent,
@@ -17,8 +19,6 @@ from batonflow.workflow_core import (
     Workflow,
     step,
 )
-from batonflow.workflow_core.journal import drive
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
 from tests.cli.conftest import Cli
 from tests.cli.projects import cli

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from batonflow.workflow_core.lazy import how_to_install
+from batonflow.lazy import how_to_install
 from tests.cli.conftest import Cli
 from tests.cli.projects import start
 
@@ -71,7 +71,7 @@ def test_a_server_serves_what_it_has(
     folder: Path, serving: Callable[..., tuple["subprocess.Popen[str]", str]], here: Cli
 ) -> None:
     (folder / "served.py").write_text(
-        "from batonflow.workflow_core.server import WorkflowServer\n"
+        "from batonflow.server import WorkflowServer\n"
         "from flows import ask, greet\n"
         "server = WorkflowServer(store='runs.db')\n"
         "server.add_workflow('one', greet)\n"
@@ -102,7 +102,7 @@ def test_a_port_that_is_taken(here: Cli) -> None:
 
 
 def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.startswith("batonflow.workflow_core.server")]:
+    for name in [one for one in sys.modules if one.startswith("batonflow.server")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "batonflow.cli.serving", raising=False)
     monkeypatch.setitem(sys.modules, "starlette", None)

@@ -10,6 +10,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
+from batonflow.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
 from batonflow.llms import (
     LLM,
     ChatMessage,
@@ -30,8 +32,6 @@ from batonflow.llms import (
 )
 from batonflow.llms._bridge import run_sync
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
-from batonflow.workflow_core.instrumentation.events.llm import LLMChatEndEvent, LLMChatStartEvent
 
 PIECES = ["tides ", "follow ", "the moon"]
 WHOLE = "".join(PIECES)

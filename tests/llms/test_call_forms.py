@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from batonflow.agents.memory.tokens import count_tokens
+from batonflow.instrumentation.redaction import redacted
 from batonflow.llms import (
     ChatMessage,
     ChatResponse,
@@ -24,8 +25,7 @@ from batonflow.llms import (
 from batonflow.llms.answer import Answer
 from batonflow.llms.stream import ChatRequest, ToolCallDelta
 from batonflow.llms.tool_protocol import tool_selections
-from batonflow.workflow_core.context.serializers import JsonSerializer
-from batonflow.workflow_core.instrumentation.redaction import redacted
+from batonflow.values.serializers import JsonSerializer
 
 
 async def test_an_answer_that_calls_tools_says_so_as_programs_of_llamaindex_ask() -> None:

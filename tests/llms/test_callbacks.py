@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel, PrivateAttr
 
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 from batonflow.llms import (
     ChatMessage,
     ChatResponse,
@@ -27,7 +28,6 @@ from batonflow.llms import (
 )
 from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
 from batonflow.llms.prompts import PromptTemplate
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 
 ASK = [ChatMessage("Why?")]
 CHAT = ["LLMChatStartEvent", "LLMChatEndEvent"]

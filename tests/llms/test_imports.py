@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import batonflow.llms
+from batonflow.lazy import how_to_install
 from batonflow.llms import MissingDependencyError
 from batonflow.llms._vendor import aload, load
-from batonflow.workflow_core.lazy import how_to_install
 
 HEAVY = {"openai", "anthropic", "httpx", "httpx2", "tiktoken", "docstring_parser", "urllib.request", "genai_prices"}
 USE = """

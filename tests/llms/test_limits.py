@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.clock import current_source
 from batonflow.llms import (
     LLM,
     ChatMessage,
@@ -20,8 +21,7 @@ from batonflow.llms import (
 )
 from batonflow.llms.limits import estimated_tokens
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta
-from batonflow.workflow_core.clock import current_source
-from batonflow.workflow_core.testing import run_virtual
+from batonflow.testing import run_virtual
 
 ASK = [ChatMessage("Hello?")]
 

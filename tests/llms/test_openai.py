@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.llms import (
     AudioBlock,
     AuthenticationError,
@@ -42,7 +43,6 @@ from batonflow.llms._bridge import run_sync
 from batonflow.llms.openai import openai_messages
 from batonflow.tools import FunctionTool
 from batonflow.workflow_core import StartEvent, StopEvent, Workflow, step
-from batonflow.workflow_core.journal.in_memory import MemoryStore
 from tests.llms.loopback import Answer, Loopback, loopback, pieces
 from tests.llms.rules import check_chat
 

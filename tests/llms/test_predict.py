@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, get_dispatcher
+from batonflow.instrumentation.events.llm import LLMPredictEndEvent, LLMPredictStartEvent
 from batonflow.llms import (
     LLM,
     AgentChatResponse,
@@ -27,8 +29,6 @@ from batonflow.llms.predict_and_call import FailedCall
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter
 from batonflow.tools import FunctionTool
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, get_dispatcher
-from batonflow.workflow_core.instrumentation.events.llm import LLMPredictEndEvent, LLMPredictStartEvent
 
 PROMPT = PromptTemplate("Name a {thing}.")
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
 
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 from batonflow.llms import (
     LLM,
     Anthropic,
@@ -39,7 +40,6 @@ from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.llms.structured_llm import generate_structured_response, messages_to_xml_format
 from batonflow.llms.types import PydanticProgramMode
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
 from tests.llms.loopback import Answer, Loopback, loopback
 from tests.llms.wire import anthropic, chat, responses
 from tests.llms.wire.content import Refusal, Said, Text, ToolCall

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from batonflow.clock import current_source
+from batonflow.testing import run_virtual
 from batonflow.tools import (
     FunctionTool,
     ToolArgumentsError,
@@ -18,7 +20,6 @@ from batonflow.tools import (
     run_tool,
     tool,
 )
-from batonflow.workflow_core.clock import current_source
 from batonflow.workflow_core.context import Context
 from batonflow.workflow_core.errors import BatonflowError
 from batonflow.workflow_core.retry_policy import (
@@ -31,7 +32,6 @@ from batonflow.workflow_core.retry_policy import (
     wait_none,
     wait_random,
 )
-from batonflow.workflow_core.testing import run_virtual
 
 THREE = retry_policy(wait=wait_none(), stop=stop_after_attempt(3))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from batonflow.testing import run_virtual
 from batonflow.tools import FunctionTool, ToolOutput, ToolTimeoutError, run_tool, tool
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
-from batonflow.workflow_core.testing import run_virtual
 
 
 @tool

@@ -11,7 +11,7 @@ import pytest
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools import run_tool
 from batonflow.tools.mcp import MCPConnectionError, MCPServerError, MCPTimeoutError, MCPTools, transport
-from tests.programs.running import run_program
+from tests.promises.programs.running import run_program
 from tests.tools.mcp_trial import SERVER, children, gone, lister, named, served, soon, trial
 
 FORGETFUL = """

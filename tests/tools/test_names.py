@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from batonflow import tools
-from tests.programs.running import ROOT
+from tests.promises.programs.running import ROOT
 
 LAZY = ("query_engine", "retrieval", "spec", "structured")
 

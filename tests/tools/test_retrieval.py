@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
+from batonflow.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from batonflow.tools import (
     BaseNodePostprocessor,
     BaseRetriever,
@@ -18,8 +20,6 @@ from batonflow.tools import (
     Response,
     TextNode,
 )
-from batonflow.workflow_core.instrumentation import BaseEvent, BaseEventHandler, SimpleSpanHandler, get_dispatcher
-from batonflow.workflow_core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 
 
 def found(text: str, score: float | None = None, **metadata: Any) -> NodeWithScore:

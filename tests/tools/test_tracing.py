@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pydantic import Base64Bytes, PrivateAttr
 
-from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput, run_tool, tool
-from batonflow.workflow_core.context import Context
-from batonflow.workflow_core.instrumentation import (
+from batonflow.instrumentation import (
     BaseEvent,
     BaseEventHandler,
     BaseSpan,
     BaseSpanHandler,
     get_dispatcher,
 )
-from batonflow.workflow_core.instrumentation.genai import CAPTURE_CONTENT
+from batonflow.llms.genai import CAPTURE_CONTENT
+from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput, run_tool, tool
+from batonflow.workflow_core.context import Context
 
 
 class Heard(BaseEventHandler, BaseSpanHandler[BaseSpan]):

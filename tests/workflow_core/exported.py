@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from batonflow.workflow_core.otel import Instrumentation, instrument
+from batonflow.tracing.otel import Instrumentation, instrument
 
 __all__ = ["Exported"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
+from batonflow.values.serializers import JsonSerializer
 from batonflow.workflow_core import Context, Workflow, catch_error, step
 from batonflow.workflow_core.context import DictState
-from batonflow.workflow_core.context.serializers import JsonSerializer
 from batonflow.workflow_core.errors import RemoteRunError, RunInUseError, ServerRefusedError, UnknownOutcomeError
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from batonflow.agents import ApprovalRequired, ToolCall
+from batonflow.durable import connection as desk_module
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -27,7 +28,6 @@ from batonflow.workflow_core import (
     WorkflowHandler,
     step,
 )
-from batonflow.workflow_core.journal import desk as desk_module
 from tests.workflow_core.flows import until
 
 

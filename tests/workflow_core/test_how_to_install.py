@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.running import ROOT
+from tests.promises.programs.running import ROOT
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_it_names_what_the_package_was_installed_from(tmp_path: Path, direct_url
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: batonflow\nVersion: 0.0.1\n")
     if direct_url is not None:
         (folder / "direct_url.json").write_text(direct_url if isinstance(direct_url, str) else json.dumps(direct_url))
-    code = "from batonflow.workflow_core.lazy import how_to_install; print(how_to_install('otel'))"
+    code = "from batonflow.lazy import how_to_install; print(how_to_install('otel'))"
     path = f"{tmp_path}{os.pathsep}{ROOT}"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True

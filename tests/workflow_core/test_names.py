@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from batonflow.draw.representation import get_workflow_representation
 from batonflow.workflow_core import Context, Event, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import WorkflowTimeoutError, WorkflowValidationError
-from batonflow.workflow_core.representation import get_workflow_representation
 
 CONTRACT = {"run", "trace_tags", "validate", "add_step", "run_sync", "add_workflows"}
 CALLED = {"run", "trace_tags"}

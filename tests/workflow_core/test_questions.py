@@ -6,6 +6,9 @@ from typing import ClassVar
 
 import pytest
 
+from batonflow.durable import lease as drive
+from batonflow.durable.stores.memory import MemoryStore
+from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -19,9 +22,6 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.errors import WorkflowTimeoutError
-from batonflow.workflow_core.journal import drive
-from batonflow.workflow_core.journal.in_memory import MemoryStore
-from batonflow.workflow_core.journal.sqlite import SQLiteStore
 from tests.workflow_core.flows import until
 
 

@@ -14,13 +14,24 @@ from typing import Any
 
 import pytest
 
-from batonflow import Context, Event, FunctionAgent, ScriptedLLM, StartEvent, StopEvent, Workflow, step, tool
+from batonflow import (
+    Context,
+    Event,
+    FunctionAgent,
+    ScriptedLLM,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    bridge,
+    step,
+    threads,
+    tool,
+)
 from batonflow.agents.memory import BaseMemory
 from batonflow.llms import ChatMessage, ToolCallBlock
+from batonflow.threads import abandoned_threads, in_thread
 from batonflow.tools import FunctionTool, run_tool
-from batonflow.workflow_core import bridge, threads
 from batonflow.workflow_core.errors import ContextStateError, StepTimeoutError
-from batonflow.workflow_core.threads import abandoned_threads, in_thread
 
 
 @pytest.fixture

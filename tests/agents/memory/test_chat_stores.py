@@ -27,7 +27,7 @@ from batonflow.llms import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from batonflow.tools import ToolSelection
 from batonflow.workflow_core.errors import StoreError
 from tests.agents.memory.list_store import ListStore
-from tests.programs.running import ROOT
+from tests.promises.programs.running import ROOT
 
 MAKERS: list[Callable[[Path], BaseChatStore]] = [
     lambda folder: SimpleChatStore(),

@@ -26,7 +26,7 @@ from batonflow.agents.memory.turns import is_observation, observation
 from batonflow.llms import ChatMessage, MessageRole, ScriptedLLM, tool_call
 from batonflow.workflow_core import Context, SQLiteStore
 from tests.agents.memory.conversations import shows_whole_calls
-from tests.programs.running import ROOT
+from tests.promises.programs.running import ROOT
 
 
 def add(a: int, b: int) -> int:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from batonflow.llms import LLM
-from batonflow.workflow_core.testing import run_seeded
+from batonflow.testing import run_seeded
 from tests.agents.scripts.judging import judge
 from tests.agents.scripts.script import Agent, Script
 from tests.agents.scripts.stage import CLASSES, Classes, ScriptModel, Stage

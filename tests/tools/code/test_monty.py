@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from batonflow.lazy import how_to_install
 from batonflow.tools.code import (
     Calls,
     Done,
@@ -23,7 +24,6 @@ from batonflow.tools.code import (
     default_executor,
 )
 from batonflow.tools.code.monty import _RAISABLE  # pyright: ignore[reportPrivateUsage]
-from batonflow.workflow_core.lazy import how_to_install
 from tests.tools.code.sessions import KEY, TOOLS, children, opened, replied, run
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,8 +17,8 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
+from tests.durable.listening import Listener
 from tests.workflow_core.flows import resume, saved, streamed, until
-from tests.workflow_core.journal.listening import Listener
 
 
 class Shown(Event):

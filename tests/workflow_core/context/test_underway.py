@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.stores.memory import MemoryStore
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -20,7 +21,6 @@ from batonflow.workflow_core import (
     step,
 )
 from batonflow.workflow_core.engine import runner
-from batonflow.workflow_core.journal.in_memory import MemoryStore
 from batonflow.workflow_core.retry_policy import retry_if_exception_type, retry_policy, stop_after_attempt, wait_fixed
 from tests.workflow_core.flows import resume, saved, until
 

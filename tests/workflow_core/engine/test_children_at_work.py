@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from batonflow.testing import run_virtual
 from batonflow.workflow_core import (
     Context,
     Event,
@@ -18,7 +19,6 @@ from batonflow.workflow_core import (
 )
 from batonflow.workflow_core.errors import WorkflowTimeoutError
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_fixed
-from batonflow.workflow_core.testing import run_virtual
 from tests.workflow_core.flows import resume, saved
 
 

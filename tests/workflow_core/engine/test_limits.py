@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from batonflow.testing import run_virtual
 from batonflow.workflow_core import Context, HumanResponseEvent, StartEvent, StopEvent, Workflow, step
 from batonflow.workflow_core.errors import StepTimeoutError, WorkflowTimeoutError
-from batonflow.workflow_core.testing import run_virtual
 
 
 class Word(HumanResponseEvent):

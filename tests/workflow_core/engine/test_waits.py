@@ -17,8 +17,8 @@ from batonflow.workflow_core import (
 from batonflow.workflow_core.events import StepState, StepStateChanged
 from batonflow.workflow_core.retry_policy import retry_policy, stop_after_attempt, wait_none
 from tests.contract import contract
+from tests.durable.listening import Listener
 from tests.workflow_core.flows import names, resume, saved, streamed, until
-from tests.workflow_core.journal.listening import Listener
 
 
 class Item(Event):

@@ -1,0 +1,129 @@
+"""Import paths of modules that have moved: each old path leads to the module at its present home.
+
+Programs, pickles and records name modules by their paths. A finder in front of Python's own answers for the old ones
+with the module of today, so that there is one copy of each module under both names.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["HOMES", "install", "present_name"]
+
+HOMES = {
+    "agents.serve": "server.endpoints",
+    "workflow_core.at_rest": "durable.at_rest",
+    "workflow_core.bridge": "bridge",
+    "workflow_core.client": "server.client",
+    "workflow_core.clock": "clock",
+    "workflow_core.context.containers": "values.containers",
+    "workflow_core.context.forms": "values.forms",
+    "workflow_core.context.marks": "values.marks",
+    "workflow_core.context.pickle_serializer": "values.pickle_serializer",
+    "workflow_core.context.plans": "values.plans",
+    "workflow_core.context.serializers": "values.serializers",
+    "workflow_core.context.state_edits": "durable.state_edits",
+    "workflow_core.context.values": "values.unmarked",
+    "workflow_core.decorators": "workflow_core.step",
+    "workflow_core.draw": "draw",
+    "workflow_core.durable": "durable.keeper",
+    "workflow_core.family": "workflow_core.child_runs",
+    "workflow_core.instrumentation": "instrumentation",
+    "workflow_core.instrumentation.genai": "llms.genai",
+    "workflow_core.instrumentation.summary": "tracing.summary",
+    "workflow_core.journal": "durable",
+    "workflow_core.journal.bounds": "durable.stores.bounds",
+    "workflow_core.journal.desk": "durable.connection",
+    "workflow_core.journal.drive": "durable.lease",
+    "workflow_core.journal.fold": "durable.recorded_run",
+    "workflow_core.journal.folded": "durable.recovery",
+    "workflow_core.journal.hints": "durable.stores.hints",
+    "workflow_core.journal.in_memory": "durable.stores.memory",
+    "workflow_core.journal.owners": "durable.stores.owners",
+    "workflow_core.journal.packing": "durable.stores.packing",
+    "workflow_core.journal.segments": "durable.attempt_record",
+    "workflow_core.journal.sqlite": "durable.stores.sqlite",
+    "workflow_core.journal.sqlite_claims": "durable.stores.sqlite_claims",
+    "workflow_core.journal.sqlite_commits": "durable.stores.sqlite_commits",
+    "workflow_core.journal.sqlite_faults": "durable.stores.sqlite_faults",
+    "workflow_core.journal.sqlite_reads": "durable.stores.sqlite_reads",
+    "workflow_core.journal.sqlite_rows": "durable.stores.sqlite_rows",
+    "workflow_core.journal.sqlite_schema": "durable.stores.sqlite_schema",
+    "workflow_core.journal.sqlite_threads": "durable.stores.sqlite_threads",
+    "workflow_core.journal.sqlite_upkeep": "durable.stores.sqlite_upkeep",
+    "workflow_core.journal.store": "durable.stores.protocol",
+    "workflow_core.journal.stores": "durable.stores.opening",
+    "workflow_core.lazy": "lazy",
+    "workflow_core.new_runs": "workflow_core.runs",
+    "workflow_core.observers": "tracing.observer",
+    "workflow_core.otel": "tracing.otel",
+    "workflow_core.replay": "durable.replay",
+    "workflow_core.representation": "draw.representation",
+    "workflow_core.representation.graph_checks": "workflow_core.validation.graph_checks",
+    "workflow_core.representation.tree": "workflow_core.validation.tree",
+    "workflow_core.representation.validate": "workflow_core.validation.validate",
+    "workflow_core.server": "server",
+    "workflow_core.steps": "workflow_core.routing",
+    "workflow_core.testing": "testing",
+    "workflow_core.threads": "threads",
+    "workflow_core.trace": "durable.trace",
+    "workflow_core.user_warnings": "user_warnings",
+}
+"""Old path -> present path, both below ``batonflow``; a package leads everything below it along."""
+
+_ROOT = "batonflow."
+
+
+def present_name(name: str) -> str | None:
+    """Return the present path of a module, or None when the path is not an old one.
+
+    Args:
+        name: A full module name.
+
+    Example:
+        >>> present_name("batonflow.workflow_core.draw.svg")
+        'batonflow.draw.svg'
+    """
+    if not name.startswith(_ROOT):
+        return None
+    path, rest = name.removeprefix(_ROOT), ""
+    while path:
+        home = HOMES.get(path)
+        if home is not None:
+            return f"{_ROOT}{home}{rest}"
+        path, _, last = path.rpartition(".")
+        rest = f".{last}{rest}"
+    return None
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Answers imports of old paths."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - as importlib calls it
+        target: ModuleType | None = None,  # noqa: ARG002 - as importlib calls it
+    ) -> ModuleSpec | None:
+        return None if present_name(fullname) is None else ModuleSpec(fullname, self)
+
+    def create_module(self, spec: ModuleSpec) -> None:  # noqa: ARG002 - Python makes one, to be replaced below
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = present_name(module.__name__)
+        assert name is not None
+        # Python takes what stands here after the call for the result of the import.
+        sys.modules[module.__name__] = import_module(name)
+
+
+_finder = _Finder()
+
+
+def install() -> None:
+    """Let old paths be imported; once, however often it is called."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)

@@ -1,0 +1,441 @@
+"""Asking a person before a tool runs: the question, the answer, and the rules that bind one to the other."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from weakref import WeakKeyDictionary
+
+from pydantic import PrivateAttr
+
+from batonflow.agents.arguments import as_given, as_sent, digest_of, holds_secret, is_same_data
+from batonflow.agents.prompts import APPROVAL_DENIED, APPROVAL_EXPIRED, TOOL_NOT_REPEATED
+from batonflow.clock import current_source
+from batonflow.tools import AsyncBaseTool, ToolArgumentsError
+from batonflow.tools.call import checked_arguments, own
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.errors import BatonflowError
+from batonflow.workflow_core.events import HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.inputs import open_requests
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = [
+    "OTHER_ARGUMENTS",
+    "Agreed",
+    "ApprovalRequest",
+    "ApprovalRequired",
+    "ApprovalResponse",
+    "ApprovalUsedError",
+    "answer",
+    "approved_arguments",
+    "open_approvals",
+]
+
+
+Reason = Literal["policy", "unknown_outcome"]
+"""Why a person is asked: the tool's policy, or a call of which nobody knows whether it happened."""
+
+
+class ApprovalUsedError(BatonflowError, RuntimeError):
+    """An approval is used once; this one was answered before, has expired, or was never asked for."""
+
+
+class ApprovalRequired(InputRequiredEvent):
+    """A tool call waits for a person.
+
+    Attributes:
+        id: Names the request within its run.
+        tool_name: The tool.
+        arguments: Its arguments, as they would be used.
+        agent: Who wants to call it.
+        digest: Of tool and arguments; an answer carries it, so that it can be used for nothing else.
+        expires_at: Wall-clock seconds after which it counts as denied; None for never.
+        reason: Why it is asked: the tool's policy, or a call of which nobody knows whether it happened.
+        problem: What was wrong with the arguments of an earlier answer, None otherwise.
+        tool_id: The model's id of the call, as in ``ToolCall`` and ``ToolCallResult``.
+    """
+
+    id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    agent: str
+    digest: str
+    expires_at: float | None = None
+    reason: Reason = "policy"
+    problem: str | None = None
+    tool_id: str = ""
+
+
+class ApprovalResponse(HumanResponseEvent):
+    """What a person says to an :class:`ApprovalRequired`.
+
+    Attributes:
+        id: Of the request.
+        digest: Of the request.
+        approved: Whether the tool may run.
+        arguments: Other arguments than those that were shown; they are checked again.
+        reason: Why not, for the model.
+    """
+
+    id: str
+    digest: str
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+    # The arguments themselves, where no store keeps them as data; a snapshot has the data.
+    _given: dict[str, Any] | None = PrivateAttr(default=None)
+
+    def with_objects(self, arguments: dict[str, Any] | None) -> Self:
+        """The same, with arguments that need not be data as long as it stays in memory."""
+        self._given = arguments
+        return self
+
+    @property
+    def given(self) -> dict[str, Any] | None:
+        """The arguments as the person gave them."""
+        return self.arguments if self._given is None else self._given
+
+
+SAME_ARGUMENTS = "A call that was cut off is made again with the same arguments, or not at all."
+OTHER_ARGUMENTS = "These are other arguments than those that were approved before: they have changed since."
+_NOT_SHOWN = (
+    "{name}: what is shown in the place of a secret is not the secret; give it anew, or leave {name} as it was."
+)
+
+
+class Agreed(NamedTuple):
+    """What a person has approved.
+
+    Attributes:
+        arguments: What to call with, checked.
+        edited: Whether that is something else than what was shown.
+    """
+
+    arguments: dict[str, Any]
+    edited: bool = False
+
+
+class OpenApprovals:
+    """The requests of one run that nobody has answered yet."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, ApprovalRequired] = {}
+        self._readers: set[asyncio.Event] = set()
+
+    def add(self, request: ApprovalRequired) -> None:
+        """A request is open; its readers learn of it, unless they know it from before the run left memory."""
+        if self.requests.get(request.id) == request:
+            return
+        self.requests[request.id] = request
+        for reader in self._readers:
+            reader.set()
+
+    def take(self, request_id: str) -> ApprovalRequired:
+        """Use a request; nobody can use it again.
+
+        Raises:
+            ApprovalUsedError: It is not open.
+        """
+        request = self.requests.pop(request_id, None)
+        if request is None:
+            raise ApprovalUsedError(
+                f"the approval {request_id!r} is not open: it was answered, has expired, or was never asked for"
+            )
+        return request
+
+    async def read(self, ended: Awaitable[Any]) -> AsyncGenerator[ApprovalRequired, None]:
+        """Every open request, once, those to come too, until ``ended``."""
+        # By object: what is asked later under an id that was used before is another request.
+        news, seen, end = asyncio.Event(), dict[str, ApprovalRequired](), asyncio.ensure_future(ended)
+        self._readers.add(news)
+        try:
+            while not end.done():
+                for request in self._unseen(seen):
+                    if self.requests.get(request.id) is request:  # not answered while an earlier one was looked at
+                        seen[request.id] = request
+                        yield request
+                news.clear()
+                if self._unseen(seen):
+                    continue
+                coming = asyncio.ensure_future(news.wait())
+                try:
+                    await asyncio.wait({coming, end}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    coming.cancel()
+        finally:
+            self._readers.discard(news)
+            end.cancel()
+
+    def _unseen(self, seen: Mapping[str, ApprovalRequired]) -> list[ApprovalRequired]:
+        return [one for one in self.requests.values() if seen.get(one.id) is not one]
+
+
+# By the outermost run, whose handler is the one that people hold.
+_open: "WeakKeyDictionary[Run, OpenApprovals]" = WeakKeyDictionary()
+
+
+def open_approvals(run: "Run") -> OpenApprovals:
+    """The open requests of the tree of runs that a run belongs to."""
+    return _open.setdefault(run.root, OpenApprovals())
+
+
+def _named(ctx: Context[Any], call: str) -> str:
+    """The name of a call in the tree of runs."""
+    path = "" if ctx.run is None else ctx.run.path
+    return f"{path}/{call}" if path else call
+
+
+async def approved_arguments(
+    ctx: Context[Any],
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    *,
+    call: str,
+    tool_id: str,
+    agent: str,
+    sent: Mapping[str, Any] | None = None,
+    begun: bool = False,
+    reason: Reason = "policy",
+    problem: str | None = None,
+) -> Agreed | str:
+    """Ask a person whether a tool may run, and wait for as long as it takes.
+
+    Args:
+        ctx: The run's context, inside a step.
+        tool: What is to run.
+        arguments: With what, checked already.
+        call: Names the call within its run; the same after a restore.
+        tool_id: The model's id of the call.
+        agent: Who wants it.
+        sent: What the arguments were before they were checked.
+        begun: Whether the call was begun after an approval; nobody is asked for another one.
+        reason: Why a person is asked.
+        problem: What the person should know.
+
+    Returns:
+        What to run it with, or what the model is told instead.
+    """
+    attempt, call, shown = 1, _named(ctx, call), as_sent(arguments)
+    seconds: float | None = getattr(getattr(tool, "policy", None), "approval_timeout", None)
+    while True:
+        request = _request(tool, shown, call if attempt == 1 else f"{call}#{attempt}", agent, problem, reason)
+        request.tool_id = tool_id
+        if seconds is not None:
+            # Until when was told with the question, and stays so when this begins again after a restore.
+            request.expires_at = await ctx.once(f"approval {request.id} until", _later, seconds)
+        response = await _answered(ctx, request, seconds)
+        if response is None:
+            return APPROVAL_EXPIRED.format(tool_name=request.tool_name)
+        if not response.approved:
+            because = f": {response.reason}" if response.reason else ""
+            words = APPROVAL_DENIED if reason == "policy" else TOOL_NOT_REPEATED
+            return words.format(tool_name=request.tool_name, because=because)
+        attempt += 1
+        if response.digest != request.digest and not begun:  # an answer from before a restore
+            problem = OTHER_ARGUMENTS
+        elif response.given is None or is_same_data(response.given, shown):
+            return Agreed(arguments)
+        elif reason == "unknown_outcome":  # under the same key, which stands for this very call
+            problem = SAME_ARGUMENTS
+        else:
+            try:
+                return _edited(tool, arguments, shown, sent or {}, response.given)
+            except ToolArgumentsError as err:
+                # The person made the mistake, so the person is asked, not the model.
+                problem = str(err)
+
+
+def _edited(
+    tool: AsyncBaseTool,
+    arguments: dict[str, Any],
+    shown: dict[str, Any],
+    sent: Mapping[str, Any],
+    given: dict[str, Any],
+) -> Agreed:
+    """The arguments with a person's changes. What they left as it was shown stays what it was, and is not made again.
+
+    Args:
+        tool: What is to run.
+        arguments: What was to be used.
+        shown: What the person saw of that.
+        sent: What it was made of.
+        given: What the person gave.
+
+    Raises:
+        ToolArgumentsError: They do not fit the tool.
+    """
+    changed = {name for name, value in given.items() if name not in shown or not is_same_data(value, shown[name])}
+    for name in sorted(changed & shown.keys()):
+        if holds_secret(given[name], shown[name]):
+            raise ToolArgumentsError(_NOT_SHOWN.format(name=name))
+    checked = checked_arguments(
+        tool, {name: value if name in changed else sent.get(name, value) for name, value in given.items()}
+    )
+    kept = {name: arguments[name] for name in checked if name in arguments and name in given and name not in changed}
+    return Agreed({**checked, **kept}, edited=True)
+
+
+def _later(seconds: float) -> float:
+    return current_source().now() + seconds
+
+
+def _request(
+    tool: AsyncBaseTool,
+    shown: dict[str, Any],
+    request_id: str,
+    agent: str,
+    problem: str | None,
+    reason: Reason,
+) -> ApprovalRequired:
+    name = tool.metadata.get_name()
+    return ApprovalRequired(
+        id=request_id,
+        tool_name=name,
+        arguments=own(shown),  # who answers may change it
+        agent=agent,
+        digest=digest_of(name, shown),
+        problem=problem,
+        reason=reason,
+    )
+
+
+async def _answered(ctx: Context[Any], request: ApprovalRequired, seconds: float | None) -> ApprovalResponse | None:
+    """The answer to ``request``; None when it expires."""
+    assert ctx.run is not None
+    run, waiting = ctx.run, open_approvals(ctx.run)
+    if not _is_on_its_way(run, request):
+        waiting.add(request)
+    try:
+        return await ctx.wait_for_event(
+            ApprovalResponse,
+            waiter_event=request,
+            waiter_id=f"approval {request.id}",
+            requirements={"id": request.id, "digest": request.digest},
+            timeout=seconds,
+        )
+    except TimeoutError:
+        return None
+    finally:
+        if not run.root.is_away:  # else it stays open
+            waiting.requests.pop(request.id, None)
+
+
+def _is_on_its_way(run: "Run", request: ApprovalRequired) -> bool:
+    """Whether an answer has come already, of a run that left memory and comes back because of it."""
+    sent = (tick.event for on in {run, run.root} for tick in on.undelivered())
+    known = (request.id, request.digest)  # an answer to other arguments is none
+    return any(isinstance(event, ApprovalResponse) and (event.id, event.digest) == known for event in sent)
+
+
+class ApprovalRequest:
+    """An open request, as a handler hands it out: look at it, then approve or deny it, once.
+
+    Attributes:
+        id: Names it within the run.
+        tool_name: The tool.
+        arguments: Its arguments.
+        agent: Who wants to call it.
+        digest: Of tool and arguments.
+        expires_at: Wall-clock seconds after which it counts as denied; None for never.
+        tool_id: The model's id of the call.
+
+    Example:
+        >>> async for request in handler.approvals():
+        ...     request.approve() if request.tool_name == "publish" else request.deny("not now")
+    """
+
+    def __init__(self, request: ApprovalRequired, ctx: Context[Any]) -> None:
+        self.id = request.id
+        self.tool_name = request.tool_name
+        self.arguments = own(request.arguments)
+        self.agent = request.agent
+        self.digest = request.digest
+        self.expires_at = request.expires_at
+        self.reason = request.reason
+        self.problem = request.problem
+        self.tool_id = request.tool_id
+        self._ctx = ctx
+
+    def __repr__(self) -> str:
+        return f"ApprovalRequest({self.agent} wants {self.tool_name}({self.arguments}), id={self.id!r})"
+
+    def approve(self, *, arguments: dict[str, Any] | None = None) -> None:
+        """Let the tool run.
+
+        Args:
+            arguments: With these arguments instead of those that were shown; if they do not fit the tool, it is asked
+                again and ``problem`` says why.
+
+        Raises:
+            ApprovalUsedError: It is not open any more.
+        """
+        answer(self._ctx, self.id, approved=True, arguments=arguments)
+
+    def deny(self, reason: str = "") -> None:
+        """Do not let it run.
+
+        Args:
+            reason: What the model is told.
+
+        Raises:
+            ApprovalUsedError: It is not open any more.
+        """
+        answer(self._ctx, self.id, approved=False, reason=reason)
+
+
+def answer(
+    ctx: Context[Any], request_id: str, *, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+) -> None:
+    """Answer a request of the run that ``ctx`` belongs to.
+
+    Raises:
+        ApprovalUsedError: It is not open any more.
+        TypeError: ``arguments`` is no dict, or nothing that a store could keep, or ``reason`` no text; the request
+            stays open.
+    """
+    given: Any = arguments
+    if given is not None and not isinstance(given, dict):
+        raise TypeError(f"arguments is a dict of the tool's arguments by name, not {given!r}")
+    because: Any = reason
+    if because is not None and not isinstance(because, str):
+        raise TypeError(f"reason is a text for the model, not {because!r}")
+    run = ctx.run
+    if run is None:
+        raise ApprovalUsedError(f"the approval {request_id!r} is not open: its run is not under way")
+    # Before the request is used.
+    data = None if arguments is None else _as_data(run, arguments)
+    request = open_approvals(run).take(request_id)
+    # The same question is among the run's inputs, where it may have been answered.
+    if not run.root.is_away and not run.on_loop(lambda: _is_asked(run, request)):
+        raise ApprovalUsedError(f"the approval {request_id!r} is not open: it was answered as an input of the run")
+    response = ApprovalResponse(
+        id=request.id, digest=request.digest, approved=approved, arguments=data, reason=because or ""
+    )
+    ctx.send_event(response if run.root.recorder is not None else response.with_objects(arguments))
+
+
+def _as_data(run: "Run", arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as records and snapshots can hold them.
+
+    Raises:
+        TypeError: One of them has no such form, and a store keeps the run.
+    """
+    recorder = run.root.recorder
+    found = dict(arguments)
+    for name, value in arguments.items():
+        if recorder is not None and recorder.can_write(value):
+            continue
+        try:
+            found[name] = as_given(value)
+        except (ValueError, RecursionError) as err:
+            if recorder is not None:
+                raise TypeError(
+                    f"arguments are data of JSON, as the run's store keeps them, and {name!r} is not: {err}"
+                ) from None
+    return found
+
+
+def _is_asked(run: "Run", request: ApprovalRequired) -> bool:
+    asked = (one.event for one in open_requests(run))
+    return any(isinstance(one, ApprovalRequired) and one.id == request.id for one in asked)

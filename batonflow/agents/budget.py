@@ -1,0 +1,501 @@
+"""Budgets: what a run may spend at most. Checked before a model is asked or a tool runs, settled after."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from batonflow.agents.memory.tokens import count_tokens
+from batonflow.clock import current_source
+from batonflow.llms import ChatMessage, ChatResponse, Usage, price
+from batonflow.llms.errors import LLMConfigurationError
+from batonflow.llms.gates import Settle, behind
+from batonflow.llms.limits import estimated_tokens
+from batonflow.llms.stream import ChatRequest
+from batonflow.llms.usage import prices_available
+from batonflow.workflow_core import Context
+from batonflow.workflow_core.errors import BatonflowError
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
+
+_RUN = ""
+"""Whose account it is that everything in a run is charged to; others are named like agents."""
+
+
+class Budget(BaseModel):
+    """What may be spent at most.
+
+    On an agent it holds for what this agent does in a run, the agents it calls as tools included; on a team or given to
+    ``run(budget=...)``, for everything in the run. Where several hold, each does, so that the stricter wins.
+
+    Args:
+        max_tokens: Tokens that models read and write. Before a request, what it will read is estimated and what it may
+            write is taken to be ``max_tokens`` of the model, or 1,024; afterwards the vendor's count is used.
+        max_cost: US dollars for models; needs the extra ``prices``.
+        max_tool_calls: Calls of tools, whatever comes of them; those whose arguments do not fit are not made.
+        seconds: Seconds that the run works, in one process or several; time in which people are asked to approve is
+            left out.
+        on_exceeded: ``"raise"`` a :class:`BudgetExceededError`, or have the model ``"answer"`` from what was gathered:
+            that one request is made outside of the budget.
+
+    Raises:
+        ValidationError: A limit is not above zero.
+
+    Example:
+        >>> agent = FunctionAgent(llm=llm, tools=[search], budget=Budget(max_tokens=50_000, max_tool_calls=20))
+        >>> output = await agent.run("Write about tides.", budget=Budget(seconds=60, on_exceeded="answer"))
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_tokens: int | None = Field(default=None, gt=0)
+    max_cost: float | None = Field(default=None, gt=0)
+    max_tool_calls: int | None = Field(default=None, gt=0)
+    seconds: float | None = Field(default=None, gt=0)
+    on_exceeded: Literal["raise", "answer"] = "raise"
+
+
+class BudgetExceededError(BatonflowError, RuntimeError):
+    """A budget is used up, or would be by what comes next.
+
+    Attributes:
+        limit: Which of its limits: ``"max_tokens"``, ``"max_cost"``, ``"max_tool_calls"`` or ``"seconds"``.
+        budget: The budget.
+        agent: Whose it is; None for that of the run.
+        spent: What was spent before.
+        needed: What would have been spent now.
+        begun: Whether a tool was at work when it was noticed.
+    """
+
+    __batonflow_kept__: ClassVar[Mapping[str, Any]] = {
+        "limit": str, "budget": Budget, "agent": str | None, "spent": int | float, "needed": int | float, "begun": bool
+    }  # fmt: skip
+
+    begun = False
+
+    def __init__(self, limit: str, budget: Budget, agent: str | None, spent: float, needed: float) -> None:
+        self.limit, self.budget, self.agent, self.spent, self.needed = limit, budget, agent, spent, needed
+        whose = "of the run" if agent is None else f"of agent {agent}"
+        left = f", and about {needed:g} more would be needed" if needed else ""
+        super().__init__(
+            f"The budget {whose} is used up: {limit}={getattr(budget, limit):g}, {spent:g} spent{left}. Give a larger "
+            "one (a new turn on the context of this run goes on from here), or on_exceeded='answer' for an answer from "
+            "what was gathered"
+        )
+
+
+@dataclass
+class _Spent:
+    """What was charged to one account, and what is set aside for requests and calls under way."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    calls: int = 0
+    reserved_tokens: int = 0
+    reserved_cost: float = 0.0
+    reserved_calls: int = 0
+
+
+@dataclass(eq=False)
+class _Inside:
+    """What a run inside a step of an agent has been charged; until it ends, its own ledger is the one that is kept."""
+
+    agent: str
+    tokens: int = 0
+    cost: float = 0.0
+    calls: int = 0
+
+    def add(self, tokens: int, cost: float, calls: int) -> None:
+        self.tokens += tokens
+        self.cost += cost
+        self.calls += calls
+
+
+class Ledger:
+    """What the run of an agent or team has spent, by account; shared by all of its steps that run at a time.
+
+    Args:
+        kept: What ``dump`` gave, in this process or another.
+    """
+
+    def __init__(self, kept: dict[str, Any]) -> None:
+        # Time that passes between two processes belongs to neither.
+        self._worked: float = kept.get("seconds", 0.0)
+        self._since = current_source().now()
+        self._asked = 0
+        self._spent: dict[str, _Spent] = {name: _Spent(*values) for name, values in kept.get("spent", {}).items()}
+        self._watchers: set[Callable[[], None]] = set()
+        self._inside: list[_Inside] = []
+
+    def dump(self) -> dict[str, Any]:
+        """What was spent, as data of JSON; what is under way is charged when it is done."""
+        spent: dict[str, list[float]] = {}
+        for name, one in self._spent.items():
+            under_way = [run for run in self._inside if name in (_RUN, run.agent)]
+            spent[name] = [
+                one.tokens - sum(run.tokens for run in under_way),
+                one.cost - sum(run.cost for run in under_way),
+                one.calls - sum(run.calls for run in under_way),
+            ]
+        return {"seconds": self.seconds(), "spent": spent}
+
+    @contextmanager
+    def holding(self, agent: str) -> Generator[_Inside, None, None]:
+        """A run inside a step of ``agent`` goes on inside the block."""
+        run = _Inside(agent)
+        self._inside.append(run)
+        try:
+            yield run
+        finally:
+            self._inside.remove(run)
+
+    def account(self, name: str | None) -> _Spent:
+        """What was charged to an agent; for None, to the run."""
+        return self._spent.setdefault(name or _RUN, _Spent())
+
+    def seconds(self) -> float:
+        """How long the run has worked."""
+        return self._worked if self._asked else self._worked + current_source().now() - self._since
+
+    @property
+    def stands(self) -> bool:
+        """Whether a person is asked, so that no time counts."""
+        return self._asked > 0
+
+    @contextmanager
+    def waiting(self) -> Generator[None, None, None]:
+        """A person is asked inside the block: that time does not count, however many are asked at once."""
+        if not self._asked:
+            self._worked = self.seconds()
+        self._asked += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            self._since = current_source().now()
+            self._tell()
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
+        """``watcher`` is called inside the block whenever the time begins to stand, or goes on."""
+        self._watchers.add(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.discard(watcher)
+
+    def _tell(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
+
+
+# A resumed run is another object, also when the first one is still held by somebody.
+_ledgers: "WeakKeyDictionary[Run, Ledger]" = WeakKeyDictionary()
+
+
+def ledger_of(ctx: Context[Any], kept: dict[str, Any]) -> Ledger:
+    """The ledger of the run that ``ctx`` belongs to; made of ``kept`` when it is first asked for."""
+    run = ctx.run
+    if run is None:
+        return Ledger(kept)
+    ledger = _ledgers.get(run)
+    if ledger is None:
+        ledger = _ledgers[run] = Ledger(kept)
+    return ledger
+
+
+@dataclass(frozen=True)
+class _Limit:
+    budget: Budget
+    agent: str | None
+    ledger: Ledger
+
+    def spent(self) -> _Spent:
+        return self.ledger.account(self.agent)
+
+    def exceeded(self, limit: str, spent: float, needed: float = 0) -> BudgetExceededError:
+        return BudgetExceededError(limit, self.budget, self.agent, spent, needed)
+
+
+_paying: ContextVar[tuple["Limits", ...]] = ContextVar("batonflow_paying", default=())
+
+
+# The runs that the one which acts here is inside of, as the ledgers around know them.
+_inside: ContextVar[tuple[_Inside, ...]] = ContextVar("batonflow_inside", default=())
+
+
+@contextmanager
+def run_inside() -> Generator[Callable[[Mapping[str, Any]], None], None, None]:
+    """A run begins inside a step, or goes on there, and ends with the block.
+
+    Yields:
+        Takes the dump of its ledger, for what it had spent before it was interrupted.
+    """
+    if not paying():
+        yield lambda _: None
+        return
+    payer = paying()[-1]
+    with payer.ledger.holding(payer.agent) as run:
+        token = _inside.set((*_inside.get(), run))
+
+        def charge(kept: Mapping[str, Any]) -> None:
+            earlier = kept.get("spent", {}).get(_RUN, (0, 0.0, 0))
+            payer.charge(*earlier)
+            run.add(*earlier)
+
+        try:
+            yield charge
+        finally:
+            _inside.reset(token)
+
+
+def paying() -> tuple["Limits", ...]:
+    """Who pays for what is done here: one for each run, the outermost first."""
+    return _paying.get()
+
+
+class Limits:
+    """The budgets that hold for a step of an agent: those of its run, and those of the runs around it.
+
+    Args:
+        ledger: Of the run.
+        run_budgets: Those of the run and of the team.
+        agent: Who acts.
+        own: The agent's own budget.
+    """
+
+    def __init__(self, ledger: Ledger, run_budgets: Sequence[Budget], agent: str, own: Budget | None) -> None:
+        self.ledger = ledger
+        self.agent = agent
+        self._runs = _inside.get()
+        self._own = [_Limit(budget, None, ledger) for budget in run_budgets]
+        if own is not None:
+            self._own.append(_Limit(own, agent, ledger))
+        # Code that an agent runs calls tools inside a call: the same run pays once.
+        self._around: tuple[Limits, ...] = tuple(one for one in paying() if one.ledger is not ledger)
+        self._limits: list[_Limit] = [limit for one in (*self._around, self) for limit in one._own]
+        self._accounts: list[_Spent] = [
+            *(account for one in self._around for account in one._accounts[-2:]),
+            ledger.account(None),
+            ledger.account(agent),
+        ]
+        self._asked = False
+
+    @contextmanager
+    def hold(self) -> Generator[None, None, None]:
+        """They hold for what is done inside the block, in tasks and runs started there too."""
+        token = _paying.set((*self._around, self))
+        try:
+            with behind(self.admit, instead=True):
+                yield
+        finally:
+            _paying.reset(token)
+
+    @contextmanager
+    def only_around(self) -> Generator[None, None, None]:
+        """Only those of the runs around hold inside the block; what is done there is charged all the same."""
+        token = _paying.set(self._around)
+        try:
+            with behind(self._note, instead=True):
+                yield
+        finally:
+            _paying.reset(token)
+
+    @contextmanager
+    def waiting(self) -> Generator[None, None, None]:
+        """A person is asked inside the block: the time stands still for this run and for those around."""
+        with ExitStack() as stack:
+            for ledger in self._ledgers():
+                stack.enter_context(ledger.waiting())
+            yield
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Generator[None, None, None]:
+        """``watcher`` is called inside the block whenever ``seconds_left`` begins to stand, or goes on."""
+        with ExitStack() as stack:
+            for ledger in self._ledgers():
+                stack.enter_context(ledger.watched(watcher))
+            yield
+
+    def _ledgers(self) -> list[Ledger]:
+        return [one.ledger for one in (*self._around, self)]
+
+    def owns(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this very run that is used up."""
+        return any(limit.budget is error.budget for limit in self._own)
+
+    def wants_answer(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this run, and the model is to answer from what was gathered."""
+        return error.budget.on_exceeded == "answer" and self.owns(error)
+
+    def is_of_run(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of this run, whoever acts."""
+        return any(limit.budget is error.budget and limit.agent is None for limit in self._own)
+
+    def is_around(self, error: BudgetExceededError) -> bool:
+        """Whether it is a budget of a run around."""
+        return any(one.owns(error) for one in self._around)
+
+    def check_time(self) -> None:
+        """See whether there is time left.
+
+        Raises:
+            BudgetExceededError: There is none.
+        """
+        for limit in self._limits:
+            if limit.budget.seconds is not None and limit.ledger.seconds() >= limit.budget.seconds:
+                raise limit.exceeded("seconds", limit.ledger.seconds())
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the first of the budgets is used up, None when none will be."""
+        left = [
+            limit.budget.seconds - limit.ledger.seconds()
+            for limit in self._limits
+            if limit.budget.seconds is not None and not limit.ledger.stands
+        ]
+        return max(0.0, min(left)) if left else None
+
+    def out_of_time(self) -> BudgetExceededError:
+        """The error for a step that took until there was no time left."""
+        timed = [(limit, limit.budget.seconds) for limit in self._limits if limit.budget.seconds is not None]
+        first, _ = min(timed, key=lambda one: one[1] - one[0].ledger.seconds())
+        return first.exceeded("seconds", first.ledger.seconds())
+
+    def charge_call(self) -> Callable[[bool], None]:
+        """A tool is about to run.
+
+        Returns:
+            To be called when it has: whether the call counts.
+
+        Raises:
+            BudgetExceededError: No more calls are allowed, or no time is left.
+        """
+        self.check_time()
+        for limit in self._limits:
+            spent = limit.spent().calls + limit.spent().reserved_calls
+            if limit.budget.max_tool_calls is not None and spent >= limit.budget.max_tool_calls:
+                raise limit.exceeded("max_tool_calls", spent, 1)
+        for account in self._accounts:
+            account.reserved_calls += 1
+
+        def settle(counts: bool) -> None:
+            for account in self._accounts:
+                account.reserved_calls -= 1
+            self.charge(0, 0.0, int(counts))
+
+        return settle
+
+    def charge(self, tokens: int, cost: float, calls: int) -> None:
+        """Charge what was spent, here and in the runs around."""
+        for account in self._accounts:
+            account.tokens += tokens
+            account.cost += cost
+            account.calls += calls
+        for run in self._runs:
+            run.add(tokens, cost, calls)
+
+    def admit(self, llm: Any, request: ChatRequest) -> Settle:
+        """A gate (see ``batonflow.llms.gates``): sets aside what a request may take, then charges what it took.
+
+        Raises:
+            BudgetExceededError: It may take more than is left.
+            LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
+        """
+        self.check_time()
+        return self._reserve(llm, request, self._limits)
+
+    def _note(self, llm: Any, request: ChatRequest) -> Settle:
+        """The gate in front of what has to be, whatever the budgets of this run say."""
+        return self._reserve(llm, request, [limit for limit in self._limits if limit not in self._own])
+
+    def _reserve(self, llm: Any, request: ChatRequest, limits: Sequence[_Limit]) -> Settle:
+        self._note_asked()
+        given: Any = getattr(llm, "max_tokens", None)
+        empty = request.model_copy(update={"messages": [], "tools": []})
+        may_write = estimated_tokens(empty, given if isinstance(given, int) else None)
+        read = _read(request)
+        dollars = _price(limits, llm, Usage(input_tokens=read, output_tokens=may_write))
+        _check(limits, read + may_write, dollars)
+        for account in self._accounts:
+            account.reserved_tokens += read + may_write
+            account.reserved_cost += dollars or 0.0
+
+        def settle(response: ChatResponse | None) -> None:
+            tokens, cost = _taken(response, read, dollars)
+            for account in self._accounts:
+                account.reserved_tokens -= read + may_write
+                account.reserved_cost -= dollars or 0.0
+            self.charge(tokens, cost, 0)
+
+        return settle
+
+    def _note_asked(self) -> None:
+        for one in (*self._around, self):
+            one._asked = True
+
+    def check_unseen(self, shown: Sequence[ChatMessage]) -> None:
+        """See whether there is enough left to read a conversation, for models that stand behind no gate.
+
+        Raises:
+            BudgetExceededError: There is not.
+        """
+        _check(self._limits, count_tokens(list(shown)), None)
+
+    def charge_unseen(self, llm: Any, shown: Sequence[ChatMessage], said: ChatMessage) -> None:
+        """Charge an answer by estimate, if it came from a model that stands behind no gate.
+
+        Raises:
+            LLMConfigurationError: There is a limit in dollars, and nobody knows the price.
+        """
+        if self._asked or llm is None:
+            return
+        self._note_asked()
+        usage = Usage(input_tokens=count_tokens(list(shown)), output_tokens=count_tokens(said))
+        self.charge(usage.total_tokens, _price(self._limits, llm, usage) or 0.0, 0)
+
+
+def _check(limits: Sequence[_Limit], tokens: int, dollars: float | None) -> None:
+    for limit in limits:
+        account = limit.spent()
+        if limit.budget.max_tokens is not None:
+            spent = account.tokens + account.reserved_tokens
+            if spent + tokens > limit.budget.max_tokens:
+                raise limit.exceeded("max_tokens", spent, tokens)
+        if limit.budget.max_cost is not None and dollars is not None:
+            used = account.cost + account.reserved_cost
+            if used + dollars > limit.budget.max_cost:
+                raise limit.exceeded("max_cost", used, dollars)
+
+
+def _price(limits: Sequence[_Limit], llm: Any, usage: Usage) -> float | None:
+    if all(limit.budget.max_cost is None for limit in limits):
+        return None
+    model = llm.metadata.model_name
+    found = price(usage, model, getattr(llm, "vendor", None)) if prices_available() else None
+    if found is None:
+        remedy = "use max_tokens instead" if prices_available() else "install batonflow[prices], or use max_tokens"
+        raise LLMConfigurationError(f"max_cost cannot be kept: nobody knows what {model} costs; {remedy}")
+    return found
+
+
+def _read(request: ChatRequest) -> int:
+    """About how many tokens a model reads of a request."""
+    tools = [f"{tool.name} {tool.description} {tool.parameters}" for tool in request.tools]
+    return count_tokens(list(request.messages)) + sum(map(count_tokens, tools))
+
+
+def _taken(response: ChatResponse | None, read: int, dollars: float | None) -> tuple[int, float]:
+    """Tokens and dollars of an answer; estimated, where it broke off or the vendor does not say."""
+    usage = None if response is None else response.usage
+    if usage is not None:
+        return usage.total_tokens, usage.cost if usage.cost is not None else dollars or 0.0
+    written = 0 if response is None else count_tokens(response.message)
+    return read + written, dollars or 0.0

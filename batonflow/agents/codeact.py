@@ -1,0 +1,380 @@
+"""CodeActAgent: an agent whose model acts by writing Python code.
+
+The idea is that of Wang et al., "Executable Code Actions Elicit Better LLM Agents" (2024): one snippet does what would
+take many tool calls, and its variables hold what the model need not read.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import Field, PrivateAttr, SerializeAsAny, field_validator
+
+from batonflow.agents.asking import PAUSED, streamed, unpaused, whole_answer
+from batonflow.agents.calling import Performed, call_options
+from batonflow.agents.events import AgentInput, AgentOutput, ToolCall, ToolCallResult, raw_of
+from batonflow.agents.loop import AgentLoop
+from batonflow.agents.members import HANDOFF_TOOL
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import as_shown, observation
+from batonflow.agents.outcomes import with_reason
+from batonflow.agents.prompts import CODE_ACT, CODE_ACT_SANDBOXED, CODE_RESULT
+from batonflow.agents.results import READ_RESULT, read_result
+from batonflow.agents.scratchpad import ScratchpadAgent, tool_message
+from batonflow.agents.snippets import drop, run_snippet
+from batonflow.clock import current_source
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole, ToolCallBlock
+from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
+from batonflow.llms.prompts.base import as_template
+from batonflow.tools import (
+    AsyncBaseTool,
+    BaseTool,
+    FunctionTool,
+    ToolOutput,
+    ToolPolicy,
+    ToolSelection,
+    adapt_to_async_tool,
+)
+from batonflow.tools.code import Executor, Limits, declarations, default_executor
+from batonflow.tools.code.functions import code_functions
+from batonflow.workflow_core import Context
+
+__all__ = ["EXECUTE", "CodeActAgent"]
+
+EXECUTE = "execute"
+"""The name of the tool that runs code."""
+
+_BLOCK = re.compile(r"<execute>(.*?)</execute>", re.DOTALL)
+# Models that stop at the closing mark do not write it; then the opening one begins or ends a line, or code stands right
+# behind it, which is not so where it is only mentioned.
+_LAST_BLOCK = re.compile(
+    r"<execute>(.*?)</execute>"
+    r"|(?:^[ \t]*<execute>|<execute>(?=[ \t]*(?:\r?\n|\Z)|[\w#@]|[ \t]+[\w.]+(?:\(|[ \t]*=)))(.*)\Z",
+    re.DOTALL | re.MULTILINE,
+)
+_FENCED = re.compile(r"\A```\w*\r?\n(.*?)(?:\r?\n)?```\Z", re.DOTALL)
+
+
+class _ExecuteTool(FunctionTool):
+    """The tool with which a CodeActAgent runs code."""
+
+
+class CodeActAgent(ScratchpadAgent):
+    """Has its model write code, runs it, shows what came of it, and so on until the model answers in plain text.
+
+    Without ``code_execute_fn`` the code runs in a sandbox and calls the agent's tools as async functions: their
+    arguments are checked, people are asked and events are streamed as for every other tool call.
+
+    Args:
+        code_execute_fn: Runs code in your own way: takes it as a text and returns what the model is told. The tools are
+            described to the model, but it is up to this function that code finds them.
+        executor: Where the code runs instead; ``MontyExecutor()`` by default.
+        limits: What the code may use there.
+        code_act_system_prompt: Tells the model what to do; has ``{tool_descriptions}`` and, in a sandbox, ``{hints}``.
+            The ``system_prompt`` is put behind it.
+        scratchpad_key: Where the messages of the current turn are kept until the answer.
+
+    Raises:
+        ValueError: Both ``code_execute_fn`` and ``executor`` or ``limits`` are given, or a tool is called ``execute``.
+        SandboxUnavailableError: Neither is given and pydantic-monty is not installed.
+
+    Example:
+        >>> agent = CodeActAgent(llm="openai:gpt-5.6", tools=[add])
+        >>> print(agent.run_sync("What is 2 + 40?"))
+    """
+
+    name: str = "code_act_agent"
+    description: str = "A workflow agent that can execute code."
+    code_execute_fn: Callable[..., Any] | None = None
+    executor: Any = Field(default=None, exclude=True)
+    limits: Limits = Field(default_factory=Limits)
+    code_act_system_prompt: SerializeAsAny[BasePromptTemplate] = Field(default_factory=lambda: PromptTemplate(CODE_ACT))
+
+    _bf_executor: Executor = PrivateAttr()
+
+    def __init__(self, code_execute_fn: Callable[..., Any] | None = None, **options: Any) -> None:
+        given = [name for name in ("executor", "limits") if options.get(name) is not None]
+        if code_execute_fn is not None and given:
+            raise ValueError(
+                f"CodeActAgent takes code_execute_fn= or {given[0]}=, not both: a function runs the code in its own "
+                "way, an executor runs it in a sandbox"
+            )
+        if code_execute_fn is None and options.get("code_act_system_prompt") is None:
+            options["code_act_system_prompt"] = CODE_ACT_SANDBOXED
+        executor = options.get("executor")
+        if executor is not None and not isinstance(executor, Executor):
+            raise ValueError(f"executor takes an executor such as MontyExecutor(), got {executor!r}")
+        options["code_execute_fn"] = code_execute_fn
+        if isinstance(options.get("tools"), list):  # model_dump() has the tool that runs code among them
+            options["tools"] = [tool for tool in options["tools"] if not isinstance(tool, _ExecuteTool)]
+        super().__init__(**options)
+        if code_execute_fn is None:
+            self._bf_executor = executor or default_executor()
+            # A snippet goes on where it was, and the calls in it have outcomes of their own.
+            execute = _ExecuteTool.from_defaults(
+                async_fn=self._bf_execute,
+                name=EXECUTE,
+                description="Run Python code.",
+                policy=ToolPolicy(idempotent=True),
+            )
+        else:
+            execute = _execute_tool(code_execute_fn)
+        self.tools = [*self.tools, execute]
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether code can call a tool that reads on: a function of the user's calls nothing of the run's."""
+        return self.code_execute_fn is None
+
+    @field_validator("code_act_system_prompt", mode="before")
+    @classmethod
+    def _bf_as_prompt(cls, value: Any) -> Any:
+        return as_template(value)
+
+    @field_validator("tools", mode="after")
+    @classmethod
+    def _bf_no_tool_of_that_name(cls, tools: list[Any]) -> list[Any]:
+        if any(isinstance(tool, BaseTool) and tool.metadata.name == EXECUTE for tool in tools):
+            raise ValueError("The tool name 'execute' is what CodeActAgent runs code with: rename the tool")
+        return tools
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {"code_act_system_prompt": self.code_act_system_prompt}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        if "code_act_system_prompt" in prompts_dict:
+            self.code_act_system_prompt = prompts_dict["code_act_system_prompt"]
+
+    # --- the loop's three questions -----------------------------------------------------------------------------------
+
+    async def take_step(
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """One message of the model: code to run, a handoff, or the answer.
+
+        Raises:
+            ValueError: There is somebody to hand over to and the model cannot call tools; or, with
+                ``code_execute_fn``, a tool is no FunctionTool or wants the Context.
+            WorkflowRuntimeError: The answer pauses again and again.
+        """
+        scratchpad = await self._bf_scratchpad(ctx)
+        shown = self._bf_with_prompt([*llm_input, *as_shown(scratchpad)], tools)
+        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown, tools)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: ask(ctx, [*shown, said], tools), self.name)
+        calls: list[ToolSelection | ToolCallResult] = []
+        code = self._extract_code_from_response(response.message.content or "")
+        if code:
+            call_id = f"call_{current_source().token(12)}"
+            calls.append(ToolSelection(tool_id=call_id, tool_name=EXECUTE, tool_kwargs={"code": code}))
+        llm = self.the_llm()
+        if isinstance(llm, FunctionCallingLLM):
+            calls.extend(llm.get_tool_calls_from_response(response, error_on_no_tool_call=False))
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, response.message])
+        output = AgentOutput(
+            response=response.message, tool_calls=calls, raw=raw_of(response), current_agent_name=self.name
+        )
+        return with_reason(output, response.stop_reason)
+
+    async def handle_tool_call_results(
+        self,
+        ctx: Context[Any],
+        results: list[ToolCallResult],
+        memory: BaseMemory,
+    ) -> None:
+        """Show what came of the code as a message of the user, and answer native calls.
+
+        Raises:
+            ValueError: With ``code_execute_fn``: the model called another tool than ``execute`` and ``handoff``. The
+                memory has the turn then, without the native calls of this answer.
+        """
+        scratchpad = await self._bf_scratchpad(ctx)
+        native = {
+            block.tool_call_id for message in scratchpad for block in message.blocks if isinstance(block, ToolCallBlock)
+        }
+        observations: list[ChatMessage] = []
+        answers: list[ChatMessage] = []
+        for result in results:
+            if result.tool_name == EXECUTE and result.tool_id not in native:
+                observations.append(observation(CODE_RESULT.format(content=result.tool_output.content)))
+                continue
+            answers.append(tool_message(result))
+        names = [result.tool_name for result in results]
+        stray = next((name for name in names if name not in (EXECUTE, HANDOFF_TOOL)), None)
+        if stray is not None and self.code_execute_fn is not None:
+            # The run ends here. Of this answer the code that ran is kept; calls without results would be refused.
+            said = [ChatMessage(one.content, role=one.role) for one in scratchpad[-1:] if observations]
+            await memory.aput_messages([*scratchpad[:-1], *said, *observations])
+            await ctx.store.set(self.scratchpad_key, [])
+            raise ValueError(f"Unknown tool name: {stray}; a CodeActAgent calls its tools in code")
+        # Providers want the answers right behind the message that called.
+        await ctx.store.set(self.scratchpad_key, [*scratchpad, *answers, *observations])
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Move the messages of this turn into the memory; with an answer, the interpreter is closed."""
+        if self.code_execute_fn is None and not output.tool_calls:  # one that hands over may get the task back
+            # Before the memory is changed: what is recorded of the one must not stand there without the other.
+            await drop(ctx, self.name)
+        return await super().finalize(ctx, output, memory)
+
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """The messages of this turn; a snippet that nothing came of is a call without a result."""
+        left = await super().unfinished(ctx)
+        last = next((message for message in reversed(left) if message.role != MessageRole.TOOL), None)
+        said = (last.content or "") if last is not None and last.role == MessageRole.ASSISTANT else ""
+        if code := self._extract_code_from_response(said):
+            left.append(ToolSelection(tool_id="", tool_name=EXECUTE, tool_kwargs={"code": code}))
+        return left
+
+    # --- asking the model ---------------------------------------------------------------------------------------------
+
+    def _bf_with_prompt(self, messages: list[ChatMessage], tools: Sequence[AsyncBaseTool]) -> list[ChatMessage]:
+        """The messages with the code prompt before them, in place of the system prompt, which is a part of it."""
+        values = {"tool_descriptions": self._get_tool_descriptions(tools)}
+        if self.code_execute_fn is None:
+            values["hints"] = self._bf_executor.hints
+        text = self.code_act_system_prompt.format(**values)
+        if self.system_prompt:
+            text = f"{text}\n{self.system_prompt}"
+        prompt = ChatMessage(text, role=MessageRole.SYSTEM)
+        # Another system message is the memory's, or the caller's, and there is no other way to it.
+        own = self.system_prompt and messages[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]
+        return [prompt, *(messages[1:] if own else messages)]
+
+    # Programs of LlamaIndex replace these two under these names.
+
+    def _get_tool_descriptions(self, tools: Sequence[BaseTool]) -> str:
+        """What the model is told of the functions that its code can call."""
+        told = [adapt_to_async_tool(tool) for tool in tools]
+        told = [tool for tool in told if tool.metadata.get_name() not in (HANDOFF_TOOL, EXECUTE)]
+        return _signatures(told) if self.code_execute_fn is not None else declarations(told) or "(none)"
+
+    def _extract_code_from_response(self, response_text: str) -> str | None:
+        """The code in what the model said; nothing when there is none."""
+        if self.code_execute_fn is not None:
+            return "\n\n".join(block.strip() for block in _BLOCK.findall(response_text))
+        found = [closed or unclosed for closed, unclosed in _LAST_BLOCK.findall(response_text)]
+        code = "\n\n".join(block for block in map(_unwrapped, found) if block)
+        # An empty one is run like any other: that it printed nothing tells the model what is missing.
+        ends = response_text.rstrip().endswith(("<execute>", "</execute>"))
+        return code or ("pass" if found and (ends or "\n" in "".join(found)) else "")
+
+    def _bf_handoff_in(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+        """The only tool that the model calls natively."""
+        found = [tool for tool in tools if tool.metadata.get_name() == HANDOFF_TOOL]
+        if found and not isinstance(self.the_llm(), FunctionCallingLLM):
+            raise ValueError(f"Agent {self.name}: llm must be a FunctionCallingLLM to hand over to other agents")
+        return found
+
+    async def _get_response(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        current_llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        handoff = self._bf_handoff_in(tools)
+        if handoff:
+            option = whole_answer(llm, with_tools=True)
+            return await llm.achat_with_tools(tools=handoff, chat_history=current_llm_input, **option)
+        return await llm.achat(current_llm_input, **whole_answer(llm))
+
+    async def _get_streaming_response(
+        self, ctx: Context[Any], current_llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool]
+    ) -> ChatResponse:
+        llm: Any = self.the_llm()
+        handoff = self._bf_handoff_in(tools)
+        if handoff:
+            chunks = await llm.astream_chat_with_tools(tools=handoff, chat_history=current_llm_input)
+        else:
+            chunks = await llm.astream_chat(current_llm_input)
+        return await streamed(ctx, chunks, self.name)
+
+    # --- running code -------------------------------------------------------------------------------------------------
+
+    async def _bf_execute(self, ctx: Context[Any], code: str) -> ToolOutput:
+        asked: str = await ctx.store.get("user_msg_str", default="")
+        around = None if ctx.run is None else ctx.run.workflow
+        # What its team says it may call, which is not always all that it has.
+        team = around if isinstance(around, AgentLoop) and around._bf_member(self.name) is self else None
+        known = await (self.get_tools(asked) if team is None else team._bf_tools_for(self, asked))
+        tools = [tool for tool in known if tool.metadata.get_name() not in (EXECUTE, HANDOFF_TOOL)]
+        # The model is told of it when there is something to read. A session keeps the tools it was opened with, and
+        # one with other tools would be another session: so it is there from the beginning.
+        if READ_RESULT not in code_functions(tools):
+            tools.append(read_result(self.max_result_chars))
+
+        async def call_tool(tool: AsyncBaseTool, call: ToolCall) -> Performed:
+            return await self._bf_call(ctx, self, tool, call, call.tool_id)
+
+        options = call_options()
+        key: str = options.get("idempotency_key", "")
+        return await run_snippet(
+            ctx,
+            code,
+            agent=self.name,
+            place=key.removeprefix(f"{ctx.run_id}/"),
+            call_id=options.get("call_id", ""),
+            executor=self._bf_executor,
+            limits=self.limits,
+            tools=tools,
+            call_tool=call_tool,
+        )
+
+
+def _unwrapped(block: str) -> str:
+    """The code of a block without a fence around it, and without what all of its lines are indented by."""
+    fenced = _FENCED.match(block.strip())
+    lines = (fenced[1] if fenced else block).strip("\r\n").split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    if indent and all(line.startswith(indent) or not line.strip() for line in lines):
+        lines = [line.removeprefix(indent) for line in lines]
+    return "\n".join(lines).strip()
+
+
+def _execute_tool(function: Callable[..., Any]) -> FunctionTool:
+    """The user's function as a tool of one argument, whatever that is called."""
+    if inspect.isroutine(function) and "code" in inspect.signature(function).parameters:
+        return _ExecuteTool.from_defaults(function, name=EXECUTE)
+
+    def run(code: str) -> Any:
+        return function(code)
+
+    async def run_async(code: str) -> Any:
+        return await function(code)
+
+    return _ExecuteTool.from_defaults(
+        run_async if inspect.iscoroutinefunction(function) else run, name=EXECUTE, description="Run Python code."
+    )
+
+
+def _signatures(tools: Sequence[AsyncBaseTool]) -> str:
+    """The functions behind the tools, as they would stand in a program."""
+    shown: list[str] = []
+    for tool in tools:
+        name = tool.metadata.get_name()
+        if not isinstance(tool, FunctionTool):
+            raise ValueError(
+                f"Tool {name} is not a FunctionTool: with code_execute_fn, CodeActAgent shows functions to its model. "
+                "Without it, code can call tools of every kind"
+            )
+        if tool.requires_context:
+            raise ValueError(
+                f"Tool {name} requires context, which code run by code_execute_fn cannot give. Without "
+                "code_execute_fn, code can call it"
+            )
+        word = "async def" if inspect.iscoroutinefunction(tool.real_fn) else "def"
+        text = f"{word} {name}{inspect.signature(tool.real_fn)}:"
+        about = inspect.getdoc(tool.real_fn)
+        body = "    ..." if not about else '    """' + about.replace("\n", "\n    ") + '"""\n    ...'
+        shown.append(f"{text}\n{body}")
+    return "\n\n".join(shown)

@@ -1,0 +1,463 @@
+"""Events of an agent's run: what it reads, says, calls and returns."""
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self, TypeVar, cast
+
+from pydantic import (
+    BaseModel,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import override
+
+from batonflow.llms import ChatMessage, ChatResponse, Usage
+from batonflow.llms.answer import Answer
+from batonflow.llms.lazy_fields import LazyFields
+from batonflow.llms.tool_protocol import ToolSelection, tool_selections
+from batonflow.tools import ToolOutput
+from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.events import Event, StartEvent
+from batonflow.workflow_core.problems import in_words
+
+__all__ = [
+    "START_FIELDS",
+    "AgentInput",
+    "AgentOutput",
+    "AgentSetup",
+    "AgentStream",
+    "AgentStreamStructuredOutput",
+    "AgentWorkflowStartEvent",
+    "PydanticConversionWarning",
+    "ToolCall",
+    "ToolCallResult",
+    "ToolProgress",
+    "raw_of",
+]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def raw_of(response: ChatResponse) -> Any:
+    """The vendor's object as plain data, as far as it can be."""
+    raw = response.raw
+    return raw.model_dump() if isinstance(raw, BaseModel) else raw
+
+
+class PydanticConversionWarning(UserWarning):
+    """A structured answer does not fit the model that was asked for."""
+
+
+def _as_model(data: dict[str, Any] | None, model: type[ModelT]) -> ModelT | None:
+    if data is None:
+        return None
+    # Data that was made of a model has the names of its fields, whatever names the vendor was told.
+    own = {name: value for name, value in data.items() if name not in model.model_computed_fields}
+    is_dump = model.model_config.get("extra") == "allow" and model.model_fields.keys() <= own.keys()
+    with suppress(ValidationError):
+        return model.model_validate(own, extra=None if is_dump else "forbid", by_alias=False, by_name=True)
+    try:
+        return model.model_validate(data, by_alias=True, by_name=True)
+    except ValidationError as error:
+        warn_user(f"The answer is no {model.__name__}: {error}", PydanticConversionWarning)
+        return None
+
+
+_MESSAGE_HAS = frozenset({"content", *ChatMessage.model_fields})
+
+
+def _as_message(name: str, given: Any) -> ChatMessage:
+    if not isinstance(given, dict) or _MESSAGE_HAS.isdisjoint(cast("dict[Any, Any]", given)):
+        raise ValueError(f"{name} is no ChatMessage but {given!r}")
+    try:
+        return ChatMessage.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(f"{name} is no ChatMessage: {in_words(error)}") from error
+
+
+HANDOFF_TOOL = "handoff"
+"""The name of the tool with which an agent hands over."""
+
+START_FIELDS = ("user_msg", "chat_history", "max_iterations", "early_stopping_method")
+"""What is written down of the start of a run, and may be given on a command line."""
+
+
+_OPTIONAL = (*START_FIELDS, "memory")
+
+
+class AgentWorkflowStartEvent(StartEvent):
+    """Starts an agent: ``user_msg``, ``chat_history``, ``memory`` and options, all dynamic data, None unless given."""
+
+    __batonflow_takes__ = START_FIELDS
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """What a form asks for: the message; the rest is for programs."""
+        schema = handler(core_schema)
+        if cls is AgentWorkflowStartEvent:
+            schema["description"] = "What the user says."
+            schema["properties"] = {
+                "user_msg": {"type": "string", "title": "Message", "description": "What the user says."},
+                "max_iterations": {
+                    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
+                    "title": "Max iterations",
+                    "description": "How many answers the models may give.",
+                    "default": None,
+                },
+            }
+            schema["required"] = ["user_msg"]
+        return schema
+
+    def __init__(self, **data: Any) -> None:
+        user_msg, history = data.get("user_msg"), data.get("chat_history")
+        if isinstance(user_msg, dict):
+            data["user_msg"] = _as_message("user_msg", user_msg)
+        elif user_msg is not None and not isinstance(user_msg, str | ChatMessage):
+            raise ValueError(f"user_msg is a text or a ChatMessage, not {user_msg!r}")
+        # Memories of other makes do what ours do.
+        memory = data.get("memory")
+        if memory is not None and (isinstance(memory, type) or not hasattr(memory, "aput")):
+            raise ValueError(f"memory is a BaseMemory, as ChatMemoryBuffer.from_defaults(), not {memory!r}")
+        if history is not None:
+            if not isinstance(history, Iterable) or isinstance(history, str | bytes | Mapping | BaseModel):
+                raise ValueError(f"chat_history is a list of ChatMessage, not {history!r}")
+            data["chat_history"] = [
+                item if isinstance(item, ChatMessage) else _as_message(f"chat_history[{number}]", item)
+                for number, item in enumerate(cast("Iterable[Any]", history))
+            ]
+        super().__init__(**data)
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in _OPTIONAL:
+                return None
+            raise
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A memory is the run's business, not its input's.
+        dumped = handler(self)
+        return {name: dumped[name] for name in START_FIELDS if name in dumped}
+
+
+class AgentInput(Event):
+    """What an agent is about to be shown."""
+
+    input: list[ChatMessage]
+    current_agent_name: str
+
+
+class AgentSetup(Event):
+    """The same, with the system prompt and the state in place."""
+
+    input: list[ChatMessage]
+    current_agent_name: str
+
+
+class AgentStream(LazyFields, Event):
+    """A piece of an answer. What is not new in it is made when somebody asks.
+
+    Attributes:
+        delta: The new text.
+        response: The text so far.
+        tool_calls: The calls that are whole so far.
+        raw: What the vendor sent; never written into a snapshot.
+        thinking_delta: New thinking, apart from the text.
+    """
+
+    delta: str
+    response: str
+    current_agent_name: str
+    tool_calls: list[ToolSelection] = Field(default_factory=list[ToolSelection])
+    raw: Any = Field(default=None, exclude=True)
+    thinking_delta: str | None = None
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """One event that says what pieces of one answer say, for records."""
+        last = pieces[-1]
+        return cls(
+            delta="".join(piece.delta for piece in pieces),
+            response=last.response,
+            current_agent_name=last.current_agent_name,
+            tool_calls=last.tool_calls,
+            thinking_delta="".join(piece.thinking_delta or "" for piece in pieces) or None,
+        )
+
+    def sizes(self) -> tuple[int, int]:
+        """How many characters of text and of thinking are new."""
+        return len(self.delta), len(self.thinking_delta or "")
+
+    def without(self, text: int, thinking: int) -> Self:
+        """The same for a reader who has the first characters of the new text and thinking already."""
+        left = (self.thinking_delta or "")[thinking:]
+        return self.model_copy(update={"delta": self.delta[text:], "thinking_delta": left or None})
+
+    @classmethod
+    def of(
+        cls,
+        chunk: ChatResponse,
+        agent: str,
+        calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None = None,
+        so_far: "TextSoFar | None" = None,
+        new: tuple[str, str | None] | None = None,
+    ) -> Self:
+        """The event for a piece of a model's answer.
+
+        Args:
+            chunk: The piece.
+            agent: Whose answer it is.
+            calls: Finds the tool calls that are whole so far; without, they are those of the message.
+            so_far: The text before, of this answer alone.
+            new: Text and thinking that are shown as new in place of the piece's own; goes with ``calls``.
+        """
+        piece = chunk.__dict__
+        now: dict[str, Any] = {
+            "delta": piece["delta"] or "",
+            "current_agent_name": agent,
+            "thinking_delta": piece["additional_kwargs"].get("thinking_delta"),
+        }
+        source: Any = chunk.__pydantic_private__  # as chunk.source says, at the price of a look
+        if calls is None and type(source) is Answer and piece["raw"] is None and "message" not in piece:
+            now["_mark"] = piece["_mark"]
+            return cls.partial(source, now, _OF_A_PIECE)
+
+        if new is not None:
+            now["delta"], now["thinking_delta"] = new
+        # No function inside of this one: it would slow down every call, and nearly all have been answered above.
+        rest = functools.partial(_rest_of, chunk, calls)
+        if source is not None:
+            return cls.partial(rest, now, _OF_A_PIECE)
+        # Other models may go on writing into the message they have handed out: what it is now must be taken now.
+        now.update(rest())
+        # What may be odd is left to the validation.
+        if so_far is None or now["tool_calls"] or not isinstance(now["thinking_delta"], str | None):
+            return cls(**now)
+        mark = so_far.mark(now["response"], piece["delta"] or "")
+        if mark is None:
+            return cls(**now)
+        del now["response"]
+        now["_mark"] = mark
+        return cls.partial(so_far.pieces, now, _OF_A_MESSAGE)
+
+    @classmethod
+    def of_text(cls, answer: Answer, text: str, agent: str) -> Self:
+        """The event for a piece of text.
+
+        Args:
+            answer: The answer so far, with the text.
+            text: What is new in it.
+            agent: Whose answer it is.
+        """
+        now = {"delta": text, "current_agent_name": agent, "thinking_delta": None, "_mark": answer.mark()}
+        return cls.partial(answer, now, _OF_A_PIECE)
+
+    @override
+    def _rest(self, make: Callable[[Any], dict[str, Any]], mark: Any) -> dict[str, Any]:
+        if not isinstance(make, Answer):
+            return make(mark)
+        message = make.at(mark)
+        return {"response": message.content or "", "tool_calls": tool_selections(message), "raw": None}
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The fields first, then what every event does with dynamic data.
+        self.settle()
+        return Event._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
+
+
+def _rest_of(
+    chunk: ChatResponse, calls: Callable[[ChatResponse], Sequence[ToolSelection]] | None, _: Any = None
+) -> dict[str, Any]:
+    """What the event for a piece of an answer says beside what is new."""
+    found = tool_selections(chunk.message) if calls is None else calls(chunk)
+    return {"response": chunk.message.content or "", "tool_calls": list(found), "raw": raw_of(chunk)}
+
+
+_OF_A_PIECE = {"delta", "current_agent_name", "thinking_delta"}
+_OF_A_MESSAGE = {*_OF_A_PIECE, "tool_calls", "raw"}
+
+# Characters at either end of a text by which it is known again. Looking at all of it for every piece would take time
+# with the square of its length.
+_KNOWN_BY = 512
+
+
+class _Pieces(list[str]):
+    """Pieces of a text that make it, up to a number of them, when somebody asks."""
+
+    def __call__(self, mark: int) -> dict[str, Any]:
+        return {"response": "".join(self[:mark])}
+
+
+class TextSoFar:
+    """The text of an answer after each of its pieces, kept once for all events that tell of it.
+
+    Each event would otherwise keep a text of its own, nearly the same as the one before.
+
+    Attributes:
+        pieces: What makes the text from what :meth:`mark` gave last.
+    """
+
+    def __init__(self) -> None:
+        self.pieces = _Pieces()
+        self._length = 0
+        self._head = self._tail = ""
+
+    def mark(self, content: str, delta: str) -> int | None:
+        """What stands for ``content``, None when it is not the text before with ``delta`` at its end.
+
+        Args:
+            content: The text now.
+            delta: What is said to be new in it.
+        """
+        before, length = self._length, len(content)
+        known = content.startswith(self._head) and content.startswith(self._tail, before - len(self._tail))
+        if known and length == before:
+            return len(self.pieces)
+        grown = known and length == before + len(delta) and content.endswith(delta)
+        self._length, self._head, self._tail = length, content[:_KNOWN_BY], content[-_KNOWN_BY:]
+        if not grown:
+            # Another list, as events hold the one there was.
+            self.pieces = _Pieces([content])
+            return None
+        self.pieces.append(delta)
+        return len(self.pieces)
+
+
+class AgentStreamStructuredOutput(Event):
+    """The structured answer, as soon as it is there."""
+
+    output: dict[str, Any]
+
+    def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
+        """The answer as a model, None (with a warning) when it does not fit."""
+        return _as_model(self.output, model)
+
+    def __str__(self) -> str:
+        return json.dumps(self.output, indent=4)
+
+
+class ToolCall(Event):
+    """The model asks for a tool."""
+
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    tool_id: str
+
+
+class ToolProgress(Event):
+    """What a tool that is a generator has yielded, while it goes on.
+
+    Attributes:
+        tool_name: The tool.
+        tool_id: The call.
+        value: What it yielded; events are streamed as they are instead.
+    """
+
+    tool_name: str
+    tool_id: str
+    value: Any
+
+
+class ToolCallResult(Event):
+    """What a tool gave back."""
+
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    tool_id: str
+    tool_output: ToolOutput
+    return_direct: bool
+
+    @classmethod
+    def of(cls, call: ToolCall, arguments: Mapping[str, Any], output: Any, *, return_direct: bool) -> Self:
+        """The result of a call.
+
+        Args:
+            call: What the model asked for.
+            arguments: With what the tool was called.
+            output: What it gave back.
+            return_direct: Whether that ends the run as the answer.
+
+        Raises:
+            ValidationError: ``output`` is no :class:`ToolOutput`.
+        """
+        # Tools of other makes may give anything back.
+        make = cls.made if isinstance(output, ToolOutput) else cls
+        return make(
+            tool_name=call.tool_name,
+            tool_kwargs=dict(arguments),
+            tool_id=call.tool_id,
+            tool_output=output,
+            return_direct=return_direct,
+        )
+
+
+class AgentOutput(Event):
+    """An answer of an agent.
+
+    Attributes:
+        response: The message.
+        structured_response: The answer as data, when a model of it was asked for.
+        tool_calls: The calls of this answer; on the last output of a run, the results of all calls.
+        raw: What the vendor sent; never written into a snapshot.
+        retry_messages: What to show the model before it tries again.
+        usage: Tokens and cost of this answer; on the last output of a run, of the whole run. None when no model says.
+        usage_by_agent: On the last output of a run, the same for each agent.
+    """
+
+    response: ChatMessage
+    structured_response: dict[str, Any] | None = None
+    current_agent_name: str
+    raw: Any = Field(default=None, exclude=True)
+    tool_calls: list[ToolSelection | ToolCallResult] = Field(default_factory=list[ToolSelection | ToolCallResult])
+    retry_messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
+    usage: Usage | None = None
+    usage_by_agent: dict[str, Usage] = Field(default_factory=dict[str, Usage])
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+    @classmethod
+    def of(cls, response: ChatMessage, calls: Sequence[ToolSelection], agent: str, raw: Any = None) -> Self:
+        """The output for an answer.
+
+        Args:
+            response: The answer.
+            calls: The calls it asks for.
+            agent: Whose answer it is.
+            raw: What the vendor sent.
+        """
+        if type(response) is not ChatMessage or not {ToolSelection}.issuperset(map(type, calls)):
+            # Of a model that goes its own way.
+            return cls(response=response, tool_calls=list(calls), raw=raw, current_agent_name=agent)
+        return cls.made(
+            response=response,
+            structured_response=None,
+            current_agent_name=agent,
+            raw=raw,
+            tool_calls=list(calls),
+            retry_messages=[],
+            usage=None,
+            usage_by_agent={},
+        )
+
+    def get_pydantic_model(self, model: type[ModelT]) -> ModelT | None:
+        """The structured answer as a model, None (with a warning) when it does not fit."""
+        return _as_model(self.structured_response, model)
+
+    def __str__(self) -> str:
+        return self.response.content or ""

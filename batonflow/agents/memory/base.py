@@ -1,0 +1,191 @@
+"""What every memory offers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel
+from typing_extensions import override
+
+from batonflow.llms import LLM, ChatMessage
+from batonflow.llms._bridge import run_sync
+from batonflow.threads import in_thread
+
+__all__ = ["AsyncMemory", "BaseMemory"]
+
+
+class BaseMemory(BaseModel, ABC):
+    """A conversation that is kept. The async forms run the others in a thread unless a subclass has its own.
+
+    A memory is a pydantic model: what its fields hold survives a snapshot of a run.
+
+    Example:
+        >>> memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
+        >>> answer = await agent.run("Hello", memory=memory)
+    """
+
+    # Whoever edits the state of a run must not give it another memory than the one that the program holds.
+    shared_in_drafts: ClassVar[bool] = True
+    # Whether it may ask a model when it is read, for a summary for instance.
+    asks_models: ClassVar[bool] = True
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name of the class."""
+        return cls.__name__
+
+    @classmethod
+    @abstractmethod
+    def from_defaults(cls, **kwargs: Any) -> "BaseMemory":
+        """A memory with the defaults of its class."""
+
+    @abstractmethod
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the contract's name
+        """The messages to show to a model now."""
+
+    @abstractmethod
+    def get_all(self) -> list[ChatMessage]:
+        """Every message that is kept."""
+
+    @abstractmethod
+    def put(self, message: ChatMessage) -> None:
+        """Add a message."""
+
+    @abstractmethod
+    def set(self, messages: list[ChatMessage]) -> None:
+        """Replace all messages."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything."""
+
+    def put_messages(self, messages: Sequence[ChatMessage]) -> None:
+        """Add messages in order."""
+        for message in messages:
+            self.put(message)
+
+    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the contract's name
+        """Async form of ``get``."""
+        return await in_thread(self.get, input, **kwargs)
+
+    async def aget_all(self) -> list[ChatMessage]:
+        """Async form of ``get_all``."""
+        return await in_thread(self.get_all)
+
+    async def aput(self, message: ChatMessage) -> None:
+        """Async form of ``put``."""
+        await in_thread(self.put, message)
+
+    async def aput_messages(self, messages: Sequence[ChatMessage]) -> None:
+        """Async form of ``put_messages``."""
+        await in_thread(self.put_messages, messages)
+
+    async def aset(self, messages: list[ChatMessage]) -> None:
+        """Async form of ``set``."""
+        await in_thread(self.set, messages)
+
+    async def areset(self) -> None:
+        """Async form of ``reset``."""
+        await in_thread(self.reset)
+
+    def attach_llm(self, llm: LLM) -> None:
+        """Offer the agent's model to a memory that lost its own in a snapshot, which writes down no models."""
+
+    def new_conversation(self) -> "BaseMemory | None":
+        """An empty memory of the same kind for a conversation beside this one, as each agent of a team may have one.
+
+        Returns:
+            The memory; None when the class does not say how to make one.
+        """
+        return None
+
+    async def with_knowledge(
+        self,
+        conversation: list[ChatMessage],
+        input: str | None = None,  # noqa: A002, ARG002 - as for ``aget``
+    ) -> list[ChatMessage]:
+        """Another conversation with what this memory knows beside its messages; as it is where it knows nothing more.
+
+        Args:
+            conversation: The messages.
+            input: What the user asks.
+        """
+        return conversation
+
+    def to_string(self) -> str:
+        """The memory as JSON text."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_string(cls, json_str: str) -> Self:
+        """The memory of ``to_string``.
+
+        Raises:
+            ValidationError: The text is no such memory.
+        """
+        return cls.model_validate_json(json_str)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The memory as JSON-able data, with ``class_name``."""
+        return {**self.model_dump(mode="json"), "class_name": self.class_name()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The memory of ``to_dict``.
+
+        Raises:
+            ValidationError: The data are no such memory.
+        """
+        return cls.model_validate({name: value for name, value in data.items() if name != "class_name"})
+
+
+class AsyncMemory(BaseMemory):
+    """A memory that is written asynchronously; its other forms run these, also under a running loop."""
+
+    @abstractmethod
+    @override
+    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]: ...
+
+    @abstractmethod
+    @override
+    async def aget_all(self) -> list[ChatMessage]: ...
+
+    @abstractmethod
+    @override
+    async def aput_messages(self, messages: Sequence[ChatMessage]) -> None: ...
+
+    @abstractmethod
+    @override
+    async def aset(self, messages: list[ChatMessage]) -> None: ...
+
+    @abstractmethod
+    @override
+    async def areset(self) -> None: ...
+
+    @override
+    async def aput(self, message: ChatMessage) -> None:
+        await self.aput_messages([message])
+
+    @override
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
+        return run_sync(self.aget(input, **kwargs))
+
+    @override
+    def get_all(self, **kwargs: Any) -> list[ChatMessage]:
+        return run_sync(self.aget_all(**kwargs))
+
+    @override
+    def put(self, message: ChatMessage) -> None:
+        run_sync(self.aput(message))
+
+    @override
+    def put_messages(self, messages: Sequence[ChatMessage]) -> None:
+        run_sync(self.aput_messages(messages))
+
+    @override
+    def set(self, messages: list[ChatMessage]) -> None:
+        run_sync(self.aset(messages))
+
+    @override
+    def reset(self, **kwargs: Any) -> None:
+        run_sync(self.areset(**kwargs))

@@ -1,0 +1,69 @@
+"""Structured answers: the conversation's outcome as data of a pydantic model."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from batonflow.agents.budget import Limits
+from batonflow.agents.calling import in_time
+from batonflow.llms import LLM, ChatMessage
+from batonflow.llms.structured import Form, UnfitError
+from batonflow.llms.structured_llm import generate_structured_response
+from batonflow.user_warnings import warn_user
+
+__all__ = ["structured_response"]
+
+
+async def structured_response(
+    llm: LLM | None,
+    messages: Sequence[ChatMessage],
+    output_cls: type[BaseModel] | None,
+    output_fn: Callable[[list[ChatMessage]], Any] | None,
+    answer: str | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any] | None:
+    """The answer of a conversation as data of JSON; None, with a warning, when it cannot be had.
+
+    Args:
+        llm: Is asked to give it.
+        messages: The conversation.
+        output_cls: A model of it.
+        output_fn: Makes it of the conversation instead.
+        answer: The text of the answer: if that is the data already, nobody is asked.
+        limits: The budgets that hold, for their time.
+    """
+    try:
+        if output_fn is not None:
+            found = output_fn(list(messages))
+            return _as_data(await in_time(found, limits) if inspect.isawaitable(found) else found)
+        if output_cls is not None:
+            if answer is not None and (data := _in_form(answer, output_cls)) is not None:
+                return data
+            if llm is None:
+                raise ValueError("the agent has no model that could give it")
+            return await in_time(generate_structured_response(messages, llm, output_cls), limits)
+    except Exception as error:  # noqa: BLE001 - the answer itself must not be lost with its structured form
+        warn_user(f"There was a problem with the generation of the structured output: {error}")
+    return None
+
+
+def _as_data(found: Any) -> dict[str, Any] | None:
+    """What a function of the user's has made of a conversation, as the output keeps it."""
+    if isinstance(found, BaseModel):
+        return found.model_dump(mode="json")
+    if found is not None and not isinstance(found, dict):
+        raise TypeError(f"structured_output_fn returns a dict or a pydantic object, not {type(found).__name__}")
+    return cast("dict[str, Any] | None", found)
+
+
+def _in_form(answer: str, output_cls: type[BaseModel]) -> dict[str, Any] | None:
+    """The data that ``answer`` consists of, None when it is something else."""
+    text = answer.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        return Form(output_cls).of_text(text).model_dump(mode="json")
+    except UnfitError:
+        return None

@@ -1,0 +1,391 @@
+"""ReActAgent: an agent whose model reasons and acts in text, for models that cannot call tools natively.
+
+The form is that of Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models" (2022): a thought, an
+action with its input, an observation, and so on until an answer.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Self, cast
+
+from pydantic import Field, model_validator
+
+from batonflow.agents.asking import PAUSED, unpaused, whole, whole_answer
+from batonflow.agents.base import BaseWorkflowAgent
+from batonflow.agents.events import AgentInput, AgentOutput, AgentStream, TextSoFar, ToolCallResult
+from batonflow.agents.members import HANDOFF_TOOL
+from batonflow.agents.memory import BaseMemory
+from batonflow.agents.memory.turns import observation
+from batonflow.agents.outcomes import with_reason
+from batonflow.agents.prompts import REACT_EMPTY, REACT_GIVEN_UP, REACT_THOUGHT_ALOUD, REACT_UNREADABLE
+from batonflow.agents.scratchpad import move_into
+from batonflow.clock import current_source
+from batonflow.llms import ChatMessage, ChatResponse, MessageRole
+from batonflow.llms.blocks import in_words
+from batonflow.llms.closing import closed_after
+from batonflow.llms.prompts import BasePromptTemplate, PromptTemplate
+from batonflow.llms.react_steps import (
+    ActionReasoningStep,
+    BaseReasoningStep,
+    ObservationReasoningStep,
+    ResponseReasoningStep,
+)
+from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+from batonflow.tools import AsyncBaseTool, ToolSelection
+from batonflow.workflow_core import Context, WorkflowRuntimeError
+
+__all__ = ["ReActAgent"]
+
+# The labels in the spellings that the parser takes, also those of Chinese texts.
+_NUMBER = r"(?:[ \t]\d{1,3})?"
+_LISTED = r"(?:(?:[-+\u2022]|\d{1,3}[.)])[ \t]+)?"
+_ANSWERS = rf"(?:(?:final[ \t]+)?answer{_NUMBER}|(?:\u6700\u7ec8)?(?:\u7b54\u6848|\u56de\u7b54))"
+_THOUGHTS = rf"(?:thought{_NUMBER}|\u601d\u8003|\u60f3\u6cd5)"
+_ACTIONS = rf"(?:action{_NUMBER}|\u884c\u52a8|\u52a8\u4f5c|\u64cd\u4f5c)"
+_LABEL = re.compile(rf"(?:\A|\n)[ \t]*{_LISTED}[*_#> \t]*{_ANSWERS}[*_ \t]*[:\uff1a][*_ \t]*\s*", re.IGNORECASE)
+_LONGEST_LABEL = 40
+_THOUGHT = re.compile(rf"(?:(?i:(?:\A|\n)\s*{_LISTED}[\s*_#>`]*{_THOUGHTS})|\bThought)[*_ \t]*[:\uff1a]")
+# An action may also be one JSON object, which is not text for users either.
+_LABELLED = re.compile(
+    rf"(?:(?i:(?:\A|\n)\s*{_LISTED}[\s*_#>`]*(?:{_THOUGHTS}|{_ACTIONS}|{_ANSWERS}))|\b(?:Thought|Action))"
+    r"[*_ \t]*[:\uff1a]"
+    r"|\A\s*(?:```\w*\s*)?\{\s*[\"'](?:thought|reasoning|action|tool|tool_name|name|function)[\"']\s*:"
+)
+# How models that think aloud mark it, before they begin with what they were asked for.
+_THINKING = re.compile(r"\s*<think(?:ing)?>", re.IGNORECASE)
+_LONGEST_TAG = 16
+_THOUGHT_OUT = re.compile(r"</think(?:ing)?>\s*", re.IGNORECASE)
+# A text in which no label comes for so long is an answer as a whole.
+_LONGEST_PREAMBLE = 300
+
+
+class ReActAgent(BaseWorkflowAgent):
+    """Has its model write thoughts, actions and, in the end, an answer; runs the actions and shows what came of them.
+
+    Thoughts are streamed as ``thinking_delta``, the answer as ``delta``, and only the answer is in the response.
+
+    Args:
+        reasoning_key: Where the steps of the current turn are kept until the answer.
+        output_parser: Reads what the model writes; has ``parse(text)``.
+        formatter: Makes the messages the model is shown.
+        max_parse_retries: How many answers in a row may be unreadable; the model is told what was wrong each time.
+
+    Raises:
+        WorkflowRuntimeError: The model does not keep to the form; in a run.
+
+    Example:
+        >>> agent = ReActAgent(llm="ollama:qwen3:8b", tools=[add])
+        >>> print(agent.run_sync("What is 2 + 40?"))
+    """
+
+    reasoning_key: str = "current_reasoning"
+    output_parser: Any = Field(default_factory=ReActOutputParser)
+    formatter: ReActChatFormatter = Field(default_factory=ReActChatFormatter.from_defaults)
+    max_parse_retries: int = 3
+
+    @model_validator(mode="after")
+    def _bf_context_in_header(self) -> Self:
+        # The system prompt is shown inside the header; the message that the loop puts first is taken out again.
+        if self.system_prompt:
+            context = "\n".join(text for text in (self.formatter.context, self.system_prompt) if text)
+            changed = ReActChatFormatter.from_defaults(
+                system_header=self._bf_own_header(),
+                context=context,
+                observation_role=self.formatter.observation_role,
+                values=self.formatter.values,
+            )
+            # Past the validation of assignments, which would come here again.
+            object.__setattr__(self, "formatter", changed)
+        return self
+
+    def _bf_own_header(self) -> str | None:
+        given = self.formatter.system_header
+        return None if given == ReActChatFormatter().system_header else given
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {"react_header": PromptTemplate(self.formatter.system_header, **self.formatter.values)}
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        if "react_header" in prompts_dict:
+            header = prompts_dict["react_header"]
+            self.formatter.system_header, self.formatter.values = header.get_template(), header.known_values()
+
+    async def take_step(
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """One message of the model: a step of its reasoning, or something unreadable that it is told about."""
+        conversation = list(llm_input)
+        # It is in the header. Another system message is the memory's, or the caller's, and there is no other way to it.
+        if self.system_prompt and conversation[:1] == [ChatMessage(self.system_prompt, role=MessageRole.SYSTEM)]:
+            del conversation[0]
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        # What it was told of an answer that could not be read comes last, as it came behind these steps.
+        failed = bool(reasoning) and await self._bf_failures(ctx) > 0 and _ends_with_a_correction(conversation)
+        before, correction = (conversation[:-2], conversation[-2:]) if failed else (conversation, [])
+        shown = self.formatter.format(tools, chat_history=before, current_reasoning=reasoning)
+        shown = [*shown, *correction]
+        ctx.write_event_to_stream(AgentInput(input=shown, current_agent_name=self.name))
+        response = await self._bf_ask(ctx, shown)
+        text = _behind_thoughts(response.message.content or "")
+        try:
+            parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
+        except ValueError as err:
+            return await self._bf_unreadable(ctx, response, REACT_UNREADABLE.format(error=err))
+        if parsed is None:
+            return await self._bf_unreadable(ctx, response, REACT_EMPTY)
+        await ctx.store.set(f"{self.reasoning_key}_failures", 0)
+        await ctx.store.set(self.reasoning_key, [*reasoning, parsed])
+        calls: list[ToolSelection | ToolCallResult] = []
+        if not parsed.is_done:
+            step = cast("ActionReasoningStep", parsed)
+            call_id = f"call_{current_source().token(12)}"
+            calls = [ToolSelection(tool_id=call_id, tool_name=step.action, tool_kwargs=step.action_input)]
+        output = AgentOutput(
+            response=response.message, tool_calls=calls, raw=response.raw, current_agent_name=self.name
+        )
+        return with_reason(output, response.stop_reason)
+
+    async def _bf_unreadable(self, ctx: Context[Any], response: ChatResponse, words: str) -> AgentOutput:
+        """Have the model try again, told what was wrong with what it wrote."""
+        key = f"{self.reasoning_key}_failures"
+        failures = await self._bf_failures(ctx) + 1
+        if failures > self.max_parse_retries:
+            # The next run on this context counts anew.
+            await ctx.store.set(key, 0)
+            raise WorkflowRuntimeError(REACT_GIVEN_UP.format(name=self.name, failures=failures, words=words))
+        await ctx.store.set(key, failures)
+        return AgentOutput(
+            response=response.message,
+            retry_messages=[response.message, ChatMessage(words, role=MessageRole.USER)],
+            raw=response.raw,
+            current_agent_name=self.name,
+        )
+
+    async def _bf_failures(self, ctx: Context[Any]) -> int:
+        """How many answers before this one could not be read, in a row."""
+        kept: Any = await ctx.store.get(f"{self.reasoning_key}_failures", default=0)
+        return kept if isinstance(kept, int) else 0
+
+    async def _bf_ask(self, ctx: Context[Any], shown: list[ChatMessage]) -> ChatResponse:
+        ask = self._get_streaming_response if self.streaming else self._get_response
+        response = await ask(ctx, shown)
+        if response.stop_reason == PAUSED:
+            response = await unpaused(response, lambda said: ask(ctx, [*shown, said]), self.name)
+        return response
+
+    async def _get_response(
+        self,
+        ctx: Context[Any],  # noqa: ARG002 - the same signature as the streaming form
+        current_llm_input: list[ChatMessage],
+    ) -> ChatResponse:
+        llm = self.the_llm()
+        return await llm.achat(current_llm_input, **whole_answer(llm))
+
+    async def _get_streaming_response(self, ctx: Context[Any], current_llm_input: list[ChatMessage]) -> ChatResponse:
+        chunks = await self.the_llm().astream_chat(current_llm_input)
+        last: ChatResponse | None = None
+        splitter, so_far = _Splitter(), TextSoFar()
+        pieces: list[str] = []
+
+        def show(last: ChatResponse, thought: str, text: str) -> None:
+            new = text, thought or None
+            ctx.write_event_to_stream(AgentStream.of(last, self.name, _no_calls, so_far, new))
+
+        async with closed_after(chunks):
+            async for last in chunks:
+                pieces.append(last.delta or "")
+                thought, text = splitter.feed(pieces[-1])
+                show(last, thought + (last.additional_kwargs.get("thinking_delta") or ""), text)
+        thought, text = splitter.rest()
+        if last is not None and (thought or text):
+            show(last, thought, text)
+        return whole(last, pieces)
+
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
+        """The model's last answer; of one in the form, only what follows its thought is in the message."""
+        response = await self._bf_ask(ctx, messages)
+        response.message = self.as_shown_to_users(response.message)
+        return response
+
+    def as_shown_to_users(self, said: ChatMessage) -> ChatMessage:
+        """What follows the thought; a text in another form as it is, but for what was thought aloud before it."""
+        text = _behind_thoughts(said.content or "")
+        shown = text
+        with suppress(ValueError):
+            parsed: BaseReasoningStep | None = self.output_parser.parse(text, is_streaming=False) if text else None
+            if isinstance(parsed, ResponseReasoningStep):
+                shown = parsed.response
+        if not shown or shown == said.content:
+            return said
+        answer = ChatMessage(shown, role=MessageRole.ASSISTANT)
+        answer.additional_kwargs = said.additional_kwargs
+        return answer
+
+    async def handle_tool_call_results(
+        self,
+        ctx: Context[Any],
+        results: list[ToolCallResult],
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> None:
+        """Keep what came of the action; the output of a direct tool is also the answer."""
+        reasoning: list[BaseReasoningStep] = list(await ctx.store.get(self.reasoning_key, default=[]))
+        for result in results:
+            content = in_words(result.tool_output.blocks)
+            direct = result.return_direct and not result.tool_output.is_error
+            reasoning.append(ObservationReasoningStep(observation=content, return_direct=direct))
+            if direct and result.tool_name != HANDOFF_TOOL:
+                reasoning.append(ResponseReasoningStep(thought=content, response=content, is_streaming=False))
+                break
+        await ctx.store.set(self.reasoning_key, reasoning)
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:
+        """Put the steps of this turn into the memory, and leave only the answer in the output.
+
+        A turn with an answer is one message. One that goes on, with another agent or after the last allowed step, is
+        kept as it was shown, for it has to end with what was observed: models answer what they are told.
+        """
+        await ctx.store.set(f"{self.reasoning_key}_failures", 0)
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        if not reasoning:
+            return output
+        last = reasoning[-1]
+        if isinstance(last, ResponseReasoningStep):
+            written = "\n".join(one.get_content() for one in reasoning)
+            messages = [ChatMessage(written, role=MessageRole.ASSISTANT)]
+            answer = ChatMessage(last.response, role=MessageRole.ASSISTANT)
+            answer.additional_kwargs = output.response.additional_kwargs
+            if not output.tool_calls:
+                output.response = answer
+            elif not output.response.content:  # a tool's output without a text, which stays as it is
+                output.response.blocks = [*answer.blocks, *output.response.blocks]
+        else:
+            messages = [self._bf_as_shown(one) for one in reasoning]
+        await move_into(memory, messages, ctx, self.reasoning_key)
+        return output
+
+    def _bf_as_shown(self, step: BaseReasoningStep) -> ChatMessage:
+        if isinstance(step, ObservationReasoningStep):
+            return observation(step.get_content(), self.formatter.observation_role)
+        return ChatMessage(step.get_content(), role=MessageRole.ASSISTANT)
+
+    async def take_back(self, ctx: Context[Any]) -> None:
+        """Forget the last step."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        await ctx.store.set(self.reasoning_key, reasoning[:-1])
+
+    async def unfinished(self, ctx: Context[Any]) -> list[Any]:
+        """The steps of this turn; an action that nothing was observed of is a call without a result."""
+        left: list[Any] = list(await ctx.store.get(self.reasoning_key, default=[]))
+        last = left[-1] if left else None
+        if isinstance(last, ActionReasoningStep):
+            left.append(ToolSelection(tool_id="", tool_name=last.action, tool_kwargs=last.action_input))
+        return left
+
+    async def remind(self, ctx: Context[Any], words: str, memory: BaseMemory) -> None:  # noqa: ARG002 - the loop's hook
+        """Show ``words`` to the model as what it observes next."""
+        reasoning: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
+        await ctx.store.set(self.reasoning_key, [*reasoning, ObservationReasoningStep(observation=words)])
+
+
+def _ends_with_a_correction(conversation: Sequence[ChatMessage]) -> bool:
+    """Whether the last messages are an answer that could not be read, and what the model was told of it."""
+    return [message.role for message in conversation[-2:]] == [MessageRole.ASSISTANT, MessageRole.USER]
+
+
+def _behind_thoughts(text: str) -> str:
+    """What a model wrote behind what it thought aloud; nothing when it came to no end with that."""
+    if not _THINKING.match(text):
+        return text
+    end = _THOUGHT_OUT.search(text)
+    said = "" if end is None else text[end.end() :]
+    # Who has thought aloud need not write down a thought once more.
+    return f"Thought: {REACT_THOUGHT_ALOUD}\n{said}" if _LABEL.match(said) else said
+
+
+def _no_calls(_: ChatResponse) -> Sequence[ToolSelection]:
+    """Of what is written in text none is whole before its end."""
+    return ()
+
+
+class _Splitter:
+    """Tells the answer from what stands before it while the text arrives."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._answering: bool | None = None
+        self._aloud = False
+        # Where in what is held the label of the thought ends; an answer without a thought is none to the parser.
+        self._thought: int | None = None
+        # Whether it was thought aloud, and nothing has come since.
+        self._has_thought = False
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """Thought and text in what arrived so far and was not told yet."""
+        self._held += delta
+        aloud = self._begun()
+        if self._answering:
+            return aloud, self._take(len(self._held))
+        if self._answering is None:
+            return aloud, ""
+        found = self._answer()
+        if found is None or found.end() == len(self._held):
+            # The end may be the beginning of the label, or of the space behind it.
+            kept = len(self._held) - (found.start() if found else 0) if found else _LONGEST_LABEL
+            return aloud + self._take(max(0, len(self._held) - kept)), ""
+        thought = self._take(found.start())
+        self._take(found.end() - found.start())
+        self._answering = True
+        return aloud + thought, self._take(len(self._held))
+
+    def rest(self) -> tuple[str, str]:
+        """What is left when the text has ended."""
+        if self._aloud:
+            return self._take(len(self._held)), ""
+        if self._answering is not False:
+            return "", self._take(len(self._held))
+        found = self._answer()
+        if found is None:
+            return self._take(len(self._held)), ""
+        thought = self._take(found.start())
+        self._take(found.end() - found.start())
+        return thought, self._take(len(self._held))
+
+    def _begun(self) -> str:
+        """Find out whether the text has the form; gives what is thought aloud before that."""
+        if self._answering is not None:
+            return ""
+        aloud = ""
+        if self._aloud or _THINKING.match(self._held):
+            end = _THOUGHT_OUT.search(self._held)
+            self._aloud = end is None
+            if end is None:
+                return self._take(max(0, len(self._held) - _LONGEST_TAG))
+            aloud = self._take(end.end())
+            self._has_thought = True
+        if _LABELLED.search(self._held):
+            self._answering = False
+        elif len(self._held) >= _LONGEST_PREAMBLE:
+            self._answering = True
+        return aloud
+
+    def _answer(self) -> re.Match[str] | None:
+        if self._thought is None:
+            if self._has_thought and (found := _LABEL.match(self._held)):
+                return found
+            thought = _THOUGHT.search(self._held)
+            if thought is None:
+                return None
+            self._thought = thought.end()
+        return _LABEL.search(self._held, self._thought)
+
+    def _take(self, length: int) -> str:
+        taken, self._held = self._held[:length], self._held[length:]
+        self._has_thought = self._has_thought and not taken
+        if self._thought is not None:
+            self._thought = max(0, self._thought - length)
+        return taken

@@ -1,0 +1,522 @@
+"""AgentWorkflow: several agents that hand over to one another."""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+from pydantic import BaseModel
+
+from batonflow.agents.as_tool import attach, attach_agents, run_within
+from batonflow.agents.base import WORKFLOW_OPTIONS, BaseWorkflowAgent
+from batonflow.agents.budget import Budget, BudgetExceededError
+from batonflow.agents.calling import Caller, CallTool, in_time, spending
+from batonflow.agents.events import AgentOutput, AgentWorkflowStartEvent, ToolCallResult
+from batonflow.agents.function import FunctionAgent
+from batonflow.agents.handoff import Carried, HandoffTool, meant, refusal, targets
+from batonflow.agents.loop import AgentLoop
+from batonflow.agents.members import (
+    HANDOFF_TOOL,
+    EarlyStopping,
+    Member,
+    Team,
+    check_options,
+    check_output,
+    check_prompt,
+    no_option,
+)
+from batonflow.agents.memory import BaseMemory, ChatMemoryBuffer
+from batonflow.agents.memory.turns import is_question, observation, text_of
+from batonflow.agents.prompts import (
+    HANDOFF_CARRIED,
+    HANDOFF_CARRIED_SUMMARY,
+    HANDOFF_DONE,
+    HANDOFF_NOT_CALLED,
+    HANDOFF_PROMPT,
+    HANDOFF_SUMMARY,
+    STATE_PROMPT,
+)
+from batonflow.lazy import at_first_use
+from batonflow.llms import LLM, ChatMessage, ChatResponse, MessageRole, Settings, TextBlock, genai
+from batonflow.llms.prompts import BasePromptTemplate, PromptMixin, PromptTemplate
+from batonflow.llms.registry import llm_from
+from batonflow.tools import AsyncBaseTool, BaseTool, ToolOutput
+from batonflow.user_warnings import warn_user
+from batonflow.workflow_core import Context, StopEvent
+from batonflow.workflow_core.options import NotInitialized
+
+__all__ = ["AgentWorkflow"]
+
+ReActAgent = at_first_use("batonflow.agents.react", "ReActAgent")
+
+_TEAM_NAME = "Team"
+_TEAM_DESCRIPTION = "A team of agents that perform a task together"
+
+_DEFAULTS = BaseWorkflowAgent.model_fields
+_OPTIONS = (
+    "agents", "initial_state", "root_agent", "handoff_prompt", "handoff_output_prompt", "state_prompt", "output_cls",
+    "structured_output_fn", "early_stopping_method", "max_handoffs", "budget", "handoff_carries", "name", "description",
+    *WORKFLOW_OPTIONS,
+)  # fmt: skip
+
+
+class TeamMember(BaseWorkflowAgent):
+    """A team in the place of an agent: what it is shown goes to the team, whose answer is its own.
+
+    Args:
+        team: The team.
+    """
+
+    team: Any
+
+    @classmethod
+    def of(cls, team: "AgentWorkflow") -> Self:
+        """The member that stands for ``team``, under its name and description."""
+        return cls(name=team.name, description=team.description, can_handoff_to=[], team=team)
+
+    async def take_step(
+        self,
+        ctx: Context[Any],
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],  # noqa: ARG002 - part of the contract
+        memory: BaseMemory,  # noqa: ARG002 - part of the contract
+    ) -> AgentOutput:
+        """The team's answer to the conversation, of which it is shown what its member is."""
+        shown = list(llm_input)
+        asked = await ctx.store.get("user_msg_str", default="")
+        asking = [n for n, one in enumerate(shown) if one.role == MessageRole.USER and asked in (one.content or "")]
+        for number in range(asking[-1] + 1 if asking else 0, len(shown)):
+            # What stands behind the question under the user's name is no question: it tells what came of something.
+            if shown[number].role == MessageRole.USER and asking:
+                shown[number] = observation(shown[number].content or "")
+        output = await run_within(self.team, chat_history=shown)
+        answer = AgentOutput(
+            response=output.response,
+            raw=output.raw,
+            structured_response=output.structured_response,
+            current_agent_name=self.name,
+        )
+        more = dict(output.to_dict())  # why it is not whole, or not what the team has said
+        if more.get("blocked") == "structured":
+            del more["blocked"]  # what is left out is the inner team's form
+        answer.to_dict().update(more)
+        return answer
+
+    async def answer_now(self, ctx: Context[Any], messages: list[ChatMessage]) -> ChatResponse:
+        """What the agent says with which the team begins."""
+        return await self.team.agents[self.team.root_agent].answer_now(ctx, messages)
+
+    def llm_or_none(self) -> LLM | None:
+        """The model of the agent with which the team begins."""
+        return self.team.agents[self.team.root_agent].llm_or_none()
+
+    async def handle_tool_call_results(
+        self, ctx: Context[Any], results: list[ToolCallResult], memory: BaseMemory
+    ) -> None:
+        """A team calls its tools itself."""
+
+    async def finalize(self, ctx: Context[Any], output: AgentOutput, memory: BaseMemory) -> AgentOutput:  # noqa: ARG002
+        """Keep the answer, if there is one."""
+        if _says_something(output.response):
+            await memory.aput(output.response)
+        return output
+
+
+class AgentWorkflow(AgentLoop, PromptMixin):
+    """A team of agents. One begins; each may hand the task over to another one, and all see one conversation.
+
+    Args:
+        agents: The members, each with a name and a description of its own; a team among them works on the conversation
+            in a run of its own, and its answer is the member's.
+        initial_state: State that the models are shown and tools may change, under the key ``state``.
+        root_agent: The name of the member that begins; may be left out for a team of one.
+        handoff_prompt: What models read of the handoff tool; has ``{agent_info}``.
+        handoff_output_prompt: What the next agent reads of a handoff; has ``{to_agent}`` and ``{reason}``.
+        state_prompt: How the state is shown; has ``{state}`` and ``{msg}``.
+        output_cls: A model of the structured answer; wins over that of the agents.
+        structured_output_fn: Makes the structured answer from the messages.
+        early_stopping_method: After the last allowed step: ``"force"`` an error, or ``"generate"`` an answer.
+        max_handoffs: How often the task may change hands in a run; None for as often as there are steps.
+        handoff_carries: What the next agent knows: the ``"full"`` conversation; or only the task, the reason and what
+            it has said and done itself (``"own"``), with a ``"summary"`` that the one before makes with its model.
+        budget: What a run may spend, whoever acts.
+        name: Names the team where it is a tool or a member of another team.
+        description: Says there what it is for.
+        timeout: Seconds for a run; None for as long as it takes.
+        options: Options of ``Workflow``: ``verbose``, ``store`` and so on.
+
+    Raises:
+        ValueError: No agents, two with one name, a name or description that says nothing, a root that is not there,
+            or a prompt that lacks a placeholder.
+
+    Example:
+        >>> team = AgentWorkflow(agents=[researcher, writer], root_agent="researcher")
+        >>> print(await team.run("Write about tides."))
+    """
+
+    if not TYPE_CHECKING:
+        agents = NotInitialized()
+
+    def __init__(
+        self,
+        agents: Sequence["BaseWorkflowAgent | AgentWorkflow"],
+        initial_state: dict[str, Any] | None = None,
+        root_agent: str | None = None,
+        handoff_prompt: str | BasePromptTemplate | None = None,
+        handoff_output_prompt: str | BasePromptTemplate | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        timeout: float | None = None,
+        output_cls: type[BaseModel] | None = None,
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        early_stopping_method: EarlyStopping = "force",
+        max_handoffs: int | None = None,
+        budget: Budget | None = None,
+        handoff_carries: Carried = "full",
+        name: str = _TEAM_NAME,
+        description: str = _TEAM_DESCRIPTION,
+        **options: Any,
+    ) -> None:
+        unknown = next((option for option in options if option not in WORKFLOW_OPTIONS), None)
+        if unknown is not None:
+            raise TypeError(no_option("AgentWorkflow", unknown, _OPTIONS))
+        super().__init__(timeout=timeout, **options)
+        check_options(None, early_stopping_method, budget)
+        if max_handoffs is not None and not (type(max_handoffs) is int and max_handoffs >= 0):
+            raise ValueError(f"max_handoffs is a whole number from 0 on, or None for no limit, not {max_handoffs!r}")
+        if handoff_carries not in get_args(Carried):
+            raise ValueError(f"handoff_carries is one of {', '.join(get_args(Carried))}, not {handoff_carries!r}")
+        check_output(initial_state, output_cls, structured_output_fn)
+        for option, value in (("name", name), ("description", description)):
+            if not isinstance(value, str) or not value.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{option} is a text that says something, not {value!r}")
+        self.name, self.description = name, description
+        self.agents = _named(_members(agents))
+        _warn_of_strangers(self.agents)
+        self.handoff_carries: Carried = handoff_carries
+        for agent in self.agents.values():
+            attach_agents(self, agent.tools)
+            if isinstance(agent, TeamMember):
+                attach(self, agent.name, agent.team)
+        self.root_agent = _root(self.agents, root_agent)
+        self.initial_state = initial_state or {}
+        self.handoff_prompt = _prompt("handoff_prompt", handoff_prompt or HANDOFF_PROMPT, "agent_info")
+        self.handoff_output_prompt = _prompt(
+            "handoff_output_prompt", handoff_output_prompt or HANDOFF_DONE, "to_agent", "reason"
+        )
+        self.state_prompt = _prompt("state_prompt", state_prompt or STATE_PROMPT, "state", "msg")
+        self.output_cls = output_cls
+        self.structured_output_fn = None if output_cls is not None else structured_output_fn
+        self.early_stopping_method: EarlyStopping = early_stopping_method
+        self.max_handoffs = max_handoffs
+        self.budget = budget
+        self._bf_handoffs: dict[str, tuple[Any, AsyncBaseTool | None]] = {}
+
+    @classmethod
+    def from_tools_or_functions(
+        cls,
+        tools_or_functions: Sequence[BaseTool | Callable[..., Any]],
+        llm: LLM | str | None = None,
+        system_prompt: str | None = None,
+        state_prompt: str | BasePromptTemplate | None = None,
+        initial_state: dict[str, Any] | None = None,
+        output_cls: type[BaseModel] | None = None,
+        structured_output_fn: Callable[[list[ChatMessage]], Any] | None = None,
+        timeout: float | None = None,
+        verbose: bool = False,
+    ) -> Self:
+        """A team of one agent: one that calls tools natively if its model can, else one that does so in text.
+
+        Example:
+            >>> team = AgentWorkflow.from_tools_or_functions([add], llm="openai:gpt-5.6")
+        """
+        model = llm_from(llm) if isinstance(llm, str) else llm or Settings.llm
+        kind = FunctionAgent if model is None or model.metadata.is_function_calling_model else ReActAgent
+        agent = kind(name="Agent", tools=list(tools_or_functions), llm=model, system_prompt=system_prompt)
+        return cls(
+            agents=[agent],
+            state_prompt=state_prompt,
+            initial_state=initial_state,
+            output_cls=output_cls,
+            structured_output_fn=structured_output_fn,
+            timeout=timeout,
+            verbose=verbose,
+        )
+
+    def speaks_in(self, path: str) -> bool:
+        """Whether what is said in a run inside this one, or in itself, is said in its name: teams in it are members."""
+        if not path:
+            return True
+        first, _, rest = path.partition("/")
+        attached = self.__batonflow__.children
+        inside = attached.get(first, attached.get(first.rpartition("#")[0]))
+        teams = [agent.team for agent in self.agents.values() if isinstance(agent, TeamMember)]
+        return any(team is inside and team.speaks_in(rest) for team in teams)
+
+    def trace_tags(self) -> dict[str, Any]:
+        """What the span of a run is tagged with."""
+        return {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: self.name}
+
+    def _bf_team(self) -> Team:
+        return Team(
+            root=self.root_agent,
+            llm=self.agents[self.root_agent].llm_or_none(),
+            initial_state=self.initial_state,
+            early_stopping_method=self.early_stopping_method,
+            output_cls=self.output_cls,
+            structured_output_fn=self.structured_output_fn,
+            stored={
+                "agents": list(self.agents),
+                "can_handoff_to": {name: agent.can_handoff_to for name, agent in self.agents.items()},
+                "handoff_output_prompt": self.handoff_output_prompt.partial_text(),
+                "next_agent": None,
+                "num_handoffs": 0,
+                "handoff_reminded": False,
+            },
+        )
+
+    def asking(self, llm: LLM) -> Self:
+        """The same team, all of whose agents ask another model; teams in it keep theirs."""
+        other = copy(self)
+        other.agents = {name: agent.asking(llm) for name, agent in self.agents.items()}
+        return other
+
+    def _bf_all_tools(self) -> Sequence[Any]:
+        return [tool for agent in self.agents.values() for tool in agent.tools]
+
+    def _bf_member(self, name: str | None) -> Member:
+        return self.agents.get(name or "") or self.agents[self.root_agent]
+
+    def _bf_state_template(self) -> str:
+        return self.state_prompt.partial_text()
+
+    def _bf_run_budget(self) -> Budget | None:
+        return self.budget
+
+    async def get_tools(self, agent_name: str, input_str: str | None = None) -> Sequence[AsyncBaseTool]:
+        """What an agent may call: its own tools, those that its retriever finds, and the handoff.
+
+        Args:
+            agent_name: The agent.
+            input_str: What the tools are for.
+
+        Raises:
+            KeyError: There is no such agent.
+        """
+        agent = self.agents[agent_name]
+        tools = await agent.get_tools(input_str)
+        handoff = self._get_handoff_tool(agent)
+        return tools if handoff is None else [*tools, handoff]
+
+    async def _call_tool(self, ctx: Context[Any], tool: AsyncBaseTool, tool_input: dict[str, Any]) -> ToolOutput:
+        given: Any = ctx  # None in programs that call a tool by hand
+        name = None if given is None else await ctx.store.get("current_agent_name", default=None)
+        return await self._bf_member(name).call_one_tool(ctx, tool, tool_input)
+
+    def _bf_caller(self, agent: Caller) -> CallTool:
+        # Programs of LlamaIndex put guards around this method of a team; otherwise the member's own is asked.
+        replaced = type(self)._call_tool is not _call_tool or "_call_tool" in self.__dict__
+        return self._call_tool if replaced else agent.call_one_tool
+
+    def _bf_tools_for(self, agent: Member, text: str) -> Coroutine[Any, Any, Sequence[AsyncBaseTool]]:
+        return self.get_tools(agent.name, text)
+
+    def _get_handoff_tool(self, current_agent: Member) -> AsyncBaseTool | None:
+        """The agent's handoff tool, made anew only when what it says has changed."""
+        agent = current_agent  # as programs of LlamaIndex that replace this call it
+        prompt, allowed = self.handoff_prompt.partial_text(), agent.can_handoff_to
+        described = [other.description for other in self.agents.values()]
+        key = [prompt, self.max_handoffs, None if allowed is None else list(allowed), *self.agents, *described]
+        kept = self._bf_handoffs.get(agent.name)
+        if kept is None or kept[0] != key:
+            made = None
+            if targets(agent, list(self.agents)):
+                made = HandoffTool(agent, self.agents, prompt, self.max_handoffs)
+            kept = self._bf_handoffs[agent.name] = (key, made)
+        return kept[1]
+
+    def _bf_may_hand_over(self, agent: Member, arguments: Mapping[str, Any]) -> bool:
+        if set(arguments) != {"to_agent", "reason"} or not isinstance(arguments["reason"], str):
+            return False  # the tool will say what is wrong
+        return refusal(agent, str(arguments.get("to_agent")), list(self.agents)) is None
+
+    async def _bf_forgotten_handoff(self, ctx: Context[Any], agent: Member, said: ChatMessage) -> str | None:
+        to_agent = meant(said.content or "", targets(agent, list(self.agents)))
+        # Once in a run: who is told and does not do it has meant something else.
+        if to_agent is None or await ctx.store.get("handoff_reminded", default=False):
+            return None
+        await ctx.store.set("handoff_reminded", True)
+        return HANDOFF_NOT_CALLED.format(to_agent=to_agent, tool=HANDOFF_TOOL)
+
+    async def _bf_hand_over(self, ctx: Context[Any], agent: Member) -> str:
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        if not chosen:
+            return agent.name
+        if self.handoff_carries != "full":
+            # Before anything is changed: a model makes the summary, which may fail, or be interrupted.
+            task = await self._bf_task(ctx, agent)
+            await (await self._bf_memory(ctx, self.agents[chosen])).aput(task)
+        await ctx.store.set("current_agent_name", chosen)
+        await ctx.store.set("next_agent", None)
+        return chosen
+
+    async def _bf_name_next(self, ctx: Context[Any]) -> None:
+        chosen: str | None = await ctx.store.get("next_agent", default=None)
+        # There is an answer, so no task is handed over; who knows only what is handed over cannot go on without one.
+        if chosen and self.handoff_carries == "full":
+            await ctx.store.set("current_agent_name", chosen)
+
+    async def _bf_task(self, ctx: Context[Any], agent: Member) -> ChatMessage:
+        """What ``agent`` hands over: in words, with the pictures and documents of the user."""
+        asked: str = await ctx.store.get("user_msg_str", default="")
+        calls: list[ToolCallResult] = await ctx.store.get("current_tool_calls", default=[])
+        made = [call for call in calls if call.tool_name == HANDOFF_TOOL and not call.tool_output.is_error]
+        reason = made[-1].tool_kwargs.get("reason") if made else ""
+        task = HANDOFF_CARRIED.format(user_msg=asked, from_agent=agent.name, reason=reason)
+        if self.handoff_carries == "summary":
+            known = await self._bf_shown(ctx, agent, await self._bf_memory(ctx, agent))
+            task += HANDOFF_CARRIED_SUMMARY.format(
+                summary=await self._bf_told(ctx, agent, [*known, ChatMessage(HANDOFF_SUMMARY)])
+            )
+        said = await (await ctx.store.get("memory")).aget_all()
+        question = next((one for one in reversed(said) if is_question(one) and text_of(one) == asked), None)
+        beside = [block for block in question.blocks if not isinstance(block, TextBlock)] if question else []
+        return ChatMessage([TextBlock(text=task), *beside])
+
+    async def _bf_told(self, ctx: Context[Any], agent: Member, messages: Sequence[ChatMessage]) -> str:
+        """What the agent's model says to a question of the loop's own; it is not shown."""
+        llm, limits = agent.llm_or_none(), await self._bf_limits(ctx, agent)
+        if llm is None:
+            return ""
+        try:
+            async with spending(ctx, agent.name, limits):
+                response = await in_time(llm.achat(messages), limits)
+        except BudgetExceededError as err:
+            if limits is None or not limits.wants_answer(err):
+                raise
+            return ""
+        return response.message.content or ""
+
+    async def _init_context(self, ctx: Context[Any], ev: AgentWorkflowStartEvent) -> None:
+        await super()._init_context(ctx, ev)
+        if self.handoff_carries != "full" and (ev.get("memory") or ev.get("chat_history")):
+            # Another conversation than the one that the members remember, or one that others have changed.
+            await ctx.store.set("memories", {})
+
+    async def _bf_memory(self, ctx: Context[Any], agent: Member) -> BaseMemory:
+        shared: Any = await ctx.store.get("memory")
+        if self.handoff_carries == "full":
+            return shared
+        memories: dict[str, BaseMemory] = await ctx.store.get("memories", default={})
+        if agent.name in memories:
+            return memories[agent.name]
+        usual = ChatMemoryBuffer.from_defaults(llm=self.agents[self.root_agent].llm_or_none())
+        made = shared.new_conversation() if isinstance(shared, BaseMemory) else None
+        if made is None or made == usual:  # nobody has asked for another, and each model has its own window
+            made = ChatMemoryBuffer.from_defaults(llm=agent.llm_or_none())
+        if not memories:
+            # Who begins goes on with what was said before.
+            await made.aset(await shared.aget_all())
+        await ctx.store.set("memories", {**memories, agent.name: made})
+        return made
+
+    def _bf_shown(
+        self, ctx: Context[Any], agent: Member, memory: BaseMemory, asked: str | None = None
+    ) -> Coroutine[Any, Any, list[ChatMessage]]:
+        shown = super()._bf_shown(ctx, agent, memory, asked)
+        return shown if self.handoff_carries == "full" else self._bf_shown_apart(ctx, agent, shown, asked)
+
+    async def _bf_shown_apart(
+        self, ctx: Context[Any], agent: Member, shown: Coroutine[Any, Any, list[ChatMessage]], asked: str | None
+    ) -> list[ChatMessage]:
+        """A conversation of the agent's own, with what the memory of the team knows."""
+        conversation, memory = await shown, await ctx.store.get("memory")
+        if not isinstance(memory, BaseMemory):
+            return conversation
+        async with spending(ctx, agent.name, await self._bf_limits(ctx, agent), only_around=True):
+            return await memory.with_knowledge(conversation, asked)
+
+    async def _bf_ended(self, ctx: Context[Any], output: AgentOutput) -> StopEvent:
+        is_answer = output.get("blocked") not in ("input", "output") and _says_something(output.response)
+        if self.handoff_carries != "full" and is_answer:
+            # The conversation with the user is kept apart from what each agent knows.
+            await (await ctx.store.get("memory")).aput(output.response)
+        return await super()._bf_ended(ctx, output)
+
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {
+            "handoff_prompt": self.handoff_prompt,
+            "handoff_output_prompt": self.handoff_output_prompt,
+            "state_prompt": self.state_prompt,
+        }
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return dict(self.agents)
+
+    def _update_prompts(self, prompts_dict: dict[str, BasePromptTemplate]) -> None:
+        for name, prompt in prompts_dict.items():
+            setattr(self, name, prompt)
+
+
+_call_tool: Any = getattr(AgentWorkflow, "_call_tool")  # noqa: B009 - as it is here
+
+
+def _says_something(message: ChatMessage) -> bool:
+    return bool(message.blocks) and message.content != ""
+
+
+def _members(agents: Any) -> list[BaseWorkflowAgent]:
+    if not isinstance(agents, Iterable) or isinstance(agents, str | Mapping | BaseModel):
+        raise ValueError(f"agents is a list of agents and teams, not {type(cast('Any', agents)).__name__}")
+    members: list[BaseWorkflowAgent] = []
+    for number, one in enumerate(cast("Iterable[Any]", agents)):
+        if not isinstance(one, BaseWorkflowAgent | AgentWorkflow):
+            raise ValueError(f"agents[{number}] is neither an agent nor a team: {one!r}")
+        members.append(TeamMember.of(one) if isinstance(one, AgentWorkflow) else one)
+    return members
+
+
+def _warn_of_strangers(agents: Mapping[str, BaseWorkflowAgent]) -> None:
+    """Say which names in ``can_handoff_to`` nobody has; no error, as an agent may take part in several teams."""
+    for agent in agents.values():
+        strangers = [name for name in agent.can_handoff_to or () if name not in agents]
+        if strangers:
+            warn_user(
+                f"Agent {agent.name} may hand over to {', '.join(strangers)}, which no agent of the team is called. "
+                f"There are: {', '.join(agents)}"
+            )
+
+
+def _named(agents: Sequence[BaseWorkflowAgent]) -> dict[str, BaseWorkflowAgent]:
+    if not agents:
+        raise ValueError("At least one agent must be provided")
+    if len(agents) > 1:
+        for field in ("name", "description"):
+            if any(getattr(agent, field) == _DEFAULTS[field].default for agent in agents):
+                raise ValueError(f"All agents must have a {field} of their own in a team: it tells them apart")
+    found: dict[str, BaseWorkflowAgent] = {}
+    for agent in agents:
+        if agent.name in found:
+            raise ValueError(f"Two agents are named {agent.name!r}: give each a name of its own")
+        if agent.initial_state:
+            raise ValueError(
+                f"Agent {agent.name} has an initial_state, which is not supported in a team: give initial_state to "
+                "AgentWorkflow"
+            )
+        found[agent.name] = agent
+    return found
+
+
+def _root(agents: Mapping[str, BaseWorkflowAgent], root: str | None) -> str:
+    if root is None:
+        if len(agents) > 1:
+            raise ValueError(f"Exactly one root agent must be provided: root_agent= one of {', '.join(agents)}")
+        return next(iter(agents))
+    if root not in agents:
+        raise ValueError(f"Root agent {root} not found among the agents: {', '.join(agents)}")
+    return root
+
+
+def _prompt(name: str, prompt: str | BasePromptTemplate, *needed: str) -> BasePromptTemplate:
+    if not isinstance(prompt, str):
+        return prompt
+    check_prompt(name, prompt, *needed)
+    return PromptTemplate(prompt)

@@ -1,0 +1,83 @@
+"""What traces say about agents: a span for each answer of a model, and what the span of a run is tagged with."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from batonflow.instrumentation import get_dispatcher
+from batonflow.instrumentation.arguments import bound
+from batonflow.instrumentation.context import (
+    active_instrument_tags,
+    active_span_id,
+    instrument_tags,
+    undo,
+)
+from batonflow.lazy import at_first_use
+from batonflow.llms import genai
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from batonflow.agents.events import AgentOutput
+    from batonflow.agents.members import Member
+
+__all__ = ["is_traced", "speaking", "spoken", "traced"]
+
+T = TypeVar("T")
+
+_dispatcher = get_dispatcher(__name__)
+
+# Nobody needs the events of traces before there is somebody to tell.
+AgentRunStepEndEvent = at_first_use("batonflow.instrumentation.events.agent", "AgentRunStepEndEvent")
+AgentRunStepStartEvent = at_first_use("batonflow.instrumentation.events.agent", "AgentRunStepStartEvent")
+
+
+def is_traced() -> bool:
+    """Whether anybody listens."""
+    return _dispatcher.enabled
+
+
+def speaking(name: str) -> "AbstractContextManager[None]":
+    """Let the spans of models and tools inside of ``with`` say which agent's they are."""
+    return instrument_tags({**active_instrument_tags.get(), genai.AGENT_NAME: name})
+
+
+async def spoken(name: str, running: Awaitable[T]) -> T:
+    """Wait for a tool, whose spans say which agent's it is."""
+    with speaking(name):
+        return await running
+
+
+async def traced(
+    agent: "Member", given: tuple[Any, ...], turn: int, asked: str, alone: bool, running: "Awaitable[AgentOutput]"
+) -> "AgentOutput":
+    """Wait for an agent's answer, inside a span, with an event before and one after.
+
+    Args:
+        agent: Who answers.
+        given: What its ``take_step`` is given; first the run's context.
+        turn: Which answer of the run it is, from 1 on.
+        asked: The user's message as text.
+        alone: Whether the run is one of this agent, and not of a team.
+        running: The answer.
+    """
+    run_id: str = given[0].run_id
+    tags: dict[str, Any] = {genai.AGENT_NAME: agent.name, genai.CONVERSATION_ID: run_id, genai.TURN: turn}
+    if not alone:  # else the span of the run is that of the agent
+        tags |= {genai.OPERATION: "invoke_agent", genai.AGENT_DESCRIPTION: agent.description}
+    arguments = bound(agent.take_step, *given) if _dispatcher.tells_arguments else None
+    name = f"{type(agent).__name__}.take_step"
+    span_id = _dispatcher.open_span(name, instance=agent, bound_args=arguments, tags=tags)
+    token = active_span_id.set(span_id)
+    _dispatcher.event(AgentRunStepStartEvent(task_id=run_id, step=turn, input=asked, span_id=span_id))
+    try:
+        with speaking(agent.name):
+            output = await running
+    except BaseException as err:
+        _dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
+        _dispatcher.fail_span(span_id, err, agent, arguments)
+        raise
+    finally:
+        undo(token)
+    _dispatcher.event(AgentRunStepEndEvent(step_output=output, span_id=span_id))
+    _dispatcher.close_span(span_id, output, agent, arguments)
+    return output

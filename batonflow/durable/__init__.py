@@ -1,0 +1,1 @@
+"""Runs that outlive their process: records, the way back from them, inspection."""

@@ -1,0 +1,282 @@
+"""A segment: the stretch of a step's attempt that becomes durable as one piece.
+
+It reaches from the start of the attempt, or its last suspension, to its end or next suspension. What was used from
+segments that are not yet committed is remembered, so that none is committed before what it built upon.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, cast
+
+from pydantic_core import PydanticSerializationError
+
+from batonflow.values.serializers import as_json as json_text
+from batonflow.values.serializers import read_json
+from batonflow.workflow_core.engine.progress import Number
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import Event
+
+__all__ = [
+    "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "check_name",
+    "lowest_place", "origins_of", "read_again", "whole_writes",
+]  # fmt: skip
+
+CAME_IN = 0
+"""The number of the event that a segment stands for, when it came from outside or from another workflow."""
+
+RETURNED = -1
+"""The number of the event that a step returned; the further ones of a list count on downwards."""
+
+
+class Segment:
+    """What one stretch of an attempt consumed and did, in order; or something else that happened, as a record.
+
+    Attributes:
+        id: Names it in the whole tree of workflows, over restarts.
+        kind: ``"segment"``, or another word of ``journal.records``.
+        path: Which workflow of the tree; empty for the run itself, ``order_station#2`` for a child.
+        step: The step.
+        item: Number of the delivery within its workflow run.
+        attempt: Which attempt of the delivery, from 0.
+        began: When it began, in wall-clock seconds.
+        consumed: The event that started the attempt; None for the later segments of an attempt.
+        causes: What the consumed events were made by.
+        writes: (number, path, value) of each change of the state, in order; the number is (key, number) inside
+            ``ctx.once``, here and in the next two.
+        sends: (number, event, target step) of each sent event.
+        streamed: (number, event, place in the stream, time) of each event written to the stream.
+        collects: (number, buffer, event or None, what was found) of each ``collect_events``.
+        gave_up: Keys of waits that the step gave up.
+        handed: Names of values of the state that a step was given and may have changed in place.
+        outcome: What ended the segment, and with what.
+        data: All of it as data, once it is complete.
+    """
+
+    __slots__ = (
+        "_body", "after", "attempt", "began", "causes", "closed", "collects", "committed", "consumed", "data",
+        "gave_up", "handed", "held_up", "id", "item", "kind", "number", "outcome", "path", "sends", "step", "streamed",
+        "waits_for", "writes", "written_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        kind: str,
+        path: str,
+        step: str,
+        item: int = 0,
+        attempt: int = 0,
+        consumed: Event | None = None,
+        causes: "Causes" = (),
+        began: float = 0.0,
+    ) -> None:
+        self.id = number
+        self.began = began
+        self.kind = kind
+        self.path = path
+        self.step = step
+        self.item = item
+        self.attempt = attempt
+        self.consumed = consumed
+        self.causes = causes
+        # Its place in the order of closing.
+        self.number = 0
+        self.writes: list[tuple[Number, str, Any]] = []
+        # Places of the writes in the order of all writes.
+        self.written_at: list[int] = []
+        self.sends: list[tuple[Number, Event, str | None]] = []
+        self.streamed: list[tuple[Number, Event, int, float]] = []
+        self.collects: list[tuple[Number, str, Event | None, list[Any] | None]] | None = None
+        self.handed: set[str] | None = None
+        self.gave_up: list[str] | None = None
+        self.outcome: tuple[str, Any] = ("open", None)
+        self.data: dict[str, Any] | None = None
+        self._body: bytes | None = None
+        self.closed = False
+        self.committed = False
+        self.after: list[Segment] = [cause for cause, _ in causes if not cause.committed] if causes else []
+        # Those that wait for this one, and an open one that this one was found to wait for.
+        self.held_up: list[Segment] = []
+        self.waits_for: Segment | None = None
+
+    @classmethod
+    def past(cls, number: int) -> "Segment":
+        """One that was committed by an earlier owner of the run; only its name is known."""
+        segment = cls(number, "", "", "")
+        segment.closed = segment.committed = True
+        return segment
+
+    def hold_up(self, other: "Segment") -> None:
+        """Let a segment that builds upon this one, which is open, wait for it."""
+        self.held_up.append(other)
+        other.waits_for = self
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was done in it so far that is not to be seen elsewhere."""
+        return not (self.writes or self.sends or self.streamed or self.collects or self.gave_up)
+
+    @property
+    def place(self) -> int | None:
+        """The place in the stream of the first event in it."""
+        if self.streamed:
+            return self.streamed[0][2]
+        published: list[list[Any]] = (self.data or {}).get("published", [])
+        return published[0][0] if published else None
+
+    def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
+        """``collect_events`` put ``event`` aside, or not, and found a full set of what was put aside, or not.
+
+        Raises:
+            StoreError: The buffer cannot be named so.
+        """
+        check_name(buffer)
+        if self.collects is None:
+            self.collects = []
+        self.collects.append((number, buffer, event, found))
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether ``body`` was asked for already."""
+        return self._body is not None
+
+    def body(self) -> bytes:
+        """All of it as JSON, as it was when this was first asked."""
+        if self._body is None:
+            self._body = as_json(self.data)
+        return self._body
+
+    def follows(self, causes: "Iterable[Segment]") -> None:
+        """Be committed together with, or after, each of ``causes``."""
+        self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
+
+    def group(self) -> "list[Segment] | Segment":
+        """All that must be committed with this one, in order; or an open segment that it has to wait for."""
+        found: dict[int, Segment] = {}
+        stack: list[Segment] = [self]
+        while stack:
+            segment = stack.pop()
+            if segment.committed or id(segment) in found:
+                continue
+            if not segment.closed:
+                return segment
+            if segment.waits_for is not None and not segment.waits_for.closed:
+                return segment.waits_for
+            found[id(segment)] = segment
+            stack.extend(segment.after)
+        return [self] if len(found) == 1 else _in_order(found)
+
+
+def _in_order(found: dict[int, Segment]) -> list[Segment]:
+    """What others build upon comes first; of those that build upon one another, what was begun first.
+
+    As R. Tarjan has it (Depth-first search and linear graph algorithms, 1972): a circle is complete when the walk comes
+    back to the first of it, and what it builds upon was complete before.
+    """
+    order: list[Segment] = []
+    done: set[int] = set()
+    # Where on the path a segment stands, and how far back something that it builds upon does.
+    path: list[Segment] = []
+    at: dict[int, int] = {}
+    back_to: dict[int, int] = {}
+    for first in sorted(found.values(), key=attrgetter("number")):
+        walk = [(first, iter(first.after))] if id(first) not in done else []
+        while walk:
+            segment, others = walk[-1]
+            here = id(segment)
+            if here not in at:
+                at[here] = back_to[here] = len(path)
+                path.append(segment)
+            further = None
+            for other in others:
+                if id(other) in done or id(other) not in found:
+                    continue
+                if id(other) not in at:
+                    further = other
+                    break
+                back_to[here] = min(back_to[here], at[id(other)])
+            if further is not None:
+                walk.append((further, iter(further.after)))
+                continue
+            walk.pop()
+            if back_to[here] == at[here]:
+                order += (circle := sorted(path[at[here] :], key=attrgetter("id")))
+                done.update(map(id, circle))
+                del path[at[here] :]
+            else:
+                around = id(walk[-1][0])
+                back_to[around] = min(back_to[around], back_to[here])
+    return order
+
+
+def lowest_place(still_open: "Iterable[Segment]") -> int | None:
+    """The first place in the stream of what is not committed: of open segments, and of those that wait for them."""
+    uncommitted = (one for each in still_open for one in (each, *each.held_up) if not one.committed)
+    return min((place for one in uncommitted if (place := one.place) is not None), default=None)
+
+
+def as_json(data: Any) -> bytes:
+    """Records as JSON.
+
+    Raises:
+        StoreError: Something in them cannot be written.
+    """
+    try:
+        return json_text(data)
+    except (PydanticSerializationError, RecursionError) as error:
+        raise StoreError(
+            f"What the run did cannot be recorded: {error}; keep such data out of events and state"
+        ) from error
+
+
+def read_again(data: Any) -> Any:
+    """Records as they come out of a store.
+
+    Raises:
+        StoreError: Something in them cannot be written.
+    """
+    return read_json(as_json(data))
+
+
+def check_name(name: str) -> None:
+    """Refuse names under which a record would not be found again.
+
+    Raises:
+        StoreError: There is half a character in it.
+    """
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise StoreError(
+                f"{name!r} cannot name anything in a run that is kept: there is half a character in it, as in names of "
+                "files that are not UTF-8. Name it by something else"
+            ) from None
+
+
+Cause = tuple[Segment, Number]
+"""Where an event comes from: the segment that made it, and its number there."""
+
+Causes = tuple[Cause, ...]
+"""Where the events of a delivery come from; empty when no journal listens."""
+
+
+Origin = tuple[int, Number]
+"""A cause as records name it: number of the segment, and of the event in it."""
+
+
+def as_origin(data: Any) -> Origin:
+    """An origin as it comes out of a record."""
+    number, name = data
+    return number, cast("Number", tuple(cast("list[Any]", name)) if isinstance(name, list) else name)
+
+
+def origins_of(causes: Causes) -> list[Any]:
+    """The causes as data."""
+    return [[segment.id, number] for segment, number in causes]
+
+
+def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:
+    """Keys whose last write, at this place, has all of them, and not something inside."""
+    last = {path.partition(".")[0]: place for place, (_, path, _) in enumerate(writes)}
+    return [(key, place) for key, place in last.items() if writes[place][1] == key]

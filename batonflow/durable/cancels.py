@@ -1,0 +1,98 @@
+"""Cancelling runs in a store, also those whose code is gone or does not fit them any more: an end needs no code."""
+
+from typing import Any
+
+from batonflow.clock import current_source
+from batonflow.durable.attempt_record import as_json
+from batonflow.durable.codec import Codec
+from batonflow.durable.history import no_such_run
+from batonflow.durable.stores.protocol import Appended, Claimed, Ended, Loaded, RunCommit, RunStore
+from batonflow.values.serializers import JsonSerializer, read_json
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import WorkflowCancelledEvent
+
+__all__ = ["cancel_run", "cancel_without_code", "check_appended", "end_cancelled"]
+
+
+async def cancel_run(store: RunStore, run_id: str, reason: str) -> None:
+    """Ask whoever drives a run, now or next, to cancel it.
+
+    Raises:
+        StoreError: There is no such run, or it is over.
+    """
+    key = f"cancel {current_source().token(20)}"
+    check_appended(run_id, await store.append(run_id, key, reason.encode(errors="backslashreplace"), "cancel"))
+
+
+def check_appended(run_id: str, outcome: Appended | Ended | None) -> bool:
+    """Whether something is new in the inbox of a run.
+
+    Raises:
+        StoreError: There is no such run, or it is over.
+    """
+    if outcome is None:
+        raise no_such_run(run_id)
+    if isinstance(outcome, Ended):
+        raise StoreError(f"Run {run_id!r} is over ({outcome.info.status}) and takes no more events")
+    return outcome.new
+
+
+async def cancel_without_code(store: RunStore, run_id: str) -> None:
+    """Cancel a run whose code nobody has here, unless another process drives it.
+
+    Raises:
+        StoreError: There is no such run, it is over, or the store fails.
+    """
+    await cancel_run(store, run_id, "")
+    claimed = await store.claim(run_id, store.owner, store.lease_seconds)
+    if isinstance(claimed, Claimed):
+        loaded = await store.load(run_id)
+        if loaded is None or not await end_cancelled(store, claimed, loaded, Codec(JsonSerializer())):
+            await store.release(run_id, store.owner, claimed.epoch)
+
+
+async def end_cancelled(store: RunStore, claimed: Claimed, loaded: Loaded, codec: Codec) -> bool:
+    """End a claimed run if somebody has cancelled it, by its last record alone; tells whether it is over.
+
+    Args:
+        store: Where it is kept.
+        claimed: The claim.
+        loaded: What the store has of it.
+        codec: Of its workflow.
+
+    Raises:
+        StoreError: The store fails.
+    """
+    cancels = [item for item in loaded.inbox if item.kind == "cancel"]
+    if not cancels:
+        return False
+    reason = cancels[0].payload.decode(errors="replace")
+    event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
+    number, elapsed = _after_the_last(loaded)
+    seq = claimed.stream_seq
+    record: dict[str, Any] = {"kind": "ended", "id": number, "path": "", "event": codec.event(event), "seq": seq}
+    end = RunCommit(
+        run_id=claimed.run_id,
+        owner=store.owner,
+        epoch=claimed.epoch,
+        expected_seq=claimed.seq,
+        commits=[as_json({"t": current_source().now(), "e": elapsed, "r": [record]})],
+        consumed=[item.position for item in cancels],
+        status="cancelled",
+        result=as_json(record),
+        stream_seq=seq + 1,
+        ttl=store.lease_seconds,
+    )
+    [verdict] = await store.commit([end])
+    return verdict.outcome != "fenced"
+
+
+def _after_the_last(loaded: Loaded) -> tuple[int, float]:
+    """Number for a record behind all that there are, and how much of the run's timeout is used up."""
+    known, elapsed = 0, 0.0
+    if loaded.snapshot is not None:
+        known = int(read_json(loaded.snapshot[1]).get("last_record") or 0)
+    for commit in loaded.commits:
+        body = read_json(commit.body)
+        known, elapsed = max([known, *(record["id"] for record in body["r"])]), body["e"]
+    return known + 1, elapsed

@@ -1,0 +1,329 @@
+"""Between the runs of an event loop and a store: commits go out in groups, events from elsewhere come in.
+
+One desk serves all runs of a store on a loop. What they commit within a turn of the loop, and while an earlier group is
+being written, goes to the store in one piece; so a slow disk makes the groups larger, not the queue longer.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary, ref
+
+from batonflow.durable.codec import Codec
+from batonflow.durable.lease import Drive
+from batonflow.durable.stores.protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.instrumentation.logs import logger_named
+from batonflow.values.serializers import read_json
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Desk", "desk_of"]
+
+logger = logger_named("batonflow.workflow_core")
+
+SECONDS_OF_SHORT_RUNS = 0.05
+"""A run that is over sooner needs no renewed lease, and nobody can have written to it."""
+
+SECONDS_BETWEEN_LOOKS = 1.0
+SLEEPERS_PER_LOOK = 100
+
+_PAUSE_AFTER_TROUBLE = 1.0
+_MOST_LEFT = 10_000
+
+
+@dataclass(slots=True)
+class Sleeper:
+    """A run that left memory."""
+
+    run: "Run"
+    desk: "Desk"
+    timer: asyncio.TimerHandle | None = None
+
+
+class Desk:
+    """Serves the runs of a store on one event loop.
+
+    Args:
+        store: The store.
+        loop: The loop.
+    """
+
+    def __init__(self, store: RunStore, loop: asyncio.AbstractEventLoop) -> None:
+        self.store = store
+        self.loop = loop
+        self.drives: dict[str, Drive] = {}
+        self._thread = threading.get_ident()
+        # Not those of the step that is running when the task begins: they would keep its run in memory.
+        self._variables = copy_context()
+        self._dirty: dict[Drive, None] = {}
+        self._scheduled = False
+        self._writing = False
+        self._watching: asyncio.Task[None] | None = None
+        self._new: list[Drive] = []
+        self._attending: asyncio.TimerHandle | None = None
+        self._parking: set[asyncio.Task[None]] = set()
+        # Runs that left memory while somebody here holds their handlers, with what wakes them.
+        self._sleepers: dict[str, Sleeper] = {}
+        # Looks from time to time whether another process has ended one of them.
+        self._looking: asyncio.Task[None] | None = None
+        # Runs that left memory, with the epochs that they had here.
+        self._left: dict[str, int] = {}
+
+    def add(self, drive: Drive) -> None:
+        """Serve a run."""
+        self.drives[drive.run_id] = drive
+        self._new.append(drive)
+        if self._attending is None:
+            self._attending = self.loop.call_later(SECONDS_OF_SHORT_RUNS, self._attend)
+
+    def _attend(self) -> None:
+        """Runs that last longer than a moment have their leases renewed and their inboxes watched."""
+        self._attending = None
+        new, self._new = self._new, []
+        for drive in new:
+            if self.drives.get(drive.run_id) is drive:
+                self.store.hold(drive.run_id, drive.epoch, self._when_lost(drive))
+                drive.is_held = True
+        self._watch_on()
+
+    def _when_lost(self, drive: Drive) -> Callable[[], None]:
+        """What the store calls when it finds that a run is another's, on a thread of its own."""
+        known, loop = ref(drive), self.loop
+
+        def lose() -> None:
+            drive = known()
+            if drive is not None and self.drives.get(drive.run_id) is drive:
+                drive.lose()
+
+        def lost() -> None:
+            if not loop.is_closed():
+                with suppress(RuntimeError):  # closed in this moment
+                    loop.call_soon_threadsafe(lose)
+
+        return lost
+
+    def remove(self, drive: Drive) -> None:
+        """Serve a run no longer."""
+        if self.drives.get(drive.run_id) is drive:
+            del self.drives[drive.run_id]
+            if drive.is_held:
+                self.store.let_go(drive.run_id)
+        self._dirty.pop(drive, None)
+        self._watch_on()
+
+    def _watch_on(self) -> None:
+        """Watch the inboxes as long as there are any to watch."""
+        if self._sleepers and (self._looking is None or self._looking.done()):
+            self._looking = self.loop.create_task(
+                self._look_for_ended(), name="batonflow-sleepers", context=self._variables.copy()
+            )
+        elif not self._sleepers and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self.drives or self._sleepers:
+            if self._watching is None or self._watching.done():
+                self._watching = self.loop.create_task(
+                    self._watch(), name="batonflow-inbox", context=self._variables.copy()
+                )
+        elif self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    # --- runs that left memory ----------------------------------------------------------------------------------------
+
+    def park(self, drive: Drive) -> None:
+        """Let a run leave memory."""
+        task = drive.parking = self.loop.create_task(drive.park(), name="batonflow-park")
+        self._parking.add(task)
+        task.add_done_callback(self._parking.discard)
+
+    def asleep(self, run: "Run", wake_at: float | None) -> None:
+        """Remember a run that left memory, until it has to come back."""
+        sleeper = self._sleepers[run.state.run_id] = Sleeper(run, self)
+        if wake_at is not None:
+            sleeper.timer = self.loop.call_later(max(0.0, wake_at - run.now()), self.wake, run)
+        self._watch_on()
+
+    def note_left(self, drive: Drive) -> None:
+        """A run was given back with all that it had streamed."""
+        self._left[drive.run_id] = drive.epoch
+        if len(self._left) > _MOST_LEFT:  # of those it would be said that something may have been lost
+            del self._left[next(iter(self._left))]
+
+    def has_left(self, claimed: Claimed) -> bool:
+        """Whether nobody had a run since it left memory here, so that nothing of its stream was lost."""
+        return self._left.pop(claimed.run_id, None) == claimed.epoch - 1
+
+    def wake(self, run: "Run") -> None:
+        """Bring a run back into memory."""
+        if run.state.run_id in self._sleepers:
+            self.forget(run)
+            run.wake()
+            self._watch_on()
+
+    def forget(self, run: "Run") -> None:
+        """Do not bring a run back that left memory."""
+        sleeper = self._sleepers.pop(run.state.run_id, None)
+        if sleeper is not None:
+            if sleeper.timer is not None:
+                sleeper.timer.cancel()
+            self._watch_on()
+
+    async def _look_for_ended(self) -> None:
+        """Wake runs that left memory here and that another process has ended: their handlers wait for the result.
+
+        Only a few of many are looked at each time, in turn, so that thousands of them cost little.
+        """
+        while self._sleepers:
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            for run_id in list(self._sleepers)[:SLEEPERS_PER_LOOK]:
+                sleeper = self._sleepers.get(run_id)
+                if sleeper is None:
+                    continue
+                try:
+                    info = await self.store.info(run_id)
+                except StoreError as error:
+                    logger.warning("runs that left memory cannot be looked for: %s", error)
+                    break
+                if self._sleepers.get(run_id) is not sleeper:
+                    continue
+                if info is None or info.is_over:
+                    self.wake(sleeper.run)
+                else:
+                    self._sleepers[run_id] = self._sleepers.pop(run_id)
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def dirty(self, drive: Drive) -> None:
+        """A run has something to write: after this turn of the loop, or when the group before is written."""
+        self._dirty[drive] = None
+        if not self._scheduled and not self._writing:
+            self._scheduled = True
+            self.loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._scheduled = False
+        drives, self._dirty = list(self._dirty), {}
+        batch: list[tuple[Drive, RunCommit]] = []
+        for drive in drives:
+            commit = drive.take()
+            if commit is not None:
+                batch.append((drive, commit))
+        if not batch:
+            return
+        self._writing = True
+
+        def done(verdicts: list[CommitVerdict] | None, error: BaseException | None) -> None:
+            if threading.get_ident() == self._thread:
+                self._written(batch, verdicts, error)
+            elif not self.loop.is_closed():
+                try:
+                    self.loop.call_soon_threadsafe(self._written, batch, verdicts, error)
+                except RuntimeError:
+                    logger.debug("a loop was closed while its runs were being written")
+
+        self.store.commit_soon([commit for _, commit in batch], done)
+
+    def _written(
+        self, batch: list[tuple[Drive, RunCommit]], verdicts: list[CommitVerdict] | None, error: BaseException | None
+    ) -> None:
+        self._writing = False
+        if verdicts is None:
+            failure = error if isinstance(error, StoreError) else StoreError(f"The store failed: {error!r}")
+            for drive, _ in batch:
+                drive.fail(failure)
+        else:
+            for (drive, commit), verdict in zip(batch, verdicts, strict=True):
+                if verdict.outcome == "fenced":
+                    if drive.run_id in self.drives:  # else it was given back meanwhile
+                        drive.lose()
+                else:
+                    drive.was_written(commit)
+        if self._dirty and not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._write)
+
+    # --- what comes from elsewhere ------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Give runs what other processes append to their inboxes."""
+        seen = -1
+        while True:
+            try:
+                seen = await self.store.changed(seen)
+                places = {drive.run_id: drive.inbox_seen for drive in self.drives.values()}
+                found = await self.store.unread({**dict.fromkeys(self._sleepers, 0), **places})
+                for run_id, items in found.items():
+                    drive = self.drives.get(run_id)
+                    if run_id in self._sleepers:
+                        self.wake(self._sleepers[run_id].run)
+                    if drive is not None:
+                        for item in items:
+                            self.deliver(drive, item)
+            except StoreError as error:
+                logger.warning("the inboxes of runs cannot be read: %s", error)
+                await asyncio.sleep(_PAUSE_AFTER_TROUBLE)
+
+    def deliver(self, drive: Drive, item: InboxItem) -> None:
+        """Give a run something from its inbox, once."""
+        if item.position <= drive.inbox_seen:
+            return
+        drive.inbox_seen = item.position
+        run = drive.run
+        if run.ending.over:
+            return
+        if item.kind == "cancel":
+            drive.consumed(item)
+            run.ending.cancel(item.payload.decode(errors="replace"))
+            return
+        step: str | None = None
+        try:
+            data = read_json(item.payload)
+            if isinstance(data, dict):  # meant for one step
+                told = cast("dict[str, Any]", data)
+                data, step = told["event"], told["step"]
+            event: Any = Codec(run.workflow.__batonflow__.serializer).read(data)
+        except (StoreError, KeyError) as error:
+            run.ending.warn(f"inbox item {item.position} cannot be used and is passed over: {error}")
+            drive.consumed(item, passed_over=True)
+            self.dirty(drive)
+            return
+
+        def send() -> None:
+            drive.consumed(item)
+            asker = asker_of(run, item.key)
+            close_answered(run, item.key, event)
+            if asker is not None:
+                asker[0].send(event, asker[1], None)
+            elif is_answer(item.key):
+                run.ending.warn(
+                    f"{type(event).__name__} in its inbox answers a question that is not open any more, and is dropped"
+                )
+            elif step is not None and "." in step and run.family is not None:
+                run.family.send_to(event, step, ())
+            else:
+                run.send(event, step, None)
+
+        # An answer is for the one who asked, who may not be back yet.
+        ready = (lambda: asker_of(run, item.key) is not None) if is_answer(item.key) else None
+        run.when_taken(event, send, ready)
+
+
+_desks: WeakKeyDictionary[RunStore, WeakKeyDictionary[asyncio.AbstractEventLoop, Desk]] = WeakKeyDictionary()
+
+
+def desk_of(store: RunStore) -> Desk:
+    """The desk of a store on the running loop."""
+    loop = asyncio.get_running_loop()
+    desks = _desks.setdefault(store, WeakKeyDictionary())
+    desk = desks.get(loop)
+    if desk is None:
+        desk = desks[loop] = Desk(store, loop)
+    return desk

@@ -1,0 +1,70 @@
+"""What every store offers to those who look back: records, replays and differences."""
+
+from typing import TYPE_CHECKING, Any
+
+from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
+from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.workflow_core.errors import StoreError
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["StoredHistory", "no_such_run"]
+
+PAGE = 1000
+
+
+def no_such_run(run_id: str) -> StoreError:
+    """What is raised when a run is asked for that a store does not have."""
+    return StoreError(f"The store has no run {run_id!r}: its list_runs() gives those that there are")
+
+
+class StoredHistory:
+    """Reads runs back; a base of stores."""
+
+    async def history(self: RunStore, run_id: str) -> list[dict[str, Any]]:
+        """The records of a run in the order of their commits; ``commit`` says which belong together.
+
+        Raises:
+            StoreError: There is no such run.
+        """
+        _, commits = await _all(self, run_id)
+        return records_of(commits)
+
+    async def replay(self: RunStore, run_id: str, workflow: "Workflow | None" = None) -> ReplayedRun:
+        """A run as its records tell it, without running anything: no key, no network, no tool.
+
+        Args:
+            run_id: The run.
+            workflow: Its code, when its events are declared inside functions or it has a serializer of its own.
+
+        Raises:
+            StoreError: There is no such run, or its classes are not loaded.
+            TypeError: ``workflow`` is none.
+
+        Example:
+            >>> run = await store.replay("tides-1")
+            >>> [type(entry.event).__name__ for entry in run.events]
+        """
+        info, commits = await _all(self, run_id)
+        return replayed(run_id, info.status, commits, workflow)
+
+    async def diff(self: RunStore, left: str, right: str) -> RunDiff:
+        """How two runs differ: where they part, and then record by record.
+
+        Raises:
+            StoreError: There is no such run.
+        """
+        _, one = await _all(self, left)
+        _, other = await _all(self, right)
+        return compare(records_of(one), records_of(other))
+
+
+async def _all(store: RunStore, run_id: str) -> tuple[RunInfo, list[StoredCommit]]:
+    info = await store.info(run_id)
+    if info is None:
+        raise no_such_run(run_id)
+    commits: list[StoredCommit] = []
+    while found := await store.read(run_id, commits[-1].seq if commits else 0, PAGE):
+        commits += found
+    return info, commits

@@ -1,0 +1,374 @@
+"""The journal of one run that this process drives: records become commits, which a desk takes to the store."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic_core import PydanticSerializationError
+
+from batonflow.durable.attempt_record import Segment, as_json
+from batonflow.durable.gaps import Reset, with_gap, with_reset
+from batonflow.durable.stores.protocol import InboxItem, RunCommit
+from batonflow.durable.traces import with_trace
+from batonflow.workflow_core.child_runs import awaits_people, run_at
+from batonflow.workflow_core.context.snapshot import dump_run
+from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
+from batonflow.workflow_core.events import WorkflowCancelledEvent
+from batonflow.workflow_core.questions import runs_inside
+from batonflow.workflow_core.stream import NEVER
+
+if TYPE_CHECKING:
+    from batonflow.durable.connection import Desk
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Drive"]
+
+
+SNAPSHOT_EVERY = 1000
+"""After how many commits the whole state is written, so that loading a run need not begin at the first one."""
+
+STREAM_BLOCK = 1000
+"""So many numbers of streamed events are reserved at a time."""
+
+_STREAM_AHEAD = STREAM_BLOCK // 2
+
+HELD_SECONDS = 5.0
+"""How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
+
+
+class Drive:
+    """The journal of one run that this process drives.
+
+    Args:
+        desk: Takes its commits to the store.
+        run: The run at the root of a tree.
+        closed: Called when this process drives it no longer.
+    """
+
+    def __init__(self, desk: "Desk", run: "Run", closed: Callable[[], None]) -> None:
+        self.desk = desk
+        self.run = run
+        self._closed = closed
+        self.run_id = run.state.run_id
+        # Where the run is traced, for the next commit to say; and where it was, before it was taken up.
+        self.trace: dict[str, Any] | None = None
+        self.earlier_trace: dict[str, Any] | None = None
+        self._said_trace: dict[str, Any] | None = None
+        self.epoch = 0
+        # The last commit that is made, and the last that is written.
+        self.made = 0
+        self.written = 0
+        # The inbox: up to where it is known, and what of it was given to the run since the last commit.
+        self.inbox_seen = 0
+        self.lost = False
+        self.is_held = False
+        # While the run leaves memory.
+        self.parking: asyncio.Task[None] | None = None
+        self._attached = False
+        self._counts_time = run.workflow.__batonflow__.timeout is not None
+        self._bodies: list[bytes] = []
+        self._consumed: list[int] = []
+        self._passed_over: list[int] = []
+        # What was lost when the run was taken up, for the next commit to say.
+        self.reset: Reset | None = None
+        self._status: Literal["completed", "failed", "cancelled"] | None = None
+        self._result: bytes | None = None
+        self._stream_reserved = 0
+        self._snapshot_at = 0
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._release: asyncio.TimerHandle | None = None
+        # Segments whose turn has not come, with who waits for that.
+        self._held: list[tuple[Segment, asyncio.Future[None]]] = []
+
+    def attach(self, epoch: int, seq: int, stream_seq: int, snapshot_at: int = 0) -> None:
+        """The run belongs to this process now, with so many commits already there.
+
+        Args:
+            epoch: Of the claim.
+            seq: Number of the last commit.
+            stream_seq: Up to here the numbers of streamed events are reserved.
+            snapshot_at: Number of the commit with the last snapshot.
+        """
+        self.epoch = epoch
+        self.made = self.written = seq
+        self._stream_reserved = stream_seq
+        self._snapshot_at = snapshot_at
+        self._attached = True
+        self.desk.add(self)
+        log = self.run.stream
+        log.reserved, log.mark, log.on_mark = stream_seq, stream_seq - _STREAM_AHEAD, self._reserve
+        if log.seq >= log.mark:
+            self._reserve()
+
+    def _reserve(self) -> None:
+        """The numbers of streamed events come to an end: readers get none of which the store does not know."""
+        self.run.stream.mark = NEVER
+        if not self.lost:
+            self.desk.dirty(self)
+
+    def collected(self) -> list[bytes]:
+        """The commits that a run is created with."""
+        bodies, self._bodies = self._bodies, []
+        return bodies
+
+    # --- the journal --------------------------------------------------------------------------------------------------
+
+    def commit(self, group: Sequence[Segment]) -> None:
+        """Take records that belong together."""
+        if self.lost:
+            return
+        run = self.run
+        # How much of the run's timeout is used up.
+        elapsed = run.ending.elapsed() if self._counts_time else 0.0
+        if len(group) == 1 and not group[0].is_frozen:
+            body = as_json({"t": run.now(), "e": elapsed, "r": [group[0].data]})
+        else:
+            records = b",".join([segment.body() for segment in group])
+            body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
+        if run.recorder is not None and any(segment.place is not None for segment in group):
+            body = with_gap(body, run.recorder.lowest_place())
+        if self.reset is not None:
+            body, self.reset = with_reset(body, self.reset), None
+        if self.trace:
+            body, self._said_trace, self.trace = with_trace(body, self.trace), self.trace, None
+        self._bodies.append(body)
+        self.made += 1
+        for segment in group:
+            if segment.kind == "ended" and not segment.path:
+                self._note_end(segment)
+        if self._held:
+            self._held = [(held, waiting) for held, waiting in self._held if not _let_go(held, waiting)]
+        if self._attached:
+            self.desk.dirty(self)
+
+    def _note_end(self, segment: Segment) -> None:
+        event = segment.consumed
+        error = self.run.ending.error
+        cancelled = isinstance(event, WorkflowCancelledEvent)
+        self._status = "cancelled" if cancelled else "completed" if error is None else "failed"
+        self._result = segment.body()
+
+    def consumed(self, item: InboxItem, *, passed_over: bool = False) -> None:
+        """An inbox item was given to the run, or cannot be used by it; the next commit says so."""
+        self._consumed.append(item.position)
+        if passed_over:
+            self._passed_over.append(item.position)
+
+    def take(self) -> RunCommit | None:
+        """What is to be written now."""
+        run = self.run
+        runs_out = run.stream.seq + len(self._bodies) >= self._stream_reserved - _STREAM_AHEAD
+        if not self._bodies and not self._consumed and not runs_out:
+            return None
+        bodies, self._bodies = self._bodies, []
+        consumed, self._consumed = self._consumed, []
+        passed_over, self._passed_over = self._passed_over, []
+        if runs_out:
+            self._stream_reserved = run.stream.seq + len(bodies) + STREAM_BLOCK
+        snapshot = None
+        if self._status is None and self.made - self._snapshot_at >= SNAPSHOT_EVERY:
+            snapshot = self._snapshot()
+            if snapshot is not None:
+                self._snapshot_at = self.made
+                self.trace = self.trace or self._said_trace  # once more: who loads the run begins behind the snapshot
+        return RunCommit(
+            run_id=self.run_id,
+            owner=self.desk.store.owner,
+            epoch=self.epoch,
+            expected_seq=self.made - len(bodies),
+            commits=bodies,
+            consumed=consumed,
+            passed_over=passed_over,
+            status=self._status,
+            result=self._result,
+            stream_seq=self._stream_reserved,
+            snapshot=snapshot,
+            ttl=self.desk.store.lease_seconds,
+        )
+
+    def _snapshot(self) -> bytes | None:
+        """What the run is at, for a shorter way back to it; the records say it all without one."""
+        try:
+            return snapshot_bytes(self.run)
+        except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+            self._snapshot_at = self.made  # not again at every commit
+            self.run.ending.warn(f"no snapshot is kept beside its records, which stay whole: {error}")
+            return None
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def idle(self) -> None:
+        """The run only waits: after a while it may leave memory."""
+        seconds = self.run.workflow.__batonflow__.idle_release
+        if seconds is not None and self._release is None and not self.lost:
+            self._release = self.desk.loop.call_later(seconds, self._leave_memory)
+
+    def busy(self) -> None:
+        """Something goes on again."""
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+
+    def _leave_memory(self) -> None:
+        self._release = None
+        run = self.run
+        # An answer may have come that no step has been given yet.
+        coming = run.has_late or any(inner.undelivered() for inner in runs_inside(run))
+        if awaits_people(run) and not coming and not run.ending.over:
+            run.early = []  # from here on it takes no part in anything
+            run.waiting.disarm()
+            self.desk.park(self)
+
+    async def park(self) -> None:
+        """Give the run back to the store, unless something came for it."""
+        run = self.run
+        wake_at = earliest_due(run)
+        try:
+            await self.settled()
+            parked = await self.desk.store.park(self.run_id, self.desk.store.owner, self.epoch, self.made, wake_at)
+        except StoreError as error:
+            run.ending.warn(f"it could not leave memory: {error}")
+            parked = False
+        early, run.early, self.parking = run.early or [], None, None
+        if isinstance(run.ending.error, RunInterruptedError):
+            return
+        if parked:
+            self.desk.note_left(self)
+            self._leave()  # its id still means this run
+            run.sleep()
+            self.desk.asleep(run, wake_at)
+        if run.ending.done:  # cancelled meanwhile, or out of time
+            self._tell_end(parked=parked)
+            return
+        if not parked and not self.lost:
+            run.waiting.rearm()
+        for event, target, path in early:
+            (run_at(run, path) or run).send(event, target, None)
+
+    def _tell_end(self, *, parked: bool) -> None:
+        """The run ended while it was leaving: the store has to learn of it."""
+        run = self.run
+        if parked:
+            run.rouse()  # it is recorded as soon as the run is back
+        elif run.recorder is not None and run.ending.event is not None:
+            run.recorder.ended(run.ending.event, run.stream.seq)
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was committed is written."""
+        return self.written == self.made
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back when all that is committed now is written; at once when it is."""
+        if self.is_settled or self.lost:
+            callback()
+        else:
+            self._waiting.append((self.made, callback))
+
+    async def has(self, segment: Segment) -> None:
+        """Wait until a segment is written.
+
+        One that rests on what a step has done which is still at work is written with that; it is not waited for longer
+        than some seconds, as that step may itself wait for this one.
+
+        Raises:
+            RunLostError: The run belongs to another process.
+        """
+        if not segment.committed:
+            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held.append((segment, committed))
+            await asyncio.wait([committed], timeout=HELD_SECONDS)
+            if not segment.committed:
+                self.run.ending.warn(
+                    f"step {segment.step} goes on before its last effect is written: it rests on what another step has "
+                    "sent or set and not finished"
+                )
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until all that is committed now is written.
+
+        Raises:
+            RunLostError: It cannot be, as the run belongs to another process.
+        """
+        if not self.is_settled and not self.lost:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def wake() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            self._waiting.append((self.made, wake))
+            await done
+        if self.lost:
+            raise RunLostError(f"Run {self.run_id!r} belongs to another process now")
+
+    def was_written(self, commit: RunCommit) -> None:
+        """The store has a commit."""
+        self.written = commit.expected_seq + len(commit.commits)
+        if commit.stream_seq > self.run.stream.reserved:
+            self.run.stream.reserve(commit.stream_seq, mark=commit.stream_seq - _STREAM_AHEAD)
+        ready = [callback for seq, callback in self._waiting if seq <= self.written]
+        if ready:
+            self._waiting = [entry for entry in self._waiting if entry[0] > self.written]
+            for callback in ready:
+                callback()
+        if commit.status is not None:
+            self.close()
+            self.run.ending.recorded()
+
+    def fail(self, error: StoreError | RunInterruptedError) -> None:
+        """Nothing more of this run can be written: it stops here, and stands in the store as it was written last."""
+        if self.lost:
+            return
+        self.lost = True
+        self.close()
+        self._bodies, waiting, self._waiting = [], self._waiting, []
+        self.run.ending.drop(error)
+        for _, callback in waiting:
+            callback()
+
+    def lose(self) -> None:
+        """Another process has the run: it stops here."""
+        if self.parking is not None:
+            return  # it gives the run back itself, and what comes meanwhile counts only when the run is here again
+        self.fail(
+            RunLostError(
+                f"Run {self.run_id!r} does not belong to this process any more: it was deleted, or another process "
+                "took it over while this one did not answer. Nothing more of it is kept here"
+            )
+        )
+
+    def close(self) -> None:
+        """Drive the run no longer."""
+        self._leave()
+        self._closed()
+
+    def _leave(self) -> None:
+        self.busy()
+        self.desk.remove(self)
+
+
+def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
+    if segment.committed and not waiting.done():
+        waiting.set_result(None)
+    return segment.committed
+
+
+def earliest_due(run: "Run") -> float | None:
+    """When the first wait of a tree of workflows is over by itself, in wall-clock seconds."""
+    times = [waiter.due for inner in runs_inside(run) for waiter in inner.state.waiters if waiter.due is not None]
+    return min(times, default=None)
+
+
+def snapshot_bytes(run: "Run") -> bytes | None:
+    """The state of a run as the records so far leave it; None while something is under way that no record has."""
+    recorder = run.recorder
+    if recorder is None or run.ending.over or not recorder.is_quiet():
+        return None
+    payload = dump_run(run.state, run.cell, run.workflow.__batonflow__.serializer, run=run)
+    payload["last_record"] = recorder.last_record()
+    payload["last_streamed"] = run.stream.seq - 1
+    return as_json(payload)

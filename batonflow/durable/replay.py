@@ -1,0 +1,246 @@
+"""Looks at runs that a store keeps, without running anything: their records, what they streamed, how two differ."""
+
+import difflib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic_core import to_json
+
+from batonflow.durable.codec import Codec
+from batonflow.durable.gaps import reset_in
+from batonflow.values.serializers import JsonSerializer, read_json
+from batonflow.workflow_core.amounts import check_whole
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
+from batonflow.workflow_core.options import is_workflow
+
+if TYPE_CHECKING:
+    from batonflow.durable.stores.protocol import RunStatus, StoredCommit
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
+
+
+def records_of(commits: Sequence["StoredCommit"]) -> list[dict[str, Any]]:
+    """The records of commits, in order; each says with ``commit`` which belong together, and ``at`` when."""
+    found: list[dict[str, Any]] = []
+    for commit in commits:
+        body = read_json(commit.body)
+        found += [{**record, "commit": commit.seq, "at": body["t"]} for record in body["r"]]
+    return found
+
+
+class ReplayedEvent(NamedTuple):
+    """An event that a run streamed.
+
+    Attributes:
+        seq: Its position in the stream.
+        ts: When, in wall-clock seconds.
+        step: The step that wrote it, empty for the engine.
+        path: Which workflow of the tree, empty for the run itself.
+        commit: Number of the commit that holds it.
+        event: The event.
+        cause: Number of the delivery that wrote it, 0 for the engine.
+    """
+
+    seq: int
+    ts: float
+    step: str
+    path: str
+    commit: int
+    event: Event
+    cause: int = 0
+
+
+@dataclass(frozen=True)
+class ReplayedRun:
+    """A run as its records tell it.
+
+    Attributes:
+        run_id: The run.
+        status: Where it stands.
+        records: What was recorded, in order.
+        events: What was streamed, in order, the StopEvent last when there is one.
+    """
+
+    run_id: str
+    status: "RunStatus"
+    records: list[dict[str, Any]]
+    events: list[ReplayedEvent]
+    _codec: Codec
+
+    @property
+    def stop_event(self) -> StopEvent | None:
+        """The event that ended the run, None while it goes on."""
+        last = self.events[-1].event if self.events else None
+        return last if isinstance(last, StopEvent) else None
+
+    @property
+    def result(self) -> Any:
+        """The result of the run.
+
+        Raises:
+            StoreError: It is not over.
+            Exception: What it failed with.
+        """
+        event = self.stop_event
+        if event is None:
+            raise StoreError(f"Run {self.run_id!r} is not over: it has no result yet")
+        if isinstance(event, WorkflowFailedEvent):
+            raise event.exception
+        return event.result if type(event) is StopEvent else event
+
+    async def stream_events(self) -> AsyncIterator[Event]:
+        """The streamed events, as ``handler.stream_events()`` gave them."""
+        for entry in self.events:
+            yield entry.event
+
+    def state_at(self, commit: int) -> dict[str, Any]:
+        """The key-value state of the run itself after a commit, as far as it was recorded.
+
+        Dotted paths are keys of their own until something above them is written.
+
+        Raises:
+            TypeError: ``commit`` is no number.
+            ValueError: It is less than 0.
+        """
+        check_whole(commit, "commit is the number of a commit, or 0 for the beginning")
+        state: dict[str, Any] = {}
+        for record in self.records:
+            if record["commit"] > commit or record["path"]:
+                continue
+            written = [*record.get("state", ()), *((path, value) for _, path, value in record.get("writes", ()))]
+            for path, value in written:
+                for covered in [known for known in state if known == path or known.startswith(f"{path}.")]:
+                    del state[covered]
+                if value is not None:
+                    state[path] = self._codec.read(value)
+        return state
+
+
+def replayed(
+    run_id: str, status: "RunStatus", commits: Sequence["StoredCommit"], workflow: "Workflow | None" = None
+) -> ReplayedRun:
+    """Re-create a run from its commits: no step runs, no model is asked, no tool is called.
+
+    Args:
+        run_id: The run.
+        status: Where it stands.
+        commits: All of them.
+        workflow: Its code, for classes that are declared inside functions.
+
+    Raises:
+        StoreError: Something was recorded of a class that is not loaded.
+        TypeError: ``workflow`` is none.
+    """
+    if workflow is not None and not is_workflow(workflow):
+        raise TypeError(f"workflow is an object of a workflow, such as Flow(), not {workflow!r}")
+    codec = Codec(JsonSerializer() if workflow is None else workflow.__batonflow__.serializer)
+    records = records_of(commits)
+    events: list[ReplayedEvent] = []
+    for record in records:
+        step, path, commit = record.get("step", ""), record["path"], record["commit"]
+        cause = record.get("item", 0)
+        for _, event, seq, ts, *_ in record.get("streamed", ()):
+            if event is not None:  # else the workflow does not keep what it streams
+                events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
+        if "published" in record:
+            asked = [codec.read(event) for event in record["outcome"][1]]
+            questions = [event for event in asked if isinstance(event, InputRequiredEvent)]
+            for (seq, ts), event in zip(record["published"], questions, strict=True):
+                events.append(ReplayedEvent(seq, ts, step, path, commit, event, cause))
+        if record["kind"] == "ended" and not path:
+            last = record.get("seq", max((entry.seq for entry in events), default=-1) + 1)
+            events.append(ReplayedEvent(last, record["at"], "", "", commit, codec.read(record["event"])))
+    events += [
+        ReplayedEvent(reset.seq, reset.ts, "", "", commit.seq, reset.event())
+        for commit in commits
+        if (reset := reset_in(commit)) is not None
+    ]
+    events.sort(key=lambda entry: entry.seq)
+    return ReplayedRun(run_id, status, records, events, codec)
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One place in which two runs differ.
+
+    Attributes:
+        left: What the first run has here, None for nothing; with its ``commit``.
+        right: The same of the second.
+    """
+
+    left: dict[str, Any] | None
+    right: dict[str, Any] | None
+
+    def __str__(self) -> str:
+        return "\n".join(f"{mark} {_told(record)}" for mark, record in (("-", self.left), ("+", self.right)) if record)
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """How two runs differ, record by record; numbers and times do not count.
+
+    Attributes:
+        same: How many records at the beginning are the same.
+        differences: What is not, in order.
+    """
+
+    same: int
+    differences: list[Difference] = field(default_factory=list[Difference])
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference."""
+        return self.differences[0] if self.differences else None
+
+    def __str__(self) -> str:
+        head = f"the first {self.same} records are the same"
+        return "\n".join([head, *map(str, self.differences)]) if self.differences else "the runs are the same"
+
+
+_PASSING = frozenset({"id", "seq", "item", "origins", "commit", "at", "began", "releases", "published"})
+
+
+def _essence(record: dict[str, Any]) -> str:
+    """A record without numbers and times, which differ from run to run."""
+    kept = {name: value for name, value in record.items() if name not in _PASSING}
+    if "streamed" in kept:
+        kept["streamed"] = [event for _, event, *_ in kept["streamed"]]
+    if "collects" in kept:
+        kept["collects"] = [(buffer, event, found is not None) for _, buffer, event, found in kept["collects"]]
+    if kept.get("child"):
+        kept["child"] = kept["child"]["name"]
+    if record["kind"] == "segment" and record["outcome"][0] == "failed":
+        told = record["outcome"][1]
+        kept["outcome"] = ["failed", told["exception_type"], told["exception_message"]]
+    if record["kind"] == "segment" and record["outcome"][0] == "waiting":
+        waiter = record["outcome"][1]
+        kept["outcome"] = ["waiting", waiter["waiting_for_event"], waiter["requirements"], waiter["question"]]
+    return to_json(kept, inf_nan_mode="constants").decode()
+
+
+def _told(record: dict[str, Any]) -> str:
+    where = f"{record['path']}/{record.get('step', '')}".strip("/") or record["kind"]
+    return f"commit {record['commit']}, {where}: {_essence(record)[:400]}"
+
+
+def compare(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]]) -> RunDiff:
+    """How the records of two runs differ."""
+    one, other = [_essence(record) for record in left], [_essence(record) for record in right]
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    differences: list[Difference] = []
+    matcher = difflib.SequenceMatcher(None, one[same:], other[same:], autojunk=False)
+    for tag, begin, end, first, last in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        lefts, rights = list(left[same + begin : same + end]), list(right[same + first : same + last])
+        differences += [Difference(*pair) for pair in zip_longest(lefts, rights)]
+    return RunDiff(same, differences)

@@ -1,0 +1,1 @@
+"""Stores of runs: the protocol, SQLite, and memory."""

@@ -1,0 +1,241 @@
+"""What names, numbers and records a store takes; the same for every store."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any, Literal, get_args
+
+from batonflow.durable.stores.protocol import NewRun, RunCommit, RunStatus
+from batonflow.workflow_core.amounts import is_seconds, is_whole
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = [
+    "MAX_RECORD",
+    "check_age",
+    "check_commit",
+    "check_commit_number",
+    "check_file_options",
+    "check_fork",
+    "check_lease",
+    "check_limit",
+    "check_listing",
+    "check_new_run",
+    "check_owner",
+    "check_path",
+    "check_payload",
+    "check_run_id",
+]
+
+MAX_RECORD = 64 * 1024 * 1024
+"""Bytes that one commit, snapshot, result or inbox item may have at most."""
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_.:/-]{1,200}").fullmatch
+_OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}").fullmatch
+_MAX_TEXT = 1000
+
+
+def check_run_id(run_id: str) -> str:
+    """The run id itself.
+
+    Raises:
+        StoreError: It is none.
+    """
+    try:
+        matched = _RUN_ID(run_id)
+    except TypeError:  # no text; asked in this way as it costs those nothing who give one
+        matched = None
+    if not matched:
+        raise StoreError(
+            f"{run_id!r} is no run id: use 1 to 200 characters, each a letter or digit of ASCII or one of _ . : / -"
+        )
+    return run_id
+
+
+def check_listing(
+    status: RunStatus | Sequence[RunStatus] | None, workflow: str | None, after: str | None, limit: int
+) -> Sequence[RunStatus] | None:
+    """What runs are asked for by; returns the statuses, None for any.
+
+    Raises:
+        StoreError: Names what cannot be.
+    """
+    check_limit(limit)
+    if after is not None:
+        check_run_id(after)
+    name: Any = workflow
+    if name is not None and not isinstance(name, str):
+        raise StoreError(f"workflow={name!r}: give the name of a workflow, or None for all")
+    return _statuses(status)
+
+
+def _statuses(status: Any) -> Sequence[RunStatus] | None:
+    if status is None:
+        return None
+    statuses: list[Any] = [status] if isinstance(status, str) or not isinstance(status, Iterable) else [*status]
+    for one in statuses:
+        if one not in get_args(RunStatus):
+            raise StoreError(f"No run has the status {one!r}: there are {', '.join(get_args(RunStatus))}")
+    return statuses
+
+
+def check_limit(limit: int) -> int:
+    """How many runs are asked for.
+
+    Raises:
+        StoreError: It is no whole number from 0 on.
+    """
+    if not is_whole(limit):
+        raise StoreError(f"limit={limit!r}: give a whole number, 0 or more")
+    return limit
+
+
+def check_commit_number(at: int | None) -> None:
+    """Refuse what cannot be the number of a commit; None is for the last. Whether there is such a commit shows later.
+
+    Raises:
+        StoreError: It is no whole number.
+    """
+    number: Any = at
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        raise StoreError(f"at={number!r}: give the number of a commit, or leave it out")
+
+
+def check_path(path: str | PathLike[str]) -> str:
+    """The path of a database, as text.
+
+    Raises:
+        StoreError: No file can be there.
+    """
+    given: Any = path
+    text: Any = os.fspath(path) if isinstance(given, str | PathLike) else None
+    if not isinstance(text, str):
+        raise StoreError(f"path={given!r}: give the path of a file, as text or as a Path")
+    if text in {"", ":memory:"}:
+        raise StoreError(f'{text!r} is no path of a file: store="memory:" keeps runs in this process only')
+    if "\0" in text:
+        raise StoreError(f"{text!r} is no path of a file: take the NUL character out")
+    return text
+
+
+def check_lease(lease_seconds: float) -> float:
+    """For how long runs are claimed.
+
+    Raises:
+        StoreError: It is no number of seconds above 0.
+    """
+    if not is_seconds(lease_seconds) or lease_seconds == 0:
+        raise StoreError(f"lease_seconds={lease_seconds!r}: give a number of seconds above 0")
+    return lease_seconds
+
+
+def check_file_options(durability: Literal["process", "power"], busy_seconds: float, max_bytes: int | None) -> None:
+    """Refuse options that a database cannot have.
+
+    Raises:
+        StoreError: Names the option.
+    """
+    if durability not in ("process", "power"):
+        raise StoreError(f'durability={durability!r}: choose "process" or "power"')
+    if not is_seconds(busy_seconds):
+        raise StoreError(f"busy_seconds={busy_seconds!r}: give a number of seconds, 0 or more")
+    if max_bytes is not None and not is_whole(max_bytes, least=1):
+        raise StoreError(f"max_bytes={max_bytes!r}: give a whole number of bytes above 0, or None for no bound")
+
+
+def check_owner(owner: str) -> str:
+    """The owner's name itself.
+
+    Raises:
+        StoreError: It is none.
+    """
+    if not _OWNER(owner):
+        raise StoreError(
+            f"{owner!r} is no name of an owner: use store.owner, or up to 100 ASCII letters, digits, _ . - and no dot "
+            "at the beginning"
+        )
+    return owner
+
+
+def check_new_run(run: NewRun) -> None:
+    """Refuse a run whose names cannot be kept.
+
+    Raises:
+        StoreError: Names what is wrong with which.
+    """
+    check_run_id(run.run_id)
+    for name, text in (
+        ("workflow", run.workflow),
+        ("digest", run.digest),
+        ("version", run.version or ""),
+        ("shape", run.shape),
+    ):
+        _check_text(f"The {name} of run {run.run_id!r}", text)
+    if run.first is not None:
+        _check_size(f"The beginning of run {run.run_id!r}", run.first)
+
+
+def check_payload(run_id: str, key: str, payload: bytes) -> None:
+    """Refuse an inbox item that cannot be kept.
+
+    Raises:
+        StoreError: Names what is wrong.
+    """
+    check_run_id(run_id)
+    _check_text(f"The key of an event for run {run_id!r}", key)
+    _check_size(f"The event {key!r} for run {run_id!r}", payload)
+
+
+def check_commit(entry: RunCommit) -> None:
+    """Refuse commits that are too large.
+
+    Raises:
+        StoreError: Names the run, what is too large, and the bound.
+    """
+    for body in entry.commits:
+        if len(body) > MAX_RECORD:
+            number = entry.expected_seq + 1 + next(i for i, each in enumerate(entry.commits) if each is body)
+            _check_size(f"Commit {number} of run {entry.run_id!r}", body)
+    if entry.snapshot is not None:
+        _check_size(f"The snapshot of run {entry.run_id!r}", entry.snapshot)
+    if entry.result is not None:
+        _check_size(f"The result of run {entry.run_id!r}", entry.result)
+
+
+def check_age(seconds: float) -> float:
+    """The age from which on ended runs are deleted.
+
+    Raises:
+        ValueError: It is no number of seconds from 0 on.
+    """
+    if not is_seconds(seconds):
+        raise ValueError(f"seconds is how long ago a run has ended at least, from 0 on, not {seconds!r}")
+    return seconds
+
+
+def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
+    """Refuse a branch whose name or own commits cannot be kept.
+
+    Raises:
+        StoreError: Names what is wrong.
+    """
+    check_run_id(run_id)
+    for number, body in enumerate(commits, at + 1):
+        _check_size(f"Commit {number} of run {run_id!r}", body)
+
+
+def _check_size(what: str, data: bytes) -> None:
+    if len(data) > MAX_RECORD:
+        raise StoreError(
+            f"{what} has {len(data):,} bytes, more than the {MAX_RECORD:,} that a store keeps in one piece: keep large "
+            "data elsewhere and pass on where it is"
+        )
+
+
+def _check_text(what: str, text: str) -> None:
+    if len(text) > _MAX_TEXT:
+        raise StoreError(f"{what} has {len(text):,} characters, more than {_MAX_TEXT:,}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise StoreError(f"{what} is no valid text: {text[:100]!r}") from None

@@ -1,0 +1,575 @@
+"""A RunStore in this process, which ends with it."""
+
+import secrets
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from batonflow.clock import current_source
+from batonflow.durable.history import StoredHistory
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit,
+    check_commit_number,
+    check_fork,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_new_run,
+    check_owner,
+    check_payload,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.protocol import (
+    ENDS,
+    LEASE_SECONDS,
+    Appended,
+    Busy,
+    Claimed,
+    CommitDone,
+    CommitVerdict,
+    Created,
+    Ended,
+    Existing,
+    InboxItem,
+    Loaded,
+    NewRun,
+    NotDue,
+    RunCommit,
+    RunInfo,
+    RunStatus,
+    StoredCommit,
+)
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["MemoryStore"]
+
+LOST_HINT_SECONDS = 1.0
+"""After so long a subscriber looks for itself, as a hint may have been lost."""
+
+_COMMITTED = CommitVerdict("committed")
+_FENCED = CommitVerdict("fenced")
+
+
+@dataclass(slots=True)
+class _Item:
+    """Something in an inbox: when it came, by the run's last commit, and the first commit of those that used it."""
+
+    item: InboxItem
+    came: int
+    used: int | None = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """All about one run. The commit with number n is ``bodies[n - 1 - compacted]``."""
+
+    new: NewRun
+    created_at: float
+    updated_at: float
+    status: RunStatus = "ready"
+    owner: str | None = None
+    epoch: int = 0
+    claimed_at: float | None = None
+    lease_until: float | None = None
+    ttl: float = 0.0
+    seq: int = 0
+    compacted: int = 0
+    stream_seq: int = 0
+    wake_at: float | None = None
+    rung_at: float | None = None
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    times: list[float] = field(default_factory=list[float])
+    snapshots: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    inbox: list[_Item] = field(default_factory=list[_Item])
+    keys: dict[str, int] = field(default_factory=dict[str, int])
+    unread: int = 0
+    result: bytes | None = None
+    forked_from: tuple[str, int] | None = None
+
+    def stored(self, after: int, last: int) -> list[StoredCommit]:
+        """The commits behind ``after``, up to ``last``."""
+        first = max(after, self.compacted)
+        begin, end = first - self.compacted, max(first, last) - self.compacted
+        return [
+            StoredCommit(seq, at, body)
+            for seq, (at, body) in enumerate(zip(self.times[begin:end], self.bodies[begin:end], strict=True), first + 1)
+        ]
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What several objects have in common."""
+
+    runs: dict[str, _Run] = field(default_factory=dict[str, _Run])
+    epoch_floor: int = 0
+    owners: set[str] = field(default_factory=set[str])
+    held: dict[str, int] = field(default_factory=dict[str, int])
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    hints: Hints = field(default_factory=Hints)
+
+
+class MemoryStore(StoredHistory):
+    """Keeps runs in the memory of this process; ``store="memory:"``. Usable from all its event loops and threads.
+
+    Args:
+        beside: Another one, to share its runs under an owner of one's own, like a second process on one database.
+        lease_seconds: After how many seconds without a sign of life another owner may take a run.
+
+    Raises:
+        StoreError: ``lease_seconds`` is no number of seconds above 0.
+
+    Example:
+        >>> store = MemoryStore()
+        >>> await store.create(NewRun("order-17", "Orders", digest="a1"), store.owner, ttl=15)
+        Created(epoch=1)
+    """
+
+    def __init__(self, *, beside: "MemoryStore | None" = None, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.lease_seconds = check_lease(lease_seconds)
+        self._owner = secrets.token_hex(8)
+        self._shared = _Shared() if beside is None else beside._shared
+        self._lock = self._shared.lock
+        self._hints = self._shared.hints
+        self._runs = self._shared.runs
+        self._names: set[str] = set()
+
+    @property
+    def owner(self) -> str:
+        """See ``RunStore.owner``."""
+        return self._owner
+
+    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+        """See ``RunStore.create``."""
+        check_new_run(run)
+        with self._lock:
+            existing = self._runs.get(run.run_id)
+            if existing is not None:
+                return Existing(self._info(existing))
+            now = current_source().now()
+            created = _Run(run, now, now, epoch=self._shared.epoch_floor, stream_seq=run.stream_seq)
+            self._own(created, owner, ttl)
+            if run.first is not None:
+                created.bodies, created.times, created.seq = [run.first], [now], 1
+            self._runs[run.run_id] = created
+            return Created(created.epoch)
+
+    def _own(self, run: _Run, owner: str, ttl: float) -> None:
+        if owner not in self._names:
+            self._vouch(check_owner(owner))
+        source = current_source()
+        run.status, run.owner, run.epoch, run.rung_at = "running", owner, run.epoch + 1, None
+        run.claimed_at = run.updated_at = source.now()
+        run.lease_until, run.ttl = source.monotonic() + ttl, ttl
+
+    def _vouch(self, owner: str) -> None:
+        if owner in self._shared.owners:
+            raise StoreError(f"Owner {owner!r} is in use by another store: use store.owner as the name")
+        self._names.add(owner)
+        self._shared.owners.add(owner)
+
+    def _lease_left(self, run: _Run) -> float:
+        if run.lease_until is None:
+            return 0.0
+        if self._shared.held.get(run.new.run_id) == run.epoch and run.owner in self._shared.owners:
+            return run.ttl
+        return max(0.0, run.lease_until - current_source().monotonic())
+
+    def _driven(self, run: _Run) -> bool:
+        return run.status == "running" and run.owner in self._shared.owners and self._lease_left(run) > 0
+
+    async def claim(
+        self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
+    ) -> Claimed | Busy | Ended | NotDue | None:
+        """See ``RunStore.claim``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None:
+                return None
+            if run.status in ENDS:
+                return Ended(self._info(run))
+            if run.owner is not None and run.owner != owner and self._driven(run):
+                return Busy(run.owner, run.claimed_at or run.created_at, self._lease_left(run))
+            if only_due and run.status == "waiting" and not run.unread and not self._is_due(run):
+                return NotDue(run.wake_at)
+            return self._take(run, owner, ttl)
+
+    def _is_due(self, run: _Run) -> bool:
+        return run.wake_at is not None and run.wake_at <= current_source().now()
+
+    def _take(self, run: _Run, owner: str, ttl: float) -> Claimed:
+        self._own(run, owner, ttl)
+        return Claimed(run.new.run_id, run.epoch, run.seq, run.stream_seq, run.new.workflow)
+
+    async def claim_due(
+        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+    ) -> list[Claimed]:
+        """See ``RunStore.claim_due``."""
+        with self._lock:
+            open_to = [run for run in self._runs.values() if workflows is None or run.new.workflow in workflows]
+            return [self._take(run, owner, ttl) for run in self._to_drive(open_to, grace=0.0)[:limit]]
+
+    def _to_drive(self, runs: Iterable[_Run], grace: float) -> list[_Run]:
+        """Runs left behind, then those that are ready for so long, or due; the longest first."""
+        now = current_source().now()
+        left: list[_Run] = []
+        ready: list[_Run] = []
+        for run in runs:
+            if run.status == "running":
+                if not self._driven(run):
+                    left.append(run)
+            elif (run.status == "waiting" and self._is_due(run)) or (
+                run.status == "ready" and (grace <= 0 or not now - grace < (run.rung_at or 0.0) <= now)
+            ):
+                ready.append(run)
+        left.sort(key=lambda run: run.updated_at)
+        ready.sort(key=lambda run: run.rung_at or run.wake_at or 0.0)
+        return left + ready
+
+    async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
+        """See ``RunStore.load``."""
+        check_commit_number(at)
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None:
+                return None
+            last = run.seq if at is None else at
+            if not 0 <= last <= run.seq:
+                raise StoreError(f"Run {run_id!r} has no commit {at}: its commits are numbered from 1 to {run.seq}")
+            first = max((seq for seq in run.snapshots if seq <= last), default=0)
+            if first < run.compacted and first < last:
+                raise StoreError(
+                    f"Commit {at} of run {run_id!r} is not kept any more: those up to {run.compacted} were dropped"
+                )
+            inbox = [
+                entry.item
+                for entry in run.inbox
+                if (entry.used is None if at is None else entry.came <= at and (entry.used is None or entry.used > at))
+            ]
+            snapshot = (first, run.snapshots[first]) if first in run.snapshots else None
+            return Loaded(self._info(run), snapshot, run.stored(first, last), inbox)
+
+    async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
+        """See ``RunStore.renew``."""
+        lost: list[str] = []
+        with self._lock:
+            for run_id, epoch in runs:
+                run = self._runs.get(check_run_id(run_id))
+                if run is None or not _is_owned(run, owner, epoch):
+                    lost.append(run_id)
+                else:
+                    run.lease_until, run.ttl = current_source().monotonic() + ttl, ttl
+        return lost
+
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:  # noqa: ARG002
+        """See ``RunStore.hold``. Nothing runs for it: such a lease lasts for as long as its owner lives."""
+        with self._lock:
+            self._shared.held[run_id] = epoch
+
+    def let_go(self, run_id: str) -> None:
+        """See ``RunStore.let_go``."""
+        with self._lock:
+            self._shared.held.pop(run_id, None)
+            run = self._runs.get(run_id)
+            if run is not None and run.lease_until is not None:
+                run.lease_until = max(run.lease_until, current_source().monotonic() + run.ttl)
+
+    async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+        """See ``RunStore.commit``."""
+        return self._commit(batch)
+
+    def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
+        """See ``RunStore.commit_soon``; ``done`` is called before this returns."""
+        try:
+            verdicts = self._commit(batch)
+        except StoreError as error:
+            done(None, error)
+        else:
+            done(verdicts, None)
+
+    def _commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+        for entry in batch:
+            check_commit(entry)
+        source = current_source()
+        now, monotonic = source.now(), source.monotonic()
+        with self._lock:
+            verdicts = [self._write(entry, now, monotonic) for entry in batch]
+        if self._hints.wanted:
+            self._hints.committed(entry.run_id for entry in batch)
+        return verdicts
+
+    def _write(self, entry: RunCommit, now: float, monotonic: float) -> CommitVerdict:
+        run = self._runs.get(entry.run_id)
+        if run is None:
+            return _FENCED
+        if run.seq != entry.expected_seq or not _is_owned(run, entry.owner, entry.epoch):
+            return CommitVerdict("already", run.unread > 0) if _was_written(run, entry) else _FENCED
+        if entry.consumed:
+            _use(run, entry)
+        count = len(entry.commits)
+        run.bodies += entry.commits
+        run.times += [now] * count
+        run.seq += count
+        run.updated_at, run.wake_at = now, entry.wake_at
+        run.lease_until, run.ttl = monotonic + entry.ttl, entry.ttl
+        if entry.stream_seq > run.stream_seq:  # noqa: PLR1730 - a call would cost more, and this is often done
+            run.stream_seq = entry.stream_seq
+        if entry.snapshot is not None:
+            run.snapshots[run.seq] = entry.snapshot
+        if entry.status is not None:
+            run.status, run.result = entry.status, entry.result
+            run.owner = run.lease_until = run.wake_at = None
+        return CommitVerdict("committed", unread=True) if run.unread else _COMMITTED
+
+    async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+        """See ``RunStore.park``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None or not _is_owned(run, owner, epoch) or run.seq != seq or run.unread:
+                return False
+            run.status, run.wake_at, run.updated_at = "waiting", wake_at, current_source().now()
+            run.owner = run.lease_until = run.rung_at = None
+            return True
+
+    async def release(self, run_id: str, owner: str, epoch: int) -> bool:
+        """See ``RunStore.release``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None or not _is_owned(run, owner, epoch):
+                return False
+            _make_ready(run)
+            return True
+
+    async def append(
+        self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
+    ) -> Appended | Ended | None:
+        """See ``RunStore.append``."""
+        check_payload(run_id, key, payload)
+        with self._lock:
+            run = self._runs.get(run_id)
+            if run is None:
+                return None
+            if key in run.keys:
+                return Appended(run.keys[key], new=False)
+            if run.status in ENDS:
+                return Ended(self._info(run))
+            position = run.keys[key] = len(run.inbox) + 1
+            run.updated_at = current_source().now()
+            run.inbox.append(_Item(InboxItem(position, key, kind, payload, run.updated_at), run.seq))
+            run.unread += 1
+            if run.status == "waiting":
+                _make_ready(run)
+        self._hints.appended()
+        return Appended(position, new=True)
+
+    async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
+        """See ``RunStore.unread``."""
+        items: dict[str, list[InboxItem]] = {}
+        with self._lock:
+            for run_id, position in after.items():
+                run = self._runs.get(run_id)
+                if run is not None and run.unread:
+                    found = [entry.item for entry in run.inbox[position:] if entry.used is None]
+                    if found:
+                        items[run_id] = found
+        return items
+
+    async def changed(self, seen: int) -> int:
+        """See ``RunStore.changed``."""
+        return await self._hints.changed(seen)
+
+    async def sweep(self, limit: int, grace: float) -> list[str]:
+        """See ``RunStore.sweep``."""
+        with self._lock:
+            runs = self._to_drive(self._runs.values(), grace)[:limit]
+            for run in runs:
+                _make_ready(run)
+            return [run.new.run_id for run in runs]
+
+    async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
+        """See ``RunStore.read``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            return [] if run is None else run.stored(after, run.seq)[:limit]
+
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[StoredCommit]:
+        """See ``RunStore.subscribe``."""
+        meant = self._runs.get(check_run_id(run_id))
+        with self._hints.listening(run_id) as bell:
+            while meant is not None and self._runs.get(run_id) is meant:
+                with self._lock:
+                    commits, over = meant.stored(after, meant.seq), meant.status in ENDS
+                for commit in commits:
+                    after = commit.seq
+                    yield commit
+                if over:
+                    return
+                if not commits:
+                    await bell.wait(LOST_HINT_SECONDS)
+
+    async def info(self, run_id: str) -> RunInfo | None:
+        """See ``RunStore.info``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            return None if run is None else self._info(run)
+
+    def _info(self, run: _Run) -> RunInfo:
+        return RunInfo(
+            run_id=run.new.run_id,
+            workflow=run.new.workflow,
+            version=run.new.version,
+            digest=run.new.digest,
+            shape=run.new.shape,
+            status=run.status,
+            owner=run.owner,
+            owner_alive=run.owner in self._shared.owners,
+            lease_left=self._lease_left(run),
+            claimed_at=run.claimed_at,
+            epoch=run.epoch,
+            seq=run.seq,
+            stream_seq=run.stream_seq,
+            wake_at=run.wake_at,
+            unread=run.unread,
+            created_at=run.created_at,
+            updated_at=run.updated_at,
+            result=run.result,
+            forked_from=run.forked_from,
+        )
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | Sequence[RunStatus] | None = None,
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> list[RunInfo]:
+        """See ``RunStore.list_runs``."""
+        statuses = check_listing(status, workflow, after, limit)
+        found: list[RunInfo] = []
+        with self._lock:
+            if after is not None and after not in self._runs:
+                raise StoreError(f"Run {after!r}, to list those behind it, is not there any more: begin anew")
+            behind = after is None
+            for run_id, run in reversed(self._runs.items()) if newest_first else self._runs.items():
+                if len(found) >= limit:
+                    break
+                if (
+                    behind
+                    and (statuses is None or run.status in statuses)
+                    and (workflow is None or run.new.workflow == workflow)
+                ):
+                    found.append(self._info(run))
+                behind = behind or run_id == after
+        return found
+
+    async def fork(
+        self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
+    ) -> Literal["forked", "exists", "unknown", "compacted"]:
+        """See ``RunStore.fork``."""
+        check_fork(new_id, at, commits)
+        with self._lock:
+            source = self._runs.get(check_run_id(run_id))
+            if source is None or not 0 <= at <= source.seq:
+                return "unknown"
+            if new_id in self._runs:
+                return "exists"
+            snapshot = max((seq for seq in source.snapshots if seq <= at), default=0)
+            if snapshot < min(at, source.compacted):
+                return "compacted"
+            now = current_source().now()
+            new = NewRun(new_id, source.new.workflow, source.new.digest, source.new.version, source.new.shape)
+            fork = _Run(new, now, now, epoch=self._shared.epoch_floor, rung_at=now, forked_from=(run_id, at))
+            fork.seq, fork.stream_seq, fork.compacted = at + len(commits), source.stream_seq, min(source.compacted, at)
+            kept = at - fork.compacted
+            fork.bodies = [*source.bodies[:kept], *commits]
+            fork.times = [*source.times[:kept], *(now for _ in commits)]
+            if snapshot in source.snapshots:
+                fork.snapshots[snapshot] = source.snapshots[snapshot]
+            self._runs[new_id] = fork
+            return "forked"
+
+    async def delete(self, run_id: str, *, force: bool = False) -> bool:
+        """See ``RunStore.delete``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None:
+                return False
+            if not force and self._driven(run):
+                raise StoreError(
+                    f"Run {run_id!r} is being driven by {run.owner}: cancel it and wait for its end, or delete it with "
+                    "force=True, after which nothing more of it is recorded"
+                )
+            self._remove(run)
+            return True
+
+    def _remove(self, run: _Run) -> None:
+        del self._runs[run.new.run_id]
+        self._shared.epoch_floor = max(self._shared.epoch_floor, run.epoch)
+        self._hints.committed([run.new.run_id])
+
+    async def compact(self, run_id: str) -> int:
+        """See ``RunStore.compact``."""
+        with self._lock:
+            run = self._runs.get(check_run_id(run_id))
+            if run is None or not run.snapshots:
+                return 0
+            newest = max(run.snapshots)
+            dropped = max(0, newest - run.compacted)
+            del run.bodies[:dropped], run.times[:dropped]
+            run.snapshots = {newest: run.snapshots[newest]}
+            run.compacted = max(run.compacted, newest)
+            return dropped
+
+    async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
+        """See ``RunStore.retain``."""
+        with self._lock:
+            before, limit = current_source().now() - check_age(seconds), check_limit(limit)
+            ended = [run for run in self._runs.values() if run.status in ENDS and run.updated_at < before]
+            ended.sort(key=lambda run: run.updated_at)
+            for run in ended[:limit]:
+                self._remove(run)
+            return [run.new.run_id for run in ended[:limit]]
+
+    async def aclose(self) -> None:
+        """See ``RunStore.aclose``. The runs stay for the others that share them."""
+        with self._lock:
+            self._shared.owners -= self._names
+            self._names.clear()
+
+
+def _is_owned(run: _Run, owner: str, epoch: int) -> bool:
+    return run.owner == owner and run.epoch == epoch and run.status == "running"
+
+
+def _make_ready(run: _Run) -> None:
+    run.status, run.rung_at = "ready", current_source().now()
+    run.updated_at = run.rung_at
+    run.owner = run.lease_until = None
+
+
+def _use(run: _Run, entry: RunCommit) -> None:
+    for position in entry.consumed:
+        if 0 < position <= len(run.inbox) and run.inbox[position - 1].used is None:
+            run.inbox[position - 1].used = entry.expected_seq + 1
+            run.unread -= 1
+    for position in entry.passed_over:
+        key = run.inbox[position - 1].item.key
+        if run.keys.get(key) == position:
+            del run.keys[key]
+
+
+def _was_written(run: _Run, entry: RunCommit) -> bool:
+    """Whether the very same was asked before: in one epoch a run has one writer, and the bodies tell the rest."""
+    last = entry.expected_seq + len(entry.commits)
+    if run.epoch != entry.epoch or run.seq < last or (entry.status is not None and run.status != entry.status):
+        return False
+    if not entry.commits:
+        return entry.status is not None
+    first = max(0, run.compacted - entry.expected_seq)
+    kept = entry.commits[first:]
+    begin = entry.expected_seq + first - run.compacted
+    return run.bodies[begin : begin + len(kept)] == kept

@@ -1,0 +1,348 @@
+"""A RunStore in one SQLite file, for any number of processes of one machine."""
+
+import asyncio
+import functools
+import os
+import secrets
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from batonflow.clock import current_source
+from batonflow.durable.history import StoredHistory
+from batonflow.durable.stores import sqlite_claims as claims
+from batonflow.durable.stores import sqlite_reads as reads
+from batonflow.durable.stores import sqlite_upkeep as upkeep
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit_number,
+    check_file_options,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_path,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Bell
+from batonflow.durable.stores.owners import Owners
+from batonflow.durable.stores.protocol import (
+    LEASE_SECONDS,
+    Appended,
+    Busy,
+    Claimed,
+    CommitDone,
+    CommitVerdict,
+    Created,
+    Ended,
+    Existing,
+    InboxItem,
+    Loaded,
+    NewRun,
+    NotDue,
+    RunCommit,
+    RunInfo,
+    RunStatus,
+    StoredCommit,
+)
+from batonflow.durable.stores.sqlite_commits import write_commits
+from batonflow.durable.stores.sqlite_rows import Desk
+from batonflow.durable.stores.sqlite_schema import DatabaseFile
+from batonflow.durable.stores.sqlite_threads import Job, Readers, Writer, forget_all
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+PAGE = 500
+"""How many commits a subscriber reads at once."""
+LOST_HINT_SECONDS = 1.0
+"""After so long a subscriber looks for itself, as a hint may have been lost."""
+RETIRED_AT_ONCE = 20
+
+
+class SQLiteStore(StoredHistory):
+    """Keeps runs in one SQLite file, with write-ahead log, for any number of processes of one machine.
+
+    Nothing is opened before the first use. One object serves all event loops and threads of a process; after a
+    ``fork`` the child's copy is a store of its own, with another ``owner``. Beside the file lie SQLite's ``-wal`` and
+    ``-shm``, and a directory ``-owners`` with one lock file for each living owner; only the user who made them may
+    read them.
+
+    A process that is stopped (``SIGSTOP``) in the short moment in which it writes holds up all others until it goes
+    on or is killed.
+
+    Args:
+        path: The file; made at first use, with the directories to it. It has to be on a local disk.
+        durability: What a commit outlives: ``"process"``: the death of the process; ``"power"``: also that of the
+            machine, which costs a write through to the disk for each transaction.
+        busy_seconds: How long to try when another program holds the database.
+        max_bytes: How large the file may grow; None for as large as the disk allows.
+        lease_seconds: After how many seconds without a sign of life (a stopped process, a machine that slept) another
+            process may take a run; the runs of one that has ended are free at once. It is renewed three times as often.
+
+    Raises:
+        StoreError: ``path`` cannot be the path of a file, or an option has a value that it cannot have.
+
+    Example:
+        >>> store = SQLiteStore("runs.db")
+        >>> await store.info("order-17")
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Literal["process", "power"] = "process",
+        busy_seconds: float = 60.0,
+        max_bytes: int | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        check_file_options(durability, busy_seconds, max_bytes)
+        self.path = Path(check_path(path)).absolute()
+        self.lease_seconds = check_lease(lease_seconds)
+        self.durability: Literal["process", "power"] = durability
+        self.busy_seconds = busy_seconds
+        self.max_bytes = max_bytes
+        self._source = current_source()
+        self._begin()
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({str(self.path)!r}, durability={self.durability!r})"
+
+    def _begin(self) -> None:
+        """Everything that belongs to one process; nothing of it is open yet."""
+        self._owner = secrets.token_hex(8)
+        file = DatabaseFile(self.path, self.durability, self.max_bytes, self.busy_seconds)
+        self._owners = Owners(self.path.with_name(self.path.name + "-owners"))
+        self._writer = Writer(file, self._owners, self._source, self.busy_seconds)
+        self._hints = self._writer.hints
+        self._readers = Readers(file, self._owners, self._source, self.busy_seconds)
+        self._finalizer = weakref.finalize(self, _stop, self._writer, self._readers)
+        self._finalizer.atexit = False  # there, the threads are waited for
+        self._closed = False
+
+    def _after_fork(self) -> None:
+        """In a forked child: leave everything to the parent, and begin anew."""
+        self._finalizer.detach()
+        self._owners.forget()
+        # Closing them would touch files that the parent uses; they are kept for as long as the child lives.
+        _left_to_parents.append((self._writer, self._readers))
+        self._begin()
+
+    @property
+    def owner(self) -> str:
+        """See ``RunStore.owner``."""
+        return self._owner
+
+    async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+        """See ``RunStore.create``."""
+        return await self._write(claims.create, run, owner, ttl)
+
+    async def claim(
+        self, run_id: str, owner: str, ttl: float, *, only_due: bool = False
+    ) -> Claimed | Busy | Ended | NotDue | None:
+        """See ``RunStore.claim``."""
+        return await self._write(claims.claim, run_id, owner, ttl, only_due)
+
+    async def claim_due(
+        self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
+    ) -> list[Claimed]:
+        """See ``RunStore.claim_due``."""
+        return await self._write(claims.claim_due, owner, ttl, limit, workflows)
+
+    async def load(self, run_id: str, at: int | None = None) -> Loaded | None:
+        """See ``RunStore.load``."""
+        check_commit_number(at)
+        return await self._read(reads.load, run_id, at)
+
+    async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
+        """See ``RunStore.renew``."""
+        return await self._write(claims.renew, owner, runs, ttl)
+
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
+        """See ``RunStore.hold``."""
+        self._writer.hold(run_id, epoch, lost)
+
+    def let_go(self, run_id: str) -> None:
+        """See ``RunStore.let_go``."""
+        self._writer.let_go(run_id)
+
+    async def commit(self, batch: Sequence[RunCommit]) -> list[CommitVerdict]:
+        """See ``RunStore.commit``."""
+        return await self._write(write_commits, batch)
+
+    def commit_soon(self, batch: Sequence[RunCommit], done: CommitDone) -> None:
+        """See ``RunStore.commit_soon``; ``done`` is called on the thread that writes."""
+        try:
+            self._writer.submit(Job(functools.partial(_write_batch, batch), done))
+        except StoreError as error:
+            done(None, error)
+
+    async def park(self, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+        """See ``RunStore.park``."""
+        return await self._write(claims.park, run_id, owner, epoch, seq, wake_at)
+
+    async def release(self, run_id: str, owner: str, epoch: int) -> bool:
+        """See ``RunStore.release``."""
+        return await self._write(claims.release, run_id, owner, epoch)
+
+    async def append(
+        self, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"] = "event"
+    ) -> Appended | Ended | None:
+        """See ``RunStore.append``."""
+        return await self._write(claims.append, run_id, key, payload, kind)
+
+    async def unread(self, after: Mapping[str, int]) -> dict[str, list[InboxItem]]:
+        """See ``RunStore.unread``."""
+        return await self._read(reads.unread, dict(after))
+
+    async def changed(self, seen: int) -> int:
+        """See ``RunStore.changed``."""
+        self._writer.check_open()
+        count = await self._hints.changed(seen)
+        self._writer.check_open()
+        return count
+
+    async def sweep(self, limit: int, grace: float) -> list[str]:
+        """See ``RunStore.sweep``."""
+        return await self._write(claims.sweep, limit, grace)
+
+    async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
+        """See ``RunStore.read``."""
+        return await self._read(reads.read, run_id, after, limit)
+
+    async def subscribe(self, run_id: str, after: int = 0) -> AsyncGenerator[StoredCommit]:
+        """See ``RunStore.subscribe``."""
+        check_run_id(run_id)
+        number: int | None = None
+        with self._hints.listening(run_id) as bell:
+            while True:
+                number, commits = await self._read(reads.follow, run_id, after, PAGE, number)
+                for commit in commits:
+                    after = commit.seq
+                    yield commit
+                if number is None:
+                    return
+                if not commits:
+                    await bell.wait(LOST_HINT_SECONDS)
+
+    async def info(self, run_id: str) -> RunInfo | None:
+        """See ``RunStore.info``."""
+        return await self._read(reads.info, run_id)
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | Sequence[RunStatus] | None = None,
+        workflow: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> list[RunInfo]:
+        """See ``RunStore.list_runs``."""
+        statuses = check_listing(status, workflow, after, limit)
+        return await self._read(reads.list_runs, statuses, workflow, after, limit, newest_first)
+
+    async def fork(
+        self, run_id: str, at: int, new_id: str, commits: Sequence[bytes] = ()
+    ) -> Literal["forked", "exists", "unknown", "compacted"]:
+        """See ``RunStore.fork``."""
+        return await self._write(upkeep.fork, run_id, at, new_id, commits)
+
+    async def delete(self, run_id: str, *, force: bool = False) -> bool:
+        """See ``RunStore.delete``."""
+        return await self._write(upkeep.delete, run_id, force)
+
+    async def compact(self, run_id: str) -> int:
+        """See ``RunStore.compact``."""
+        return await self._write(upkeep.compact, run_id)
+
+    async def retain(self, *, seconds: float, limit: int = 1000) -> list[str]:
+        """See ``RunStore.retain``."""
+        found = await self._read(upkeep.to_retire, check_age(seconds), check_limit(limit))
+        deleted: list[str] = []
+        for begin in range(0, len(found), RETIRED_AT_ONCE):  # so that others get their turn in between
+            deleted += await self._write(upkeep.delete_ended, found[begin : begin + RETIRED_AT_ONCE], seconds)
+        return deleted
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``aclose`` was called."""
+        return self._closed
+
+    async def aclose(self) -> None:
+        """See ``RunStore.aclose``. What is queued is written before."""
+        self._closed = True
+        _stop(self._writer, self._readers)
+        for threads in (self._readers, self._writer):
+            ended = Bell()
+            threads.when_ended(ended.ring)
+            await ended.wait()
+            threads.join()
+        self._hints.close()
+
+    async def _write(self, operation: Callable[..., T], *arguments: Any) -> T:
+        return await _outcome(self._writer, operation, arguments)
+
+    async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
+        if not self._writer.was_opened:
+            # Only who writes can make the file, and refuse one that is none of ours.
+            await self._write(_nothing)
+        return await _outcome(self._readers, operation, arguments)
+
+
+async def _outcome(threads: Writer | Readers, operation: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    """Have a thread carry out an operation, and wait for it; when the caller is cancelled, it happens all the same."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def done(result: Any, error: BaseException | None) -> None:
+        try:
+            loop.call_soon_threadsafe(_resolve, future, result, error)
+        except RuntimeError:
+            return  # the loop was closed: nobody waits any more
+
+    def operate(desk: Desk) -> T:
+        return operation(desk, *arguments)
+
+    threads.submit(Job(operate, done))
+    return await future
+
+
+def _resolve(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _write_batch(batch: Sequence[RunCommit], desk: Desk) -> list[CommitVerdict]:
+    return write_commits(desk, batch)
+
+
+def _nothing(_desk: Desk) -> None:
+    return None
+
+
+def _stop(writer: Writer, readers: Readers) -> None:
+    readers.stop()
+    readers.when_ended(writer.stop)  # only who can write, and closes last, can clear the log away
+
+
+_stores: "weakref.WeakSet[SQLiteStore]" = weakref.WeakSet()
+_left_to_parents: list[tuple[Writer, Readers]] = []
+
+
+def _after_fork_in_child() -> None:
+    forget_all()
+    for store in list(_stores):
+        store._after_fork()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

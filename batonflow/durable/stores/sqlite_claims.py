@@ -1,0 +1,279 @@
+"""Who drives a run of a SQLiteStore, and what it is told: operations inside one write transaction each."""
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from batonflow.durable.stores.bounds import check_new_run, check_owner, check_payload, check_run_id
+from batonflow.durable.stores.protocol import (
+    Appended,
+    Busy,
+    Claimed,
+    Created,
+    Ended,
+    Existing,
+    NewRun,
+    NotDue,
+)
+from batonflow.durable.stores.sqlite_commits import insert_bodies
+from batonflow.durable.stores.sqlite_rows import ENDS, Desk, RunRow, checksum, find_run, info_of, salt_of
+
+__all__ = ["append", "claim", "claim_due", "create", "park", "release", "renew", "renew_held", "sweep"]
+
+_READY = """
+UPDATE runs
+SET status = 'ready', owner = NULL, lease_until = NULL, wake_no = wake_no + 1, due_at = ?, updated_at = ?
+WHERE id = ?
+"""
+
+
+def create(desk: Desk, run: NewRun, owner: str, ttl: float) -> Created | Existing:
+    """See ``RunStore.create``."""
+    check_new_run(run)
+    existing = find_run(desk, run.run_id)
+    if existing is not None:
+        return Existing(info_of(desk, existing))
+    desk.owners.vouch(check_owner(owner))
+    (floor,) = desk.connection.execute("SELECT epoch_floor FROM facts").fetchone()
+    now = desk.source.now()
+    salt = salt_of(run.run_id)
+    until = desk.lease(ttl)
+    inserted = desk.connection.execute(
+        """
+        INSERT INTO runs (run_id, workflow, version, digest, shape, status, owner, epoch, claimed_at, lease_boot,
+                          lease_until, lease_ttl, seq, stream_seq, created_at, updated_at, salt)
+        VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            *_names(run),
+            owner,
+            floor + 1,
+            now,
+            desk.boot,
+            until,
+            ttl,
+            int(run.first is not None),
+            run.stream_seq,
+            now,
+            now,
+            salt,
+        ),
+    )
+    assert inserted.lastrowid is not None
+    desk.known[run.run_id] = (inserted.lastrowid, salt)
+    if run.first is not None:
+        insert_bodies(desk, inserted.lastrowid, salt, 0, [run.first], now)
+    return Created(floor + 1)
+
+
+def _names(run: NewRun) -> tuple[str | None, ...]:
+    return run.run_id, run.workflow, run.version, run.digest, run.shape
+
+
+def claim(desk: Desk, run_id: str, owner: str, ttl: float, only_due: bool) -> Claimed | Busy | Ended | NotDue | None:
+    """See ``RunStore.claim``."""
+    row = find_run(desk, check_run_id(run_id))
+    if row is None:
+        return None
+    if row.status in ENDS:
+        return Ended(info_of(desk, row))
+    if row.owner is not None and row.owner != owner and desk.driven(row):
+        return Busy(row.owner, row.claimed_at or row.created_at, desk.lease_left(row))
+    if only_due and row.status == "waiting" and not row.unread and not _is_due(desk, row):
+        return NotDue(row.wake_at)
+    return _take(desk, row, owner, ttl)
+
+
+def _is_due(desk: Desk, row: RunRow) -> bool:
+    return row.wake_at is not None and row.wake_at <= desk.source.now()
+
+
+def _take(desk: Desk, row: RunRow, owner: str, ttl: float) -> Claimed:
+    desk.owners.vouch(check_owner(owner))
+    abandoned = row.status == "running" and row.owner is not None and not desk.owners.alive(row.owner)
+    now = desk.source.now()
+    desk.connection.execute(
+        """
+        UPDATE runs
+        SET status = 'running', owner = ?, epoch = epoch + 1, claimed_at = ?, lease_boot = ?, lease_until = ?,
+            lease_ttl = ?, due_at = NULL, updated_at = ?
+        WHERE id = ?
+        """,
+        (owner, now, desk.boot, desk.lease(ttl), ttl, now, row.id),
+    )
+    desk.known[row.run_id] = (row.id, row.salt)
+    return Claimed(row.run_id, row.epoch + 1, row.seq, row.stream_seq, row.workflow, abandoned)
+
+
+def claim_due(desk: Desk, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None) -> list[Claimed]:
+    """See ``RunStore.claim_due``."""
+    names = None if workflows is None else json.dumps(list(workflows))
+    now = desk.source.now()
+    rows = _left_behind(desk, names, limit)
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos
+        WHERE due_at <= ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY due_at, id LIMIT ?
+        """,
+        (now, names, names, limit - len(rows)),
+    )
+    # Ready since a time to come: the wall clock was put back.
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos
+        WHERE status = 'ready' AND due_at > ? AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY id LIMIT ?
+        """,
+        (now, names, names, limit - len(rows)),
+    )
+    return [_take(desk, row, owner, ttl) for row in rows]
+
+
+def _runs(desk: Desk, statement: str, values: tuple[object, ...]) -> list[RunRow]:
+    return [RunRow(*row) for row in desk.connection.execute(statement, values).fetchall()]
+
+
+def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
+    """Runs whose owner is dead or did not renew their lease, the longest first."""
+    owners = desk.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
+    dead = [owner for (owner,) in owners if owner is not None and not desk.owners.alive(owner)]
+    now = desk.source.monotonic()
+    return _runs(
+        desk,
+        # A lease that lasts longer than it ever did is from before the machine's last start, see Desk.lease_left.
+        """
+        SELECT * FROM run_infos
+        WHERE status = 'running'
+            AND (lease_boot <> ? OR lease_until <= ? OR lease_until > ? + lease_ttl + 1
+                 OR owner IN (SELECT value FROM json_each(?)))
+            AND (? IS NULL OR workflow IN (SELECT value FROM json_each(?)))
+        ORDER BY updated_at, id LIMIT ?
+        """,
+        (desk.boot, now, now, json.dumps(dead), workflows, workflows, limit),
+    )
+
+
+def renew(desk: Desk, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
+    """See ``RunStore.renew``."""
+    until = desk.lease(ttl)
+    lost: list[str] = []
+    for run_id, epoch in runs:
+        renewed = desk.connection.execute(
+            """
+            UPDATE runs SET lease_boot = ?, lease_until = ?, lease_ttl = ?
+            WHERE run_id = ? AND owner = ? AND epoch = ? AND status = 'running'
+            """,
+            (desk.boot, until, ttl, check_run_id(run_id), owner, epoch),
+        )
+        if not renewed.rowcount:
+            lost.append(run_id)
+    return lost
+
+
+def renew_held(desk: Desk, held: dict[str, int]) -> list[tuple[str, int]]:
+    """Extend the leases of these runs, by id and epoch, each by its own ttl. An epoch belongs to one owner.
+
+    Returns:
+        Those that were claimed by another since, or deleted.
+    """
+    desk.connection.execute(
+        """
+        UPDATE runs SET lease_until = ? + lease_ttl
+        WHERE id IN (
+            -- CROSS keeps SQLite from looking through all running runs for each of those held.
+            SELECT runs.id FROM json_each(?) AS held CROSS JOIN runs
+            WHERE runs.run_id = held.key AND runs.epoch = held.value AND runs.status = 'running'
+        )
+        """,
+        (desk.source.monotonic(), json.dumps(held)),
+    )
+    return desk.connection.execute(
+        """
+        SELECT held.key, held.value FROM json_each(?) AS held LEFT JOIN runs ON runs.run_id = held.key
+        WHERE runs.epoch IS NOT held.value
+        """,
+        (json.dumps(held),),
+    ).fetchall()
+
+
+def park(desk: Desk, run_id: str, owner: str, epoch: int, seq: int, wake_at: float | None) -> bool:
+    """See ``RunStore.park``."""
+    parked = desk.connection.execute(
+        """
+        UPDATE runs
+        SET status = 'waiting', owner = NULL, lease_until = NULL, wake_at = ?, due_at = ?, updated_at = ?
+        WHERE run_id = ? AND owner = ? AND epoch = ? AND seq = ? AND status = 'running' AND unread = 0
+        """,
+        (wake_at, wake_at, desk.source.now(), check_run_id(run_id), owner, epoch, seq),
+    )
+    desk.known.pop(run_id, None)
+    return bool(parked.rowcount)
+
+
+def release(desk: Desk, run_id: str, owner: str, epoch: int) -> bool:
+    """See ``RunStore.release``."""
+    row = find_run(desk, check_run_id(run_id))
+    if row is None or (row.status, row.owner, row.epoch) != ("running", owner, epoch):
+        return False
+    _make_ready(desk, row)
+    return True
+
+
+def _make_ready(desk: Desk, row: RunRow) -> None:
+    now = desk.source.now()
+    desk.connection.execute(_READY, (now, now, row.id))
+    desk.known.pop(row.run_id, None)
+
+
+def append(
+    desk: Desk, run_id: str, key: str, payload: bytes, kind: Literal["event", "cancel"]
+) -> Appended | Ended | None:
+    """See ``RunStore.append``."""
+    check_payload(run_id, key, payload)
+    row = find_run(desk, run_id)
+    if row is None:
+        return None
+    before = desk.connection.execute("SELECT position FROM inbox WHERE run = ? AND key = ?", (row.id, key)).fetchone()
+    if before is not None:
+        return Appended(before[0], new=False)
+    if row.status in ENDS:
+        return Ended(info_of(desk, row))
+    position = row.inbox_head + 1
+    now = desk.source.now()
+    desk.connection.execute(
+        "INSERT INTO inbox (run, position, key, kind, payload, at, came, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (row.id, position, key, kind, payload, now, row.seq, checksum(row.salt, position, payload)),
+    )
+    desk.connection.execute(
+        "UPDATE runs SET inbox_head = ?, unread = unread + 1, updated_at = ? WHERE id = ?", (position, now, row.id)
+    )
+    desk.connection.execute("UPDATE facts SET appends = appends + 1")
+    desk.appended += 1
+    if row.status == "waiting":
+        _make_ready(desk, row)
+    return Appended(position, new=True)
+
+
+def sweep(desk: Desk, limit: int, grace: float) -> list[str]:
+    """See ``RunStore.sweep``."""
+    now = desk.source.now()
+    rows = _left_behind(desk, None, limit)
+    rows += _runs(
+        desk,
+        """
+        SELECT * FROM run_infos WHERE due_at <= ? AND (status = 'waiting' OR due_at <= ?) ORDER BY due_at, id LIMIT ?
+        """,
+        (now, now - grace, limit - len(rows)),
+    )
+    # Ready since a time to come: the wall clock was put back.
+    rows += _runs(
+        desk,
+        "SELECT * FROM run_infos WHERE status = 'ready' AND due_at > ? ORDER BY id LIMIT ?",
+        (now, limit - len(rows)),
+    )
+    for row in rows:
+        _make_ready(desk, row)
+    return [row.run_id for row in rows]

@@ -1,0 +1,160 @@
+"""What the operations of a SQLiteStore share: the connection and clocks they use, rows of runs, checksums."""
+
+import math
+import sqlite3
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from batonflow.clock import Source
+from batonflow.durable.stores.owners import Owners, boot_number
+from batonflow.durable.stores.packing import unpacked
+from batonflow.durable.stores.protocol import ENDS, RunInfo, RunStatus
+from batonflow.workflow_core.errors import StoreCorruptedError
+
+__all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]
+
+PLACE_BITS = 32
+"""A record's place is the number of its run, shifted by these, plus its own number."""
+
+
+class RunRow(NamedTuple):
+    """A row of the view ``run_infos``; its columns are described in the schema."""
+
+    id: int
+    run_id: str
+    workflow: str
+    version: str | None
+    digest: str
+    shape: str
+    status: RunStatus
+    owner: str | None
+    epoch: int
+    claimed_at: float | None
+    lease_boot: int | None
+    lease_until: float | None
+    lease_ttl: float | None
+    seq: int
+    compacted: int
+    stream_seq: int
+    wake_at: float | None
+    wake_no: int
+    due_at: float | None
+    inbox_head: int
+    unread: int
+    created_at: float
+    updated_at: float
+    ended_at: float | None
+    forked_from: str | None
+    forked_at: int | None
+    salt: int
+    result: bytes | None
+    result_crc: int | None
+
+
+@dataclass(slots=True)
+class Desk:
+    """What an operation works with; each thread has its own.
+
+    Attributes:
+        connection: To the database.
+        path: Of the database, for messages.
+        owners: Who is alive.
+        source: The clocks.
+        boot: Which start of the machine this is.
+        known: Number and salt of runs that this connection has driven, to save looking them up. Emptied when a
+            transaction is undone, as numbers of runs made in it are given out again.
+        shortest_ttl: Of the leases given out here, in seconds.
+        rows: Values of commits that are still to be inserted in this transaction, four for each.
+        touched: Runs with new commits, or that are over or gone, in this transaction.
+        appended: How many items were put into inboxes in this transaction.
+    """
+
+    connection: sqlite3.Connection
+    path: Path
+    owners: Owners
+    source: Source
+    boot: int = field(default_factory=boot_number)
+    known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    shortest_ttl: float = math.inf
+    rows: list[float | bytes] = field(default_factory=list[float | bytes])
+    touched: list[str] = field(default_factory=list[str])
+    appended: int = 0
+
+    def lease_left(self, row: RunRow) -> float:
+        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 for none."""
+        if row.lease_until is None or row.lease_ttl is None or row.lease_boot != self.boot:
+            return 0.0
+        left = row.lease_until - self.source.monotonic()
+        # Longer than it ever was: the clock has begun anew, and the system does not tell one start from another.
+        return max(0.0, left) if left <= row.lease_ttl + 1.0 else 0.0
+
+    def lease(self, ttl: float) -> float:
+        """Until when, by the monotonic clock, a lease lasts that is given out now."""
+        self.shortest_ttl = min(self.shortest_ttl, ttl)
+        return self.source.monotonic() + ttl
+
+    def driven(self, row: RunRow) -> bool:
+        """Whether somebody drives this run: its owner lives and has renewed the lease."""
+        return (
+            row.status == "running"
+            and row.owner is not None
+            and self.lease_left(row) > 0
+            and self.owners.alive(row.owner)
+        )
+
+
+def find_run(desk: Desk, run_id: str) -> RunRow | None:
+    """The row of a run."""
+    row = desk.connection.execute("SELECT * FROM run_infos WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else RunRow(*row)
+
+
+def info_of(desk: Desk, row: RunRow) -> RunInfo:
+    """What is known of a run.
+
+    Raises:
+        StoreCorruptedError: Its result is damaged.
+    """
+    if row.result is not None and row.result_crc != checksum(row.salt, row.seq, row.result):
+        raise damaged(desk, f"The result of run {row.run_id!r}")
+    return RunInfo(
+        run_id=row.run_id,
+        workflow=row.workflow,
+        version=row.version,
+        digest=row.digest,
+        shape=row.shape,
+        status=row.status,
+        owner=row.owner,
+        owner_alive=row.owner is not None and desk.owners.alive(row.owner),
+        lease_left=desk.lease_left(row),
+        claimed_at=row.claimed_at,
+        epoch=row.epoch,
+        seq=row.seq,
+        stream_seq=row.stream_seq,
+        wake_at=row.wake_at,
+        unread=row.unread,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        result=None if row.result is None else unpacked(row.result),
+        forked_from=None if row.forked_from is None or row.forked_at is None else (row.forked_from, row.forked_at),
+    )
+
+
+def salt_of(run_id: str) -> int:
+    """What tells the records of a run from those of others."""
+    return zlib.crc32(run_id.encode())
+
+
+def checksum(salt: int, number: int, data: bytes) -> int:
+    """Over a record, its run and its number."""
+    return zlib.crc32(data, salt ^ number)
+
+
+def damaged(desk: Desk, what: str) -> StoreCorruptedError:
+    """The error that says that a record is not what was written."""
+    return StoreCorruptedError(
+        f"{what} in {desk.path} is damaged: it is not what was written. Restore the database from a backup, fork the "
+        "run at an earlier commit, or delete the run"
+    )

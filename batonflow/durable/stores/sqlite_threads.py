@@ -1,0 +1,443 @@
+"""The threads of a SQLiteStore: one that writes, in transactions shared by all who wait, and a few that read."""
+
+import atexit
+import math
+import queue
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from batonflow.clock import Source
+from batonflow.durable.stores.hints import Hints
+from batonflow.durable.stores.owners import Owners
+from batonflow.durable.stores.sqlite_claims import renew_held
+from batonflow.durable.stores.sqlite_commits import flush
+from batonflow.durable.stores.sqlite_faults import concerns_all, explained, is_busy
+from batonflow.durable.stores.sqlite_rows import Desk
+from batonflow.durable.stores.sqlite_schema import DatabaseFile
+from batonflow.instrumentation.logs import logger_named
+from batonflow.workflow_core.errors import StoreError
+
+__all__ = ["Done", "Job", "Readers", "Writer", "forget_all"]
+
+Done: TypeAlias = Callable[[Any, BaseException | None], None]
+
+MOST_IN_ONE_TRANSACTION = 1000
+"""Jobs; the next ones wait for the next transaction, so that it stays short."""
+POLL_SECONDS = (0.02, 0.1)
+"""How often to look for what other processes have committed: after activity, and when nothing has happened for long."""
+MOST_READERS = 4
+
+_logger = logger_named(__name__)
+
+
+@dataclass(slots=True)
+class Job:
+    """An operation that waits for its turn.
+
+    Attributes:
+        operation: Called with a desk, inside a transaction, perhaps more than once.
+        done: Told the result or the error, once.
+    """
+
+    operation: Callable[[Desk], Any]
+    done: Done
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """Tell the outcome. What the receiver does with it must not end the thread."""
+        try:
+            self.done(result, error)
+        except Exception:
+            _logger.exception("The receiver of a store's result raised an error")
+
+
+class Writer:
+    """The only one who writes: whatever is queued when it becomes free goes into one transaction.
+
+    Args:
+        file: The database.
+        owners: Whom this store vouches for.
+        source: The clocks.
+        busy_seconds: How long to try when another process is writing.
+    """
+
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
+        self.was_opened = False
+        """Whether the file is there, and one of ours."""
+        self.hints = Hints(self.nudge)
+        """Who waits for what is written, here and by other processes."""
+        self._file = file
+        self._owners = owners
+        self._source = source
+        self._busy_seconds = busy_seconds
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._ended = False
+        self._callbacks: list[Callable[[], None]] = []
+        self._desk: Desk | None = None
+        self._held: dict[str, tuple[int, Callable[[], None] | None]] = {}
+        self._shortest_ttl = math.inf
+        self._renew_at = math.inf
+        self._poll_at = 0.0
+        self._active_at = 0.0
+        self._last_version = -1
+        self._last_appends = -1
+
+    def submit(self, job: Job) -> None:
+        """Put a job into the queue; from any thread.
+
+        Raises:
+            StoreError: The store is closed.
+        """
+        with self._guard:
+            self.check_open()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="batonflow-store-writer", daemon=True)
+                self._thread.start()
+                _writers.add(self)
+            self._jobs.put(job)
+
+    def check_open(self) -> None:
+        """Refuse to go on when the store is closed.
+
+        Raises:
+            StoreError: It is.
+        """
+        if self._stopped:
+            raise StoreError(f"The store at {self._file.path} is closed: open another one")
+
+    def stop(self) -> None:
+        """Let the thread end when everything queued is written."""
+        with self._guard:
+            if not self._stopped:
+                self._stopped = True
+                self._jobs.put(None)
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the thread's end."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call this on the thread as the last it does; at once when it does not run."""
+        with self._guard:
+            if self._thread is not None and not self._ended:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def nudge(self) -> None:
+        """Let the thread look whether there is something to poll for or to renew."""
+        with suppress(StoreError):  # closed: there is nothing any more
+            self.submit(Job(_nothing, _ignore))
+
+    def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None) -> None:
+        """Renew the lease of this run from now on."""
+        with self._guard:
+            self._held[run_id] = epoch, lost
+        self.nudge()
+
+    def let_go(self, run_id: str) -> None:
+        """Do not renew the lease of this run any more."""
+        with self._guard:
+            self._held.pop(run_id, None)
+
+    def _run(self) -> None:
+        try:
+            while (first := self._next()) is not None:
+                self._settle(self._all_queued(first))
+        finally:
+            self._close()
+            self._owners.give_up()
+            with self._guard:
+                self._ended = True
+            for callback in self._callbacks:
+                callback()
+
+    def _next(self) -> Job | None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._patience())
+            except queue.Empty:
+                job = Job(_nothing, _ignore)
+            self._look_around()
+            if job is None or job.operation is not _nothing:
+                return job
+
+    def _patience(self) -> float | None:
+        """Seconds until something is to be done without being asked."""
+        due: list[float] = []
+        if self._held:
+            due.append(self._renew_at)
+        if self.hints.wanted:
+            due.append(self._poll_at)
+        # Not longer than an hour at once: a lock cannot be waited for until the end of time.
+        return min(max(0.0, min(due) - time.monotonic()), 3600.0) if due else None
+
+    def _all_queued(self, first: Job) -> list[Job]:
+        jobs = [first]
+        while len(jobs) < MOST_IN_ONE_TRANSACTION and not self._jobs.empty():
+            job = self._jobs.get()
+            if job is None:  # the end, after these
+                self._jobs.put(None)
+                break
+            if job.operation is not _nothing:
+                jobs.append(job)
+        return jobs
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if self._held and now >= self._renew_at:
+            self._renew_at = now + self._shortest_ttl / 3
+            with self._guard:
+                held = {run_id: epoch for run_id, (epoch, _) in self._held.items()}
+            self._settle([Job(lambda desk: renew_held(desk, held), self._tell_lost)])
+        if self.hints.wanted and now >= self._poll_at:
+            self._poll()
+            idle = now - self._active_at
+            self._poll_at = now + min(max(idle / 50, POLL_SECONDS[0]), POLL_SECONDS[1])
+
+    def _tell_lost(self, lost: list[tuple[str, int]] | None, _: BaseException | None) -> None:
+        for run_id, epoch in lost or ():
+            with self._guard:
+                held = self._held.get(run_id)
+                if held is None or held[0] != epoch:
+                    continue
+                del self._held[run_id]
+            if held[1] is not None:
+                held[1]()
+
+    def _poll(self) -> None:
+        """Tell those who wait of what other processes have committed."""
+        try:
+            desk = self._opened()
+            (version,) = desk.connection.execute("PRAGMA data_version").fetchone()
+            if version == self._last_version:
+                return
+            (appends,) = desk.connection.execute("SELECT appends FROM facts").fetchone()
+        except (sqlite3.Error, OSError, StoreError):
+            return  # whoever asks for something gets the error
+        self._last_version = version
+        self._active_at = time.monotonic()
+        self.hints.anything()
+        if appends != self._last_appends:
+            self._last_appends = appends
+            self.hints.appended()
+
+    def _settle(self, jobs: list[Job]) -> None:
+        """Carry out jobs together; when one of them fails, each by itself."""
+        try:
+            results = self._attempt(jobs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is for those who asked, who wait
+            if len(jobs) == 1 or concerns_all(error):
+                for job in jobs:
+                    job.finish(None, explained(self._file, error, self._busy_seconds))
+            else:
+                for job in jobs:
+                    self._settle([job])
+            return
+        for job, result in zip(jobs, results, strict=True):
+            job.finish(result, None)
+
+    def _attempt(self, jobs: list[Job]) -> list[Any]:
+        """One transaction; tried again for as long as somebody else is in the way."""
+        began = time.monotonic()
+        pause = 0.001
+        while True:
+            try:
+                return self._transaction(jobs)
+            except sqlite3.Error as error:
+                self._undo(error)
+                if not is_busy(error) or time.monotonic() - began > self._busy_seconds:
+                    raise
+            except BaseException as error:
+                self._undo(error)
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
+    def _transaction(self, jobs: list[Job]) -> list[Any]:
+        desk = self._opened()
+        self._file.check()
+        desk.connection.execute("BEGIN IMMEDIATE")
+        results = [job.operation(desk) for job in jobs]
+        flush(desk)
+        desk.connection.execute("COMMIT")
+        if desk.shortest_ttl < self._shortest_ttl:
+            self._shortest_ttl = desk.shortest_ttl
+            self._renew_at = min(self._renew_at, time.monotonic() + self._shortest_ttl / 3)
+        if desk.touched:
+            self.hints.committed(desk.touched)
+            desk.touched.clear()
+        if desk.appended:
+            if self._last_appends >= 0:
+                self._last_appends += desk.appended
+            desk.appended = 0
+            self.hints.appended()
+        self._active_at = time.monotonic()
+        return results
+
+    def _undo(self, error: BaseException) -> None:
+        desk = self._desk
+        if desk is None:
+            return
+        desk.known.clear()
+        desk.rows.clear()
+        desk.touched.clear()
+        desk.appended = 0
+        try:
+            if desk.connection.in_transaction:
+                desk.connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._close()
+        if concerns_all(error) and not is_busy(error):
+            self._close()
+
+    def _opened(self) -> Desk:
+        if self._desk is None:
+            connection = self._file.open_writer()
+            self._desk = Desk(connection, self._file.path, self._owners, self._source)
+            self._last_version = self._last_appends = -1
+            self._owners.tidy()
+            self.was_opened = True
+        return self._desk
+
+    def _close(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.connection.close()
+
+
+class Readers:
+    """Threads that read, each with a connection of its own; started as they are needed.
+
+    Args:
+        file: The database, which a writer has opened before.
+        owners: For telling who is alive.
+        source: The clocks.
+        busy_seconds: For messages.
+    """
+
+    def __init__(self, file: DatabaseFile, owners: Owners, source: Source, busy_seconds: float) -> None:
+        self._file = file
+        self._owners = owners
+        self._source = source
+        self._busy_seconds = busy_seconds
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._guard = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._callbacks: list[Callable[[], None]] = []
+        self._running = 0
+        self._waiting = 0
+        self._stopped = False
+
+    def submit(self, job: Job) -> None:
+        """Put a job into the queue; from any thread.
+
+        Raises:
+            StoreError: The store is closed.
+        """
+        with self._guard:
+            if self._stopped:
+                raise StoreError(f"The store at {self._file.path} is closed: open another one")
+            if self._waiting > 0:
+                self._waiting -= 1
+            elif len(self._threads) < MOST_READERS:
+                thread = threading.Thread(target=self._run, name="batonflow-store-reader", daemon=True)
+                self._threads.append(thread)
+                self._running += 1
+                thread.start()
+                if len(self._threads) == 1:
+                    _readers.add(self)
+            self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Let the threads end when everything queued is read."""
+        with self._guard:
+            if not self._stopped:
+                self._stopped = True
+                for _ in self._threads:
+                    self._jobs.put(None)
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the threads' end."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call this on the last of the threads as the last it does; at once when none runs."""
+        with self._guard:
+            if self._running:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _run(self) -> None:
+        desk: Desk | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                try:
+                    if desk is None:
+                        connection = self._file.open_reader()
+                        desk = Desk(connection, self._file.path, self._owners, self._source)
+                    job.finish(self._read(desk, job), None)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is for the one who asked, who waits
+                    job.finish(None, explained(self._file, error, self._busy_seconds))
+                    if desk is not None and concerns_all(error):
+                        desk.connection.close()
+                        desk = None
+                with self._guard:
+                    self._waiting += 1
+        finally:
+            if desk is not None:
+                desk.connection.close()
+            with self._guard:
+                self._running -= 1
+                callbacks = [] if self._running else self._callbacks
+            for callback in callbacks:
+                callback()
+
+    def _read(self, desk: Desk, job: Job) -> Any:
+        self._file.check()
+        desk.connection.execute("BEGIN")
+        try:
+            return job.operation(desk)
+        finally:
+            if desk.connection.in_transaction:
+                desk.connection.execute("ROLLBACK")
+
+
+def _nothing(_desk: Desk) -> None:
+    return None
+
+
+def _ignore(_result: Any, _error: BaseException | None) -> None:
+    return None
+
+
+_readers: "weakref.WeakSet[Readers]" = weakref.WeakSet()
+_writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+
+
+def _finish_all() -> None:
+    """Write what is queued before the interpreter ends."""
+    # A reader that closes after the writer leaves SQLite's log behind.
+    for each in (*_readers, *_writers):
+        each.stop()
+        each.join(10.0)
+
+
+atexit.register(_finish_all)
+
+
+def forget_all() -> None:
+    """In a forked child: none of the threads is there."""
+    _readers.clear()
+    _writers.clear()

@@ -1,0 +1,254 @@
+"""What a run did, as plain data for whoever draws or prints it: one entry for each record of its journal, in order.
+
+Nothing of the user's code is needed: classes are names, values are JSON. Entries are told one by one, so that a reader
+of a run that goes on asks for those behind the last commit it has.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import from_json, to_json
+
+from batonflow.instrumentation.redaction import redacted
+from batonflow.values.serializers import IS_DATA, is_marked, read_json
+
+if TYPE_CHECKING:
+    from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+
+__all__ = ["PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
+
+PREVIEW = 300
+"""Characters of a value that is too large to be shown whole."""
+
+DEPTH = 3
+FIELDS = 64
+
+_ENTRY = ("id", "kind", "path", "step", "item", "attempt", "began", "commit", "at", "target", "key")
+
+
+def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -> list[dict[str, Any]]:
+    """The entries of a run's commits.
+
+    Each has ``id``, ``kind``, ``path`` (which workflow of the tree), ``commit`` and ``at`` (when it was written,
+    wall-clock seconds); those of steps ``step``, ``item`` (number of the delivery), ``attempt`` and ``began``; all may
+    have ``causes`` (pairs of an entry and the number of the event in it), ``events``, ``writes`` (path, value, and
+    whether it was deleted) and ``outcome``. What looks like a secret is replaced.
+
+    An event has ``number``, ``how`` it came about (``"came"``, ``"returned"``, ``"sent"``, ``"streamed"`` or
+    ``"asked"``), ``type``, ``qualified_name`` and ``value``; streamed ones also ``seq``, ``last_seq`` and ``ts``.
+
+    Args:
+        commits: Of one run, in order.
+        largest: Parts of values with more bytes than this as JSON are given as ``{"$large": bytes, "preview": text}``.
+
+    Example:
+        >>> trace_of(await store.read("tides-1"))
+    """
+    teller = _Teller(largest)
+    return [
+        teller.entry({**record, "commit": commit.seq, "at": body["t"]})
+        for commit in commits
+        for body in [read_json(commit.body)]
+        for record in body["r"]
+    ]
+
+
+def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run stands, as the wire and files of runs say it. Times are ISO 8601.
+
+    Args:
+        info: What its store says.
+        kind: Name of the class of the event with which it ended; empty for one that goes on.
+        value: The fields of that event as data.
+    """
+    error, error_type = _error_in(kind, value) if info.status == "failed" else (None, None)
+    return {
+        "handler_id": info.run_id,
+        "workflow_name": info.workflow,
+        "run_id": info.run_id,
+        "status": info.status if info.is_over else "running",
+        "started_at": _iso(info.created_at),
+        "updated_at": _iso(info.updated_at),
+        "completed_at": _iso(info.updated_at) if info.is_over else None,
+        "commits": info.seq,
+        "forked_from": info.forked_from,
+        "error": error,
+        "error_type": error_type,
+        **_usage_in(value),
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Text and class of the error that an event with which a run ended tells of."""
+    if kind == "WorkflowTimedOutEvent":
+        return f"Operation timed out after {value.get('timeout')} seconds", "WorkflowTimeoutError"
+    error: Any = value.get("exception")
+    if kind != "WorkflowFailedEvent" or not isinstance(error, Mapping):
+        return None, None
+    told = cast("Mapping[str, Any]", error)
+    name = str(told.get("exception_type") or "").rpartition(".")[2]
+    return str(told.get("exception_message") or ""), name or None
+
+
+def _usage_in(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What such an event says of the models that the run took; None where it says nothing."""
+    for place in (value, value.get("result")):
+        usage: Any = cast("Mapping[str, Any]", place).get("usage") if isinstance(place, Mapping) else None
+        if isinstance(usage, Mapping) and "input_tokens" in usage:
+            known = cast("Mapping[str, Any]", usage)
+            read, written = (known.get(name) or 0 for name in ("input_tokens", "output_tokens"))
+            if isinstance(read, int) and isinstance(written, int):
+                return {"cost": known.get("cost"), "tokens": {"input": read, "output": written}}
+    return {"cost": None, "tokens": None}
+
+
+class _Teller:
+    def __init__(self, largest: int | None) -> None:
+        self._largest = largest
+
+    def entry(self, record: dict[str, Any]) -> dict[str, Any]:
+        entry: dict[str, Any] = {name: record[name] for name in _ENTRY if name in record}
+        if record.get("origins"):
+            entry["causes"] = record["origins"]
+        if record.get("child"):
+            entry["child"] = record["child"]["name"]
+        if events := list(self._events(record)):
+            entry["events"] = events
+        written = [*record.get("state", ()), *([path, value] for _, path, value in record.get("writes", ()))]
+        if written:
+            entry["writes"] = [
+                {"path": path, "deleted": True}
+                if value is None
+                else {"path": path, "value": self._written(path, value)}
+                for path, value in written
+            ]
+        if "outcome" in record:
+            entry["outcome"] = self._outcome(*record["outcome"])
+        return entry
+
+    def _events(self, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if record.get("event") is not None:
+            yield self._event(record["event"], "came", 0)
+        for number, event, target in record.get("sends", ()):
+            yield self._event(event, "sent", number) | ({"target": target} if target else {})
+        for number, event, seq, ts, *last in record.get("streamed", ()):
+            if event is not None:
+                yield self._event(event, "streamed", number) | {"seq": seq, "last_seq": (last or [seq])[0], "ts": ts}
+        kind, *details = record.get("outcome", ("",))
+        if kind == "returned" and details:
+            # Of what a step returns, questions to people are on the stream too.
+            returned, places = details[0], record.get("published", ())
+            for index, event in enumerate(returned):
+                told = self._event(event, "returned", -1 - index)
+                if len(places) == len(returned):
+                    seq, ts = places[index]
+                    told |= {"seq": seq, "last_seq": seq, "ts": ts}
+                yield told
+        if kind == "waiting" and details[0].get("question") is not None:
+            yield self._event(details[0]["question"], "asked", None)
+
+    def _outcome(self, kind: str, *details: Any) -> dict[str, Any]:
+        if kind == "failed":
+            error, *verdict = details
+            told = {
+                "error": error.get("exception_type", ""),
+                "message": error.get("exception_message", ""),
+                "traceback": error.get("traceback", ""),
+            }
+            return {"kind": kind, **told, "then": self._small(verdict[0]) if verdict else None}
+        if kind == "waiting":
+            waiter = details[0]
+            return {
+                "kind": kind,
+                "key": waiter["key"],
+                "awaits": waiter["waiting_for_event"],
+                "requirements": None if waiter["requirements"] is None else self._value(waiter["requirements"]),
+                "due": waiter["due"],
+            }
+        if kind == "once":
+            key, value = details[0]
+            return {"kind": kind, "key": key, "value": self._value(value)}
+        if kind == "intent":
+            return {"kind": kind, "key": details[0][0], "about": self._small(details[0][1]["about"])}
+        return {"kind": kind}
+
+    def _event(self, event: Any, how: str, number: Any) -> dict[str, Any]:
+        name, value = plain_event(event)
+        return {
+            "number": number,
+            "how": how,
+            "type": name.rpartition(".")[2],
+            "qualified_name": name,
+            "value": self._small(value),
+        }
+
+    def _value(self, value: Any) -> Any:
+        return self._small(plain_value(value))
+
+    def _written(self, path: str, value: Any) -> Any:
+        """A value of the state; where it stands may tell that it is a secret."""
+        names = path.split(".")
+        placed = plain_value(value)
+        for name in reversed(names):
+            placed = {name: placed}
+        shown = redacted(placed)
+        for name in names:
+            shown = cast("dict[str, Any]", shown)[name]
+            if not isinstance(shown, dict):
+                break
+        return self._cut(shown, DEPTH)
+
+    def _small(self, value: Any) -> Any:
+        """A value without secrets, and without what is too large in it."""
+        return self._cut(redacted(value), DEPTH)
+
+    def _cut(self, value: Any, depth: int) -> Any:
+        if self._largest is None or isinstance(value, int | float | None):
+            return value
+        text = to_json(value, inf_nan_mode="constants")
+        if len(text) <= self._largest:
+            return value
+        if isinstance(value, dict) and depth and len(cast("dict[str, Any]", value)) <= FIELDS:
+            # Most of what is large is so because of one field, and the others say what it is about.
+            return {name: self._cut(part, depth - 1) for name, part in cast("dict[str, Any]", value).items()}
+        return {"$large": len(text), "preview": text[: 4 * PREVIEW].decode(errors="ignore")[:PREVIEW]}
+
+
+def plain_event(data: Any) -> tuple[str, Any]:
+    """The class name and the fields of an event as a record has it, as far as they are known without its code."""
+    return _marked(data) if isinstance(data, str) else (data[0], _plain(data[1]))
+
+
+def plain_value(data: Any) -> Any:
+    """A value of the state as a record has it, without its code."""
+    return _marked(data)[1] if isinstance(data, str) else _plain(data[-1])
+
+
+def _marked(text: str) -> tuple[str, Any]:
+    """What another serializer than JSON wrote: the name of the class as far as it is known, and the value."""
+    try:
+        data = from_json(text)
+    except ValueError:
+        return "", text
+    if isinstance(data, dict) and "qualified_name" in data:
+        return str(cast("dict[str, Any]", data)["qualified_name"]), _plain(data)
+    return "", _plain(data)
+
+
+def _plain(value: Any) -> Any:
+    """A value without the marks that say of what class its parts are."""
+    if isinstance(value, Mapping):
+        mapping = cast("dict[str, Any]", value)
+        if is_marked(mapping):
+            if mapping.get(IS_DATA) is not True:
+                return _plain(mapping["value"])
+            mapping = mapping["value"]
+        return {name: _plain(part) for name, part in mapping.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,33 @@
+"""Where a run was traced, kept in a commit: so the trace of its resumption finds the one before.
+
+Only there when somebody traces.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.values.serializers import read_json
+
+__all__ = ["ABANDONED", "trace_in", "with_trace"]
+
+ABANDONED = "abandoned"
+"""Beside where a run was traced: when the process that traced it was heard of last, if it ended without a word."""
+
+_MARK = b'{"o":'
+
+
+def with_trace(body: bytes, trace: dict[str, Any]) -> bytes:
+    """A commit's body that also says where the run is traced; its readers pass over that."""
+    return b"%b%b,%b" % (_MARK, to_json(trace, fallback=repr), body[1:])
+
+
+def trace_in(commits: Sequence[StoredCommit]) -> dict[str, Any] | None:
+    """Where the run was traced last, as far as these commits say."""
+    for commit in reversed(commits):
+        if commit.body.startswith(_MARK):
+            found: dict[str, Any] = read_json(commit.body)["o"]
+            return found
+    return None

@@ -1,0 +1,47 @@
+"""Instrumentation: a tree of named dispatchers that tell handlers about events and spans.
+
+::
+
+    dispatcher = get_dispatcher(__name__)        # like logging.getLogger
+    get_dispatcher().add_event_handler(...)      # the root hears all
+
+    @dispatcher.span                             # every call is a span
+    async def work() -> None:
+        dispatcher.event(MyEvent())              # carries the span's id
+
+Handlers that fail are logged once and never disturb the traced code; without handlers a call costs a truth test.
+"""
+
+from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
+from batonflow.instrumentation.dispatcher import (
+    Dispatcher,
+    DispatcherSpanMixin,
+    Manager,
+    get_dispatcher,
+    root_dispatcher,
+    root_manager,
+)
+from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
+from batonflow.instrumentation.events import BaseEvent
+from batonflow.instrumentation.span import BaseSpan, SimpleSpan
+from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler, SimpleSpanHandler
+
+__all__ = [
+    "BaseEvent",
+    "BaseEventHandler",
+    "BaseSpan",
+    "BaseSpanHandler",
+    "Dispatcher",
+    "DispatcherSpanMixin",
+    "Manager",
+    "NullEventHandler",
+    "NullSpanHandler",
+    "SimpleSpan",
+    "SimpleSpanHandler",
+    "active_instrument_tags",
+    "active_span_id",
+    "get_dispatcher",
+    "instrument_tags",
+    "root_dispatcher",
+    "root_manager",
+]

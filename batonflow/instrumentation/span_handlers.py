@@ -1,0 +1,256 @@
+"""Span handlers: who hears of spans opening, closing and failing."""
+
+# ruff: noqa: ARG002 - a handler is told more than each one uses
+
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from batonflow.instrumentation.span import BaseSpan, SimpleSpan
+
+__all__ = ["BaseSpanHandler", "NullSpanHandler", "SimpleSpanHandler"]
+
+T = TypeVar("T", bound=BaseSpan)
+
+
+class BaseSpanHandler(BaseModel, ABC, Generic[T]):
+    """Keeps the spans of the dispatchers it is added to, and of those below them.
+
+    A subclass says what a span is (:meth:`new_span`) and what to do at its end (the two ``prepare_to_*``). What a
+    handler raises is logged once and never reaches the traced code.
+
+    Args:
+        open_spans: Spans that have begun and not ended, by id.
+        completed_spans: For subclasses that keep ended spans.
+        dropped_spans: For subclasses that keep failed spans.
+
+    Attributes:
+        hears_arguments: Whether it is interested in ``bound_args``. Where nobody is, what the library itself traces
+            comes without.
+
+    Example:
+        >>> class Names(BaseSpanHandler[BaseSpan]):
+        ...     def new_span(self, id_, bound_args, instance=None, parent_span_id=None, tags=None, **kwargs):
+        ...         return BaseSpan(id_=id_, parent_id=parent_span_id)
+        ...     def prepare_to_exit_span(self, id_, bound_args, instance=None, result=None, **kwargs):
+        ...         return self.open_spans.get(id_)
+        ...     def prepare_to_drop_span(self, id_, bound_args, instance=None, err=None, **kwargs):
+        ...         return self.open_spans.get(id_)
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    hears_arguments: ClassVar[bool] = True
+
+    open_spans: dict[str, T] = Field(default_factory=dict)
+    completed_spans: list[T] = Field(default_factory=list[T])
+    dropped_spans: list[T] = Field(default_factory=list[T])
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name of this kind of handler."""
+        return cls.__name__
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Guards the three collections; not reentrant."""
+        return self._lock
+
+    def span_enter(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A span opens: make it with :meth:`new_span` and keep it among the open ones."""
+        if id_ in self.open_spans:
+            return
+        span = self.new_span(
+            id_=id_, bound_args=bound_args, instance=instance, parent_span_id=parent_id, tags=tags, **kwargs
+        )
+        if span is not None:
+            with self.lock:
+                self.open_spans[id_] = span
+
+    def span_exit(
+        self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> None:
+        """A span closes: it leaves the open ones if :meth:`prepare_to_exit_span` returns it."""
+        span = self.prepare_to_exit_span(id_=id_, bound_args=bound_args, instance=instance, result=result, **kwargs)
+        if span is not None:
+            with self.lock:
+                self.open_spans.pop(id_, None)
+
+    def span_drop(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        err: BaseException | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A span fails: it leaves the open ones if :meth:`prepare_to_drop_span` returns it."""
+        span = self.prepare_to_drop_span(id_=id_, bound_args=bound_args, instance=instance, err=err, **kwargs)
+        if span is not None:
+            with self.lock:
+                self.open_spans.pop(id_, None)
+
+    @abstractmethod
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> T | None:
+        """Make the span, or None to ignore it.
+
+        Args:
+            id_: Its id.
+            bound_args: The arguments of the traced call, ``self`` left out.
+            instance: The object whose method is traced, None for a function.
+            parent_span_id: The enclosing span.
+            tags: The tags in force.
+            **kwargs: What the opener adds.
+        """
+
+    @abstractmethod
+    def prepare_to_exit_span(
+        self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> T | None:
+        """Note that a span ended with ``result``; return it to let it go, None to keep it open."""
+
+    @abstractmethod
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        err: BaseException | None = None,
+        **kwargs: Any,
+    ) -> T | None:
+        """Note that a span failed with ``err``; return it to let it go, None to keep it open."""
+
+    def capture_propagation_context(self) -> dict[str, Any]:
+        """What another process needs to go on with this trace: JSON-able, under keys of the handler's own."""
+        return {}
+
+    def restore_propagation_context(self, context: dict[str, Any]) -> None:
+        """Take up what :meth:`capture_propagation_context` gave in another process; called before the first span."""
+
+    def close(self) -> None:
+        """Flush and release what the handler holds; called by :meth:`Dispatcher.shutdown`."""
+
+
+class NullSpanHandler(BaseSpanHandler[BaseSpan]):
+    """Does nothing and costs nothing: dispatchers leave it out of the count of listeners."""
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make nothing."""
+
+    def prepare_to_exit_span(
+        self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> None:
+        """Do nothing."""
+
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        err: BaseException | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Do nothing."""
+
+
+class SimpleSpanHandler(BaseSpanHandler[SimpleSpan]):
+    """Keeps every span with its duration, and prints them as trees.
+
+    Example:
+        >>> spans = SimpleSpanHandler()
+        >>> get_dispatcher().add_span_handler(spans)
+        >>> ...  # run something
+        >>> spans.print_trace_trees()
+    """
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> SimpleSpan:
+        """Make a SimpleSpan."""
+        return SimpleSpan(id_=id_, parent_id=parent_span_id, tags=dict(tags or {}))
+
+    def prepare_to_exit_span(
+        self, id_: str, bound_args: inspect.BoundArguments, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> SimpleSpan | None:
+        """Move the span to ``completed_spans``."""
+        span = self.open_spans.get(id_)
+        if span is not None:
+            span.finish()
+            with self.lock:
+                self.completed_spans.append(span)
+        return span
+
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,
+        instance: Any = None,
+        err: BaseException | None = None,
+        **kwargs: Any,
+    ) -> SimpleSpan | None:
+        """Move the span to ``dropped_spans``, with the error in its metadata."""
+        span = self.open_spans.get(id_)
+        if span is not None:
+            span.finish(err if err is not None else RuntimeError("no error given"))
+            with self.lock:
+                self.dropped_spans.append(span)
+        return span
+
+    def format_trace_trees(self) -> str:
+        """The ended spans as indented trees, oldest first; a span whose parent is not among them is a root."""
+        with self.lock:
+            ended = sorted([*self.completed_spans, *self.dropped_spans], key=lambda span: span.start_time)
+        known = {span.id_ for span in ended}
+        below: dict[str | None, list[SimpleSpan]] = {}
+        for span in ended:
+            below.setdefault(span.parent_id if span.parent_id in known else None, []).append(span)
+
+        lines: list[str] = []
+        # A stack instead of recursion: an agent that runs for days nests deeply.
+        pending = [(span, "", True, True) for span in reversed(below.get(None, []))]
+        while pending:
+            span, indent, is_last, is_root = pending.pop()
+            branch = "" if is_root else ("└── " if is_last else "├── ")
+            lines.append(f"{indent}{branch}{span.id_} ({span.duration})")
+            inner = indent if is_root else indent + ("    " if is_last else "│   ")
+            children = below.get(span.id_, [])
+            pending.extend((child, inner, child is children[-1], False) for child in reversed(children))
+        return "\n".join(lines)
+
+    def print_trace_trees(self) -> None:
+        """Print :meth:`format_trace_trees`."""
+        print(self.format_trace_trees())

@@ -1,0 +1,108 @@
+"""FallbackLLM: when one model cannot answer, the next one does."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field, SerializeAsAny
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.llms.answer import incomplete
+from batonflow.llms.base import LLM
+from batonflow.llms.errors import LLMConfigurationError, LLMError
+from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.messages import LLMMetadata
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
+from batonflow.llms.wrapping import label
+
+__all__ = ["FallbackLLM"]
+
+_logger = logger_named(__name__)
+
+
+def _passing(error: LLMError) -> bool:
+    return error.retryable
+
+
+class FallbackLLM(FunctionCallingLLM):
+    """Asks the first of several models, and the next one when it fails in a way that is not the request's fault.
+
+    That is: no connection, too many requests, a failure of the vendor's, an answer that breaks off. It switches only
+    while nothing of the answer has been shown. ``response.model`` and ``response.vendor`` say who answered,
+    ``response.additional_kwargs["answered_by"]`` too, and ``["switched_from"]`` why the others did not.
+
+    Give the members few retries of their own (``max_retries=0`` or 1): each of them is tried before the switch.
+
+    Args:
+        llms: The models, best first.
+        switch_on: Whether to switch after an error; when left out, after those that are ``retryable``.
+
+    Raises:
+        LLMConfigurationError: No models.
+        LLMError: The last model's, with the others' errors as notes.
+
+    Example:
+        >>> llm = FallbackLLM([OpenAI("gpt-5.6", max_retries=0), Anthropic("claude-sonnet-5")])
+        >>> print(llm.complete("Say hello."))
+    """
+
+    llms: list[SerializeAsAny[LLM]]
+    switch_on: Callable[[LLMError], bool] = Field(default=_passing, exclude=True, repr=False)
+
+    def __init__(self, llms: Sequence[LLM], **data: Any) -> None:
+        if not llms:
+            raise LLMConfigurationError("FallbackLLM needs at least one model")
+        data["llms"] = list(llms)
+        super().__init__(**data)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """Of the first model, with what holds for all of them."""
+        known = [llm.metadata for llm in self.llms]
+        return known[0].model_copy(
+            update={
+                "context_window": min(one.context_window for one in known),
+                "num_output": min(one.num_output for one in known),
+                "is_function_calling_model": all(one.is_function_calling_model for one in known),
+            }
+        )
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Whether all of them can."""
+        return all(llm.native_output_schema for llm in self.llms)
+
+    async def aclose(self) -> None:
+        """Close all of them."""
+        for llm in self.llms:
+            await llm.aclose()
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        failures: list[LLMError] = []
+        for left, llm in zip(range(len(self.llms) - 1, -1, -1), self.llms, strict=True):
+            shown = False
+            try:
+                async with aclosing(llm._stream(request)) as events:
+                    async for event in events:
+                        if isinstance(event, Finish):
+                            yield _signed(event, llm, failures)
+                            return
+                        shown = True
+                        yield event
+                raise incomplete(shown, llm.class_name(), llm.metadata.model_name)
+            except LLMError as err:
+                err.shown = shown
+                if shown or not left or not self.switch_on(err):
+                    for failure in failures:
+                        err.add_note(f"asked before: {failure}")
+                    raise
+                _logger.warning("%s failed, asking the next model: %s", label(llm), err)
+                failures.append(err)
+
+
+def _signed(finish: Finish, llm: LLM, failures: Sequence[LLMError]) -> Finish:
+    told: dict[str, Any] = {**finish.additional_kwargs, "answered_by": label(llm)}
+    if failures:
+        told["switched_from"] = [str(failure) for failure in failures]
+    return replace(finish, additional_kwargs=told, model=finish.model or llm.metadata.model_name)

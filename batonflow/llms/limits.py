@@ -1,0 +1,225 @@
+"""RateLimitedLLM: no more requests, tokens and calls at a time than a vendor allows."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from pydantic import Field
+
+from batonflow.clock import current_source
+from batonflow.llms.base import LLM
+from batonflow.llms.errors import LLMConfigurationError, RateLimitError
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
+from batonflow.llms.wrapping import WrappedLLM
+
+__all__ = ["RateLimitedLLM", "RateLimits", "estimated_tokens"]
+
+_CHARACTERS_PER_TOKEN = 4
+_ANSWER_TOKENS = 1024
+_MINUTE = 60.0
+
+
+def estimated_tokens(request: ChatRequest, max_tokens: int | None = None) -> int:
+    """About how many tokens a request will take, answer included.
+
+    Args:
+        request: What is asked; counted as four characters a token.
+        max_tokens: The limit of the answer; 1,024 when there is none.
+    """
+    read = sum(len(message.content or "") for message in request.messages)
+    read += sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
+    limit = request.options.get("max_tokens") or max_tokens or _ANSWER_TOKENS
+    return read // _CHARACTERS_PER_TOKEN + limit
+
+
+class _Bucket:
+    """An allowance that refills steadily."""
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self.size = per_minute
+        self._rate = per_minute / _MINUTE
+        self._level = per_minute
+        self._at = now
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until ``amount`` is there."""
+        self._level = min(self.size, self._level + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (min(amount, self.size) - self._level) / self._rate)
+
+    def take(self, amount: float) -> None:
+        """Take it out; a negative amount puts it back. The level may fall below zero, and what follows waits longer."""
+        self._level -= amount
+
+
+class _Waiter:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def woken(self, seconds: float | None) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+        self._woken.clear()
+
+
+class RateLimits:
+    """Allowances that one model or several share. Whoever comes first goes first; works across event loops.
+
+    Args:
+        requests_per_minute: None for no limit.
+        tokens_per_minute: Read and written; reserved by estimate before a request, settled by its usage after.
+        max_concurrency: Requests at a time.
+
+    Raises:
+        LLMConfigurationError: A limit that is not above zero.
+
+    Example:
+        >>> limits = RateLimits(requests_per_minute=500, tokens_per_minute=200_000)
+        >>> fast, smart = RateLimitedLLM(a, limits=limits), RateLimitedLLM(b, limits=limits)
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        max_concurrency: int | None = None,
+    ) -> None:
+        given = {
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+            "max_concurrency": max_concurrency,
+        }
+        for name, value in given.items():
+            if value is not None and value <= 0:
+                raise LLMConfigurationError(f"{name} is {value}: a limit is above zero, None for no limit")
+        now = current_source().monotonic()
+        self._requests = None if requests_per_minute is None else _Bucket(requests_per_minute, now)
+        self._tokens = None if tokens_per_minute is None else _Bucket(tokens_per_minute, now)
+        self._max_concurrency = max_concurrency
+        self._running = 0
+        self._paused_until = now
+        self._lock = threading.Lock()
+        self._queue: deque[_Waiter] = deque()
+
+    async def acquire(self, tokens: int) -> None:
+        """Wait for one's turn, and for a request of about ``tokens`` tokens to be allowed."""
+        me = _Waiter(asyncio.get_running_loop())
+        with self._lock:
+            self._queue.append(me)
+        try:
+            while (seconds := self._seconds(me, tokens)) != 0:
+                await me.woken(seconds)
+        finally:
+            with self._lock:
+                self._queue.remove(me)
+                self._wake()
+
+    def _seconds(self, me: _Waiter, tokens: int) -> float | None:
+        """How long to wait, None for until woken; 0 when allowed, and then it is taken."""
+        now = current_source().monotonic()
+        with self._lock:
+            if self._queue[0] is not me or (
+                self._max_concurrency is not None and self._running >= self._max_concurrency
+            ):
+                return None
+            seconds = max(
+                self._paused_until - now,
+                self._requests.wait(1, now) if self._requests is not None else 0.0,
+                self._tokens.wait(tokens, now) if self._tokens is not None else 0.0,
+            )
+            if seconds > 0:
+                return seconds
+            if self._requests is not None:
+                self._requests.take(1)
+            if self._tokens is not None:
+                self._tokens.take(tokens)
+            self._running += 1
+            return 0
+
+    def release(self, reserved: int, used: int | None) -> None:
+        """A request has ended.
+
+        Args:
+            reserved: Tokens with which it was acquired.
+            used: Tokens it took; None when nobody knows, and the reservation stands.
+        """
+        with self._lock:
+            self._running -= 1
+            if self._tokens is not None and used is not None:
+                self._tokens.take(used - reserved)
+            self._wake()
+
+    def pause(self, seconds: float) -> None:
+        """Nobody starts before ``seconds`` have passed: the vendor asks for it."""
+        with self._lock:
+            self._paused_until = max(self._paused_until, current_source().monotonic() + seconds)
+
+    def _wake(self) -> None:
+        if self._queue:
+            self._queue[0].wake()
+
+
+class RateLimitedLLM(WrappedLLM):
+    """Lets no more through to a model than a vendor allows; the rest waits in line.
+
+    A ``RateLimitError`` that says how long to wait holds back the requests in line as well; the request that met it
+    fails with it, after the SDK's own retries.
+
+    Args:
+        llm: The model behind.
+        requests_per_minute: None for no limit.
+        tokens_per_minute: Read and written together; None for no limit.
+        max_concurrency: Requests at a time; None for no limit.
+        limits: Allowances shared with other models, instead of the three above.
+
+    Raises:
+        LLMConfigurationError: ``limits`` and a limit of its own, or one that is not above zero.
+
+    Example:
+        >>> llm = RateLimitedLLM(OpenAI("gpt-5.6"), requests_per_minute=60, max_concurrency=4)
+        >>> print(llm.complete("Say hello."))
+    """
+
+    limits: Any = Field(default=None, exclude=True, repr=False)
+
+    def __init__(
+        self,
+        llm: LLM,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        max_concurrency: int | None = None,
+        limits: RateLimits | None = None,
+        **data: Any,
+    ) -> None:
+        own = (requests_per_minute, tokens_per_minute, max_concurrency)
+        if limits is not None and any(value is not None for value in own):
+            raise LLMConfigurationError("RateLimitedLLM takes limits=..., or limits of its own, not both")
+        data["limits"] = RateLimits(*own) if limits is None else limits
+        super().__init__(llm, **data)
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        limits: RateLimits = self.limits
+        reserved, used = estimated_tokens(request, getattr(self.llm, "max_tokens", None)), None
+        await limits.acquire(reserved)
+        try:
+            async with aclosing(self.llm._stream(request)) as events:
+                async for event in events:
+                    if isinstance(event, Finish) and event.usage is not None:
+                        used = event.usage.total_tokens
+                    yield event
+        except RateLimitError as err:
+            if err.retry_after:
+                limits.pause(err.retry_after)
+            raise
+        finally:
+            limits.release(reserved, used)

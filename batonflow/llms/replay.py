@@ -1,0 +1,260 @@
+"""RecordingLLM and ReplayLLM: what a model answered once, for tests and demos without key and network."""
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import PrivateAttr, TypeAdapter, ValidationError
+
+from batonflow.llms import errors
+from batonflow.llms.base import LLM
+from batonflow.llms.errors import LLMConfigurationError, LLMError, ReplayMissError
+from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.messages import LLMMetadata
+from batonflow.llms.sendable import sendable
+from batonflow.llms.stream import ChatRequest, StreamEvent
+from batonflow.llms.wrapping import WrappedLLM
+from batonflow.threads import in_thread
+
+__all__ = ["RecordingLLM", "ReplayLLM", "normalised"]
+
+_FORMAT = 1
+_EVENTS: TypeAdapter[list[StreamEvent]] = TypeAdapter(list[StreamEvent])
+_SHOWN_DIFFERENCES = 5
+_SHOWN_LENGTH = 80
+
+# Options that are about the way, not about what is asked; headers may hold keys.
+_UNRECORDED = ("extra_headers", "extra_query", "timeout")
+
+
+def normalised(request: ChatRequest) -> dict[str, Any]:
+    """What makes two requests the same: everything that is asked, with call ids numbered in the order they appear.
+
+    Vendors, and we where they send none, make new ids each time.
+    """
+    options = {name: value for name, value in request.options.items() if name not in _UNRECORDED}
+    plain = request.model_copy(update={"options": options}).model_dump(mode="json", exclude_none=True)
+    ids: dict[str, str] = {}
+    return cast("dict[str, Any]", _renumbered(plain, ids))
+
+
+def _renumbered(value: Any, ids: dict[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_renumbered(inner, ids) for inner in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    made: dict[str, Any] = {}
+    for name, inner in cast("dict[str, Any]", value).items():
+        if name in {"tool_call_id", "tool_id"} and isinstance(inner, str):
+            made[name] = ids.setdefault(inner, f"call-{len(ids) + 1}")
+        elif name == "tool_call_extras" and isinstance(inner, dict):
+            extras = cast("dict[str, Any]", inner)
+            made[name] = {ids.get(one, one): extra for one, extra in extras.items()}
+        else:
+            made[name] = _renumbered(inner, ids)
+    return made
+
+
+def _key(request: Mapping[str, Any]) -> str:
+    text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(sendable(text).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LLMConfigurationError(
+            f"there is no recording {path}; make one with RecordingLLM(llm, {str(path)!r})"
+        ) from None
+    except ValueError as err:
+        raise LLMConfigurationError(f"{path} is no recording: {err}") from err
+    if not isinstance(found, dict) or cast("dict[str, Any]", found).get("format") != _FORMAT:
+        raise LLMConfigurationError(f"{path} is no recording of format {_FORMAT}; record it anew")
+    return cast("dict[str, Any]", found)
+
+
+class RecordingLLM(WrappedLLM):
+    """Asks a model and writes down what it answers, for a :class:`ReplayLLM`. Errors are recorded too.
+
+    The file is written anew after every answer, in one step: it is whole at any time. It holds what was asked and
+    answered, and neither keys nor headers.
+
+    Args:
+        llm: The model behind.
+        path: The file.
+        keep: Whether to add to what the file holds already; otherwise it is overwritten.
+
+    Raises:
+        LLMConfigurationError: ``keep``, and the file is no recording.
+
+    Example:
+        >>> llm = RecordingLLM(OpenAI("gpt-5.6"), "tests/answers.json")
+        >>> print(llm.complete("Say hello."))
+    """
+
+    path: Path
+    keep: bool = False
+
+    _written: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
+
+    def __init__(self, llm: LLM, path: str | os.PathLike[str], *, keep: bool = False, **data: Any) -> None:
+        super().__init__(llm, path=Path(path), keep=keep, **data)
+        if keep and self.path.exists():
+            self._written = _read(self.path)
+            return
+        self._written = {
+            "format": _FORMAT,
+            "metadata": llm.metadata.model_dump(mode="json"),
+            "native_output_schema": llm.native_output_schema,
+            "exchanges": {},
+        }
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        asked, answered = normalised(request), list[StreamEvent]()
+        try:
+            async with aclosing(self.llm._stream(request)) as events:
+                async for event in events:
+                    answered.append(event)
+                    if event.kind == "finish":
+                        # Before it is handed out: whoever has the answer may stop listening.
+                        await self._record(asked, answered)
+                    yield event
+        except LLMError as err:
+            await self._record(asked, answered, err)
+            raise
+
+    async def _record(self, asked: dict[str, Any], answered: list[StreamEvent], err: LLMError | None = None) -> None:
+        entry: dict[str, Any] = {"events": _EVENTS.dump_python(answered, mode="json", exclude_none=True)}
+        if err is not None:
+            entry["error"] = _dumped(err)
+        await in_thread(self._write, asked, entry)
+
+    def _write(self, asked: dict[str, Any], entry: dict[str, Any]) -> None:
+        with self._lock:
+            exchange = self._written["exchanges"].setdefault(_key(asked), {"request": asked, "answers": []})
+            exchange["answers"].append(entry)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+            text = sendable(json.dumps(self._written, indent=1, ensure_ascii=False))
+            beside.write_text(f"{text}\n", encoding="utf-8")
+            beside.replace(self.path)
+
+
+def _dumped(err: LLMError) -> dict[str, Any]:
+    told = {
+        name: getattr(err, name) for name in ("status_code", "request_id", "retry_after", "vendor", "model", "shown")
+    }
+    return {"type": type(err).__name__, "text": str(err), **told}
+
+
+def _loaded(dumped: Mapping[str, Any]) -> LLMError:
+    kind = getattr(errors, str(dumped["type"]), LLMError)
+    err = kind.__new__(kind) if isinstance(kind, type) and issubclass(kind, LLMError) else LLMError()
+    # The text has vendor and status in it already, so it does not go through the constructor.
+    err.args = (dumped["text"],)
+    for name in ("status_code", "request_id", "retry_after", "vendor", "model", "shown"):
+        setattr(err, name, dumped.get(name))
+    return err
+
+
+class ReplayLLM(FunctionCallingLLM):
+    """Answers as a recording has it. A request that was recorded several times gets its answers in turn.
+
+    Args:
+        path: The file that a :class:`RecordingLLM` wrote.
+        delay: Seconds before each piece of an answer, to watch it stream.
+
+    Raises:
+        LLMConfigurationError: No such file, or it is no recording.
+        ReplayMissError: The request is not in it; the message says how it differs from the nearest one.
+
+    Example:
+        >>> llm = ReplayLLM("tests/answers.json")
+        >>> print(llm.complete("Say hello."))
+    """
+
+    path: Path
+    delay: float = 0.0
+
+    _recording: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
+    _asked: dict[str, int] = PrivateAttr(default_factory=dict[str, int])
+
+    def __init__(self, path: str | os.PathLike[str], *, delay: float = 0.0, **data: Any) -> None:
+        data.update(path=Path(path), delay=delay)
+        super().__init__(**data)
+        self._recording = _read(self.path)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """Of the model that was recorded."""
+        return LLMMetadata.model_validate(self._recording["metadata"])
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Of the model that was recorded."""
+        return bool(self._recording["native_output_schema"])
+
+    async def _stream(self, request: ChatRequest) -> AsyncGenerator[StreamEvent, None]:
+        asked = normalised(request)
+        key = _key(asked)
+        exchange = self._recording["exchanges"].get(key)
+        if exchange is None:
+            raise self._miss(asked)
+        number = self._asked.get(key, 0)
+        self._asked[key] = number + 1
+        answer = exchange["answers"][number % len(exchange["answers"])]
+        try:
+            events = _EVENTS.validate_python(answer["events"])
+        except ValidationError as err:
+            raise LLMConfigurationError(f"{self.path} holds an answer that cannot be read: {err}") from err
+        for event in events:
+            if self.delay:
+                await asyncio.sleep(self.delay)
+            yield event
+        if "error" in answer:
+            raise _loaded(answer["error"])
+
+    def _miss(self, asked: dict[str, Any]) -> ReplayMissError:
+        recorded = [exchange["request"] for exchange in self._recording["exchanges"].values()]
+        found = min((list(_differences(one, asked)) for one in recorded), key=len, default=None)
+        if found is None:
+            return ReplayMissError(f"{self.path} is empty; record it anew", vendor="replay")
+        shown = "\n".join(f"  {line}" for line in found[:_SHOWN_DIFFERENCES])
+        more = f"\n  and {len(found) - _SHOWN_DIFFERENCES} more" if len(found) > _SHOWN_DIFFERENCES else ""
+        return ReplayMissError(
+            f"{self.path} does not hold this request; it differs from the nearest of {len(recorded)} in\n"
+            f"{shown}{more}\nRecord it anew with RecordingLLM, or undo the change",
+            vendor="replay",
+            model=self.metadata.model_name,
+        )
+
+
+def _differences(recorded: Any, asked: Any, path: str = "") -> Iterator[str]:
+    """Lines that say where two requests differ."""
+    if recorded == asked:
+        return
+    if isinstance(recorded, dict) and isinstance(asked, dict):
+        left, right = cast("dict[str, Any]", recorded), cast("dict[str, Any]", asked)
+        for name in {**left, **right}:
+            yield from _differences(left.get(name), right.get(name), f"{path}.{name}" if path else name)
+        return
+    if isinstance(recorded, list) and isinstance(asked, list):
+        first, second = cast("Sequence[Any]", recorded), cast("Sequence[Any]", asked)
+        for number in range(max(len(first), len(second))):
+            left_item, right_item = (one[number] if number < len(one) else None for one in (first, second))
+            yield from _differences(left_item, right_item, f"{path}[{number}]")
+        return
+    yield f"{path}: recorded {_short(recorded)}, asked {_short(asked)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

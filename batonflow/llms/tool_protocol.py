@@ -1,0 +1,312 @@
+"""What models and tools must know of each other, and no more."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from batonflow.clock import current_source
+from batonflow.llms.blocks import ToolCallBlock
+from batonflow.llms.call_forms import CALLS
+from batonflow.llms.lazy_fields import assembled
+from batonflow.llms.messages import ChatMessage
+from batonflow.llms.sendable import has_halves, whole_texts
+
+__all__ = [
+    "ToolLike",
+    "ToolMetadataLike",
+    "ToolSelection",
+    "ToolSpec",
+    "chosen_tool",
+    "parse_arguments",
+    "tool_call_blocks",
+    "tool_selections",
+    "tool_specs",
+    "wire_id",
+    "wire_name",
+]
+
+
+class ToolMetadataLike(Protocol):
+    """What a model reads of a tool."""
+
+    @property
+    def name(self) -> str | None:
+        """The tool's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it."""
+        ...
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        ...
+
+
+class ToolLike(Protocol):
+    """What a tool must offer to be shown to a model."""
+
+    @property
+    def metadata(self) -> ToolMetadataLike:
+        """Name, description and parameters."""
+        ...
+
+
+class ToolSpec(BaseModel):
+    """A tool as a model sees it. It also passes for a tool where only a tool's metadata is read.
+
+    Args:
+        name: Letters, digits, ``_`` and ``-`` only.
+        description: What it does and when to use it.
+        parameters: JSON schema of the arguments.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @property
+    def metadata(self) -> Self:
+        """The spec itself."""
+        return self
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return self.parameters
+
+
+class ToolSelection(BaseModel):
+    """A call that a model wants made.
+
+    Args:
+        tool_id: Id of the call; the tool's answer carries it.
+        tool_name: Which tool.
+        tool_kwargs: The arguments; whatever is not a dict becomes an empty one.
+        invalid_arguments: The arguments as they came when they are not a JSON object, so that the model can be told.
+    """
+
+    tool_id: str
+    tool_name: str
+    tool_kwargs: dict[str, Any]
+    invalid_arguments: str | None = None
+
+    @staticmethod
+    def made(
+        tool_id: str, tool_name: str, tool_kwargs: dict[str, Any], invalid_arguments: str | None = None
+    ) -> "ToolSelection":
+        """A call of values that have been validated already; the dict is kept."""
+        return assembled(
+            ToolSelection,
+            {
+                "tool_id": tool_id,
+                "tool_name": tool_name,
+                "tool_kwargs": tool_kwargs,
+                "invalid_arguments": invalid_arguments,
+            },
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_dicts(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, Any]", data)
+        if "tool_kwargs" in values and not isinstance(values["tool_kwargs"], dict):
+            return {**values, "tool_kwargs": {}}
+        return values
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped = cast("dict[str, Any]", handler(self))
+        if self.invalid_arguments is None:
+            dumped.pop("invalid_arguments", None)
+        return dumped
+
+
+# OpenAI takes no more.
+_LONGEST_NAME = 64
+_CHOICES = frozenset({"auto", "required", "none"})
+
+
+def chosen_tool(choice: Any, tools: Sequence[ToolSpec]) -> str | None:
+    """The tool that a choice names, as vendors know it; None for choices that name none.
+
+    Args:
+        choice: ``tool_choice`` of a request.
+        tools: Its tools.
+    """
+    if not isinstance(choice, str) or choice in _CHOICES:
+        return None
+    return choice if any(tool.name == choice for tool in tools) else wire_name(choice)
+
+
+@lru_cache(maxsize=1024)
+def wire_name(name: str) -> str:
+    """A tool's name, or what a model takes for one, as vendors take it: at most 64 letters, digits, ``_`` and ``-``."""
+    if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME:
+        return name
+    return _cut(re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_", _LONGEST_NAME, 8)
+
+
+def wire_id(call_id: str | None, longest: int | None) -> str:
+    """A call's id in ``longest`` characters at most: the same for the call and its result, and no other's."""
+    return (call_id or "") if longest is None else _cut(call_id or "", longest, 24)
+
+
+def _cut(name: str, longest: int, digits: int) -> str:
+    """A name that is too long without its end, and instead with what tells it from others that begin alike."""
+    if len(name) <= longest:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:digits]
+    return f"{name[: longest - digits - 1]}_{digest}"
+
+
+def tool_specs(tools: Iterable[Any] | None) -> list[ToolSpec]:
+    """Specs of tools given as tools, specs or dicts of OpenAI's form.
+
+    Raises:
+        TypeError: Something else is among them.
+        ValueError: A tool has no name.
+    """
+    specs: list[ToolSpec] = []
+    for tool in tools or ():
+        if isinstance(tool, ToolSpec):
+            specs.append(tool)
+        elif isinstance(tool, dict):
+            given = cast("dict[str, Any]", tool)
+            specs.append(ToolSpec.model_validate(given.get("function", given)))
+        elif hasattr(tool, "metadata"):
+            # Not asked of the protocol: that costs more than all the rest of this.
+            metadata: ToolMetadataLike = tool.metadata
+            if not metadata.name:
+                raise ValueError(f"{tool!r} has no name, and a model could not call it: give its metadata one")
+            made: Any = getattr(metadata, "spec", None)
+            if made is not None:
+                # Ours keep it: a schema is not read anew for every request.
+                specs.append(made())
+                continue
+            specs.append(
+                ToolSpec(
+                    name=wire_name(metadata.name),
+                    description=metadata.description or "",
+                    parameters=metadata.get_parameters_dict(),
+                )
+            )
+        else:
+            raise TypeError(
+                f"{tool!r} is no tool: it has no metadata; for a function write FunctionTool.from_defaults(function)"
+            )
+    return specs
+
+
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """The JSON object that ``text`` holds, an empty one for empty text, None for anything else."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+        if "\\u" in text or has_halves(text):
+            value = whole_texts(value)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def tool_call_blocks(message: ChatMessage) -> list[ToolCallBlock]:
+    """The calls of an assistant's message as blocks, also those kept in the older way, each under an id of its own."""
+    texts = [block.tool_kwargs for block in message.blocks if isinstance(block, ToolCallBlock)]
+    return [
+        ToolCallBlock(
+            tool_call_id=one.tool_id,
+            tool_name=one.tool_name,
+            tool_kwargs=texts[number] if texts and one.invalid_arguments else one.tool_kwargs,
+        )
+        for number, one in enumerate(tool_selections(message))
+    ]
+
+
+# Of dicts as such: what is only made when somebody asks is passed over.
+_get: Any = getattr(dict, "get")  # noqa: B009 - its type is that of a dict of nothing known
+
+
+def kept_calls(message: ChatMessage) -> Any:
+    """What stands under ``"tool_calls"`` in a message and is no block; None for nothing."""
+    return _get(message.additional_kwargs, CALLS)
+
+
+def tool_selections(message: ChatMessage) -> list[ToolSelection]:
+    """The calls a message asks for, each under an id of its own: missing ids are made, repeated ones changed."""
+    blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    selections = _from_blocks(blocks) if blocks else _from_older_form(kept_calls(message) or ())
+    if len(selections) < 2:
+        return selections
+    # Each name follows from the calls before it: those of an answer that is still arriving stay as they are.
+    seen: set[str] = set()
+    for number, selection in enumerate(selections):
+        given, suffix = selection.tool_id, number
+        while selection.tool_id in seen:
+            selection.tool_id = f"{given}_{suffix}"
+            suffix += 1
+        seen.add(selection.tool_id)
+    return selections
+
+
+def _arguments(given: Any) -> tuple[dict[str, Any], str | None]:
+    """The arguments of a call, and what they came as when that is no JSON object."""
+    if not isinstance(given, str):
+        return cast("dict[str, Any]", given) if isinstance(given, dict) else {}, None
+    parsed = parse_arguments(given)
+    return parsed or {}, given if parsed is None else None
+
+
+def _new_call_id() -> str:
+    return f"call_{current_source().token(12)}"
+
+
+def _from_blocks(blocks: Sequence[ToolCallBlock]) -> list[ToolSelection]:
+    selections: list[ToolSelection] = []
+    for block in blocks:
+        if not block.tool_call_id:
+            # Kept in the block, so that asking again gives the same id.
+            block.tool_call_id = _new_call_id()
+        arguments, invalid = _arguments(block.tool_kwargs)
+        selections.append(ToolSelection.made(block.tool_call_id, block.tool_name, dict(arguments), invalid))
+    return selections
+
+
+def _from_older_form(calls: Sequence[Any]) -> list[ToolSelection]:
+    """Calls kept in ``additional_kwargs["tool_calls"]``: selections, or calls in OpenAI's form; also as data."""
+    selections: list[ToolSelection] = []
+    for call in calls:
+        if isinstance(call, ToolSelection):
+            # A copy: the ids may have to change, and the message is the caller's.
+            selections.append(call.model_copy())
+        elif isinstance(call, dict):
+            given = cast("dict[str, Any]", call)
+            if "tool_name" in given:
+                selections.append(ToolSelection.model_validate(given))
+            else:
+                function = cast("dict[str, Any]", given.get("function", {}))
+                selections.append(_selection(given.get("id"), function.get("name", ""), function.get("arguments", "")))
+        elif hasattr(call, "function"):
+            # What additional_kwargs give out themselves, and objects of a vendor's SDK.
+            function = call.function
+            selections.append(_selection(getattr(call, "id", None), function.name, function.arguments))
+        else:
+            raise TypeError(f"{call!r} in additional_kwargs['tool_calls'] is no tool call")
+    return selections
+
+
+def _selection(call_id: Any, name: Any, given: Any) -> ToolSelection:
+    arguments, invalid = _arguments(given)
+    return ToolSelection(
+        tool_id=call_id or _new_call_id(), tool_name=str(name), tool_kwargs=arguments, invalid_arguments=invalid
+    )

@@ -1,0 +1,21 @@
+"""Serves workflows over HTTP: ``WorkflowServer``. Needs the extra ``server``; files of single runs do not."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from batonflow.lazy import how_to_install
+
+if TYPE_CHECKING:
+    from batonflow.server.app import WorkflowServer as WorkflowServer
+
+__all__ = ["WorkflowServer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "WorkflowServer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise ImportError(f"Serving workflows needs the package {package}: {how_to_install('server')}")
+    return import_module("batonflow.server.app").WorkflowServer

@@ -1,0 +1,491 @@
+"""WorkflowServer: workflows over HTTP, with a page to watch them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from batonflow.durable.stores.opening import open_store
+from batonflow.instrumentation.logs import clean, logger_named
+from batonflow.server.connections import Connections
+from batonflow.server.guard import Guard, check_bind
+from batonflow.server.keeper import Keeper
+from batonflow.server.limits import BodyLimit, ReaderLimit
+from batonflow.server.mounts import Door, Lifespan, own_path
+from batonflow.server.openapi import openapi_document
+from batonflow.server.pages import page
+from batonflow.server.responses import JSON, SafeHeaders, refusal
+from batonflow.server.routes_runs import RunRoutes
+from batonflow.server.routes_workflows import WorkflowRoutes
+from batonflow.server.runs import Runs
+from batonflow.server.served import Served
+from batonflow.server.stopping import before_shutdown, uvicorn_here
+from batonflow.workflow_core.errors import ServerConfigurationError, StoreError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.served_input import served_input
+from batonflow.workflow_core.stored_runs import StoredRuns
+
+if TYPE_CHECKING:
+    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["WorkflowServer"]
+
+logger = logger_named("batonflow.workflow_core.server")
+
+MIB = 1024 * 1024
+SECONDS_TO_STOP = 5.0
+
+
+class WorkflowServer:
+    """Serves workflows over HTTP. Runs stand in a store and outlive the server: the next one goes on with them.
+
+    Without a token only clients on this machine are answered, whoever serves ``app``.
+
+    Args:
+        store: Where runs of workflows without a store of their own are kept: as for ``Workflow``; in memory by default.
+        token: What clients have to send as ``Authorization: Bearer``; BATONFLOW_TOKEN of the environment by default.
+        allowed_hosts: Names under which the server may be asked, besides ``localhost`` and addresses; ``"*"`` for any.
+        idle_timeout: After so many seconds of waiting for something from outside runs leave memory; None for never.
+            Workflows with an ``idle_release`` of their own keep it.
+        sse_heartbeat_interval: Seconds between signs of life on a stream without events.
+        slow_reader_timeout: Seconds after which a client is dropped that takes nothing of an answer.
+        max_body: Bytes that a request may have.
+        body_timeout: Seconds in which the body of a request has to come.
+        header_timeout: Seconds in which the head of a request has to come, with ``serve``.
+        compat_status_codes: Answer 500 for runs that failed or were cancelled, 202 for those that go on, and 404 when a
+            run to be cancelled is over.
+        accept_context_api: Take snapshots as ``context`` when a run is started.
+        middleware: Starlette's, around the routes and behind the checks of who asks.
+        exception_handlers: Starlette's.
+        workflow_store: Another name of ``store``.
+
+    Raises:
+        ServerConfigurationError: An argument has a value that it cannot have.
+
+    Example:
+        >>> server = WorkflowServer(store="runs.db")
+        >>> server.add_workflow("greet", Greeting())
+        >>> await server.serve(port=8080)
+    """
+
+    def __init__(
+        self,
+        *,
+        store: "str | PathLike[str] | RunStore | None" = None,
+        token: str | None = None,
+        allowed_hosts: Iterable[str] = (),
+        idle_timeout: float | None = 60.0,
+        sse_heartbeat_interval: float = 25.0,
+        slow_reader_timeout: float = 30.0,
+        max_body: int = MIB,
+        body_timeout: float = 20.0,
+        header_timeout: float = 10.0,
+        compat_status_codes: bool = False,
+        accept_context_api: bool = False,
+        middleware: Sequence[Middleware] | None = None,
+        exception_handlers: Mapping[Any, Callable[..., Any]] | None = None,
+        workflow_store: "str | PathLike[str] | RunStore | None" = None,
+    ) -> None:
+        if store is not None and workflow_store is not None:
+            raise ServerConfigurationError("workflow_store is another name of store: give one of them")
+        if isinstance(allowed_hosts, str):
+            raise ServerConfigurationError(f"allowed_hosts is a list of names, such as [{allowed_hosts!r}]")
+        self.token = _checked_token(os.environ.get("BATONFLOW_TOKEN") or None if token is None else token)
+        self.compat_status_codes = compat_status_codes
+        self.accept_context_api = accept_context_api
+        self.sse_heartbeat_interval = sse_heartbeat_interval
+        self._slow_reader_timeout = slow_reader_timeout
+        self.runs = Runs(open_store(store or workflow_store or "memory:"))
+        self.connections = Connections(header_timeout, slow_reader_timeout)
+        self._store = self.runs.stores[0]
+        self._hosts = list(allowed_hosts)
+        self._idle_timeout = idle_timeout
+        self._max_body = max_body
+        self._body_timeout = body_timeout
+        self._middleware = list(middleware or ())
+        self._exception_handlers = dict(exception_handlers or {})
+        self._mounts: list[Door] = []
+        self._lifespans: list[Lifespan] = []
+        self._keeper: Keeper | None = None
+        self._app: Starlette | None = None
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._was_stopped = False
+        # Requests that may begin runs.
+        self._changing: set[asyncio.Task[Any]] = set()
+        self.is_closing = False
+
+    # --- what is served -----------------------------------------------------------------------------------------------
+
+    def add_workflow(
+        self, name: str, workflow: "Workflow", additional_events: Iterable[type[Event]] | None = None
+    ) -> None:
+        """Serve a workflow under a name.
+
+        It stays as it is: the server runs a copy, with the server's store unless it has one. Runs are kept under the
+        workflow's own name, so those that a program started in the same store belong to it too.
+
+        Args:
+            name: In paths; no slashes.
+            workflow: A workflow or agent.
+            additional_events: Classes that clients may send or will see besides those in the steps' signatures.
+
+        Raises:
+            ServerConfigurationError: The name is taken, or cannot be one.
+            WorkflowValidationError: The steps do not fit together.
+        """
+        if not name or "/" in name:
+            raise ServerConfigurationError(f"{name!r} cannot be the name of a workflow: it is part of a path")
+        if name in self.runs.served:
+            raise ServerConfigurationError(f"There is a workflow {name!r} already: choose another name")
+        options = workflow.__batonflow__
+        store = options.store or self._store
+        taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
+        known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
+        kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
+        kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days
+        self.runs.served[name] = Served(name, kept, additional_events or ())
+
+    def mount(self, path: str, app: ASGIApp) -> None:
+        """Serve another ASGI application under a path, behind the same checks of who asks.
+
+        It is begun and ended with the server.
+
+        Raises:
+            ServerConfigurationError: ``app`` was asked for already.
+        """
+        if self._app is not None:
+            raise ServerConfigurationError("Mount applications before .app is used")
+        self._mounts.append(Door(path, app))
+
+    def openapi_schema(self) -> dict[str, Any]:
+        """The routes as an OpenAPI 3.1 document."""
+        return openapi_document(compat=self.compat_status_codes)
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    @property
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        if self._app is None:
+            self._app = self._made()
+        return self._app
+
+    def _made(self) -> Starlette:
+        routes: list[BaseRoute] = [
+            Route("/", page, methods=["GET"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            *WorkflowRoutes(self).routes(),
+            *RunRoutes(self).routes(),
+            *self._mounts,
+        ]
+        outside = [
+            Middleware(SafeHeaders),
+            Middleware(Guard, token=self.token, allowed_hosts=self._hosts),
+            Middleware(ReaderLimit, seconds=self._slow_reader_timeout, drop=self.connections.drop),
+            Middleware(BodyLimit, largest=self._max_body, seconds=self._body_timeout),
+            Middleware(_Started, begin=self._begun, changing=self._changing),
+        ]
+        handlers = {HTTPException: _told, StoreError: _store_failed, Exception: _failed, **self._exception_handlers}
+        return Starlette(
+            routes=routes,
+            middleware=[*outside, *self._middleware],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
+
+    async def _health(self, _: Request) -> Response:
+        await self._begun()
+        return JSON({"status": "healthy"}) if self._runs_here else JSON({"status": "unhealthy"}, 503)
+
+    async def _openapi(self, _: Request) -> Response:
+        return JSON(self.openapi_schema())
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to run workflows, and take up every unfinished run that no living process drives. Again: nothing.
+
+        Raises:
+            StoreError: A store fails.
+            RuntimeError: A mounted application cannot begin; the server does not run then. Or the server runs on
+                another event loop.
+        """
+        await self._start()
+
+    async def _start(self) -> bool:
+        """Start, and tell whether the server did not run before."""
+        self._enter_loop()
+        async with self._lock:
+            if self._keeper is not None:
+                return False
+            self.is_closing = self._was_stopped = False
+            self._keeper = Keeper(self.runs)
+            try:
+                with served_input():
+                    await self._keeper.start()
+                for mount in self._mounts:
+                    self._lifespans.append(Lifespan(mount.app))
+                    await self._lifespans[-1].begin()
+            except BaseException:
+                await self._end(self._keeper)
+                raise
+            return True
+
+    async def stop(self) -> None:
+        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing.
+
+        Raises:
+            RuntimeError: The server runs on another event loop.
+        """
+        self._enter_loop()
+        self._was_stopped = True
+        await self._stop()
+
+    async def _stop(self) -> None:
+        async with self._lock:
+            if self._keeper is not None:
+                await self._end(self._keeper)
+
+    def _enter_loop(self) -> None:
+        """Run on the running loop from now on.
+
+        Raises:
+            RuntimeError: The server runs on another loop.
+        """
+        here = asyncio.get_running_loop()
+        if self._loop is here:
+            return
+        if self._loop is not None and (self._keeper is not None or self._lock.locked()):
+            if not self._loop.is_closed():
+                raise LoopError(
+                    "The server runs on another event loop: stop it there, and start it on the loop that answers its "
+                    "requests"
+                )
+            # Its tasks have ended with the loop, and so have its runs.
+            self._keeper = None
+            self._lifespans.clear()
+            self._changing.clear()
+            self.runs.forget_arrivals()
+        self._loop, self._lock = here, asyncio.Lock()
+
+    async def _begun(self) -> str | None:
+        """Start with the first request where nothing ran the lifespan; returns why a request cannot be answered."""
+        if self._loop is asyncio.get_running_loop() and self._runs_here:
+            return None
+        around = uvicorn_here()
+        if self._was_stopped or (around is not None and around.should_exit):
+            return "The server was stopped: await server.start() starts it again"
+        try:
+            if await self._start() and around is not None:
+                before_shutdown(around, self._stop)
+        except LoopError as error:
+            return str(error)
+        except Exception:
+            logger.exception("the server cannot start")
+            return "The server cannot start; its log says why"
+        return None
+
+    async def _end(self, keeper: Keeper) -> None:
+        self.is_closing = True
+        await keeper.stop()
+        await self._interrupt()
+        while self._lifespans:
+            await self._lifespans.pop().end(SECONDS_TO_STOP)
+        self.runs.all_left()
+        # Requests that were let in before may begin further runs; those that wait for the end of one have it now.
+        if changing := self._changing - {asyncio.current_task()}:
+            await asyncio.wait(changing, timeout=SECONDS_TO_STOP)
+            await self._interrupt()
+        self.runs.all_left()
+        self._keeper = None
+
+    async def _interrupt(self) -> None:
+        interrupted: set[str] = set()
+        while live := [one for one in self._live() if one.run_id not in interrupted]:
+            interrupted.update(one.run_id for one in live)
+            await asyncio.gather(*(one.interrupt(timeout=SECONDS_TO_STOP) for one in live))
+
+    def _live(self) -> list[WorkflowHandler]:
+        workflows = [served.workflow for served in self.runs.served.values()]
+        return [handler for workflow in workflows for handler in StoredRuns.live_handlers(workflow)]
+
+    @property
+    def _runs_here(self) -> bool:
+        return self._keeper is not None and not self.is_closing
+
+    @asynccontextmanager
+    async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:
+        """The server runs inside of ``async with``."""
+        await self.start()
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
+        async with self.contextmanager():
+            server = uvicorn_here()
+            if server is None:
+                yield
+                return
+            stopping = asyncio.create_task(self._stop_with(server))
+            try:
+                yield
+            finally:
+                if not self.is_closing:
+                    stopping.cancel()
+                await asyncio.wait([stopping])
+
+    async def _stop_with(self, server: uvicorn.Server) -> None:
+        while not (server.should_exit or self.is_closing):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.1)
+        await self.stop()
+
+    async def serve(
+        self, host: str = "127.0.0.1", port: int = 8080, uvicorn_config: Mapping[str, Any] | None = None
+    ) -> None:
+        """Listen until the process is told to stop.
+
+        Args:
+            host: Where to listen; others than of this machine need a token.
+            port: Of TCP.
+            uvicorn_config: Further arguments of ``uvicorn.Config``.
+
+        Raises:
+            ServerConfigurationError: Others can reach the host, and there is no token.
+            StoreError: A store fails.
+        """
+        check_bind(host, self.token)
+        clean(logging.getLogger("uvicorn.error"))
+        if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - only compared
+            self._hosts.append(host)
+            self._app = None
+        await self.start()
+        try:
+            await _Uvicorn(self.uvicorn_config(host, port, uvicorn_config), self.stop).serve_until_cancelled()
+        finally:
+            await self.stop()
+
+    def uvicorn_config(self, host: str, port: int, more: Mapping[str, Any] | None = None) -> uvicorn.Config:
+        """What ``serve`` gives to uvicorn."""
+        options: dict[str, Any] = {
+            "http": self.connections.protocol(),
+            "lifespan": "off",  # serve() starts and stops the server
+            "limit_concurrency": 10_000,
+            "timeout_keep_alive": 15,
+            "timeout_graceful_shutdown": int(SECONDS_TO_STOP),
+            "h11_max_incomplete_event_size": 64 * 1024,
+            "server_header": False,
+            "ws": "none",
+            "log_level": "warning",
+            "proxy_headers": False,
+        }
+        return uvicorn.Config(self.app, host=host, port=port, **{**options, **(more or {})})
+
+
+class LoopError(RuntimeError):
+    """The server runs on another event loop."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets readers go before it waits for their connections to close."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def serve_until_cancelled(self) -> None:
+        """Serve; when the task is cancelled, the connections are closed as at any other end."""
+        try:
+            await self.serve()
+        except asyncio.CancelledError:
+            if self.started:
+                for server in self.servers:  # at once: the loop may be about to cancel this too
+                    server.close()
+                await self.shutdown()
+            raise
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        await self._stopping()
+        await super().shutdown(sockets)
+
+
+class _Started:
+    """Starts the server with the first request, and says why it does not run when it cannot.
+
+    Args:
+        app: The application.
+        begin: Starts the server, or says why it does not run.
+        changing: Where the tasks are kept in which requests are answered that change something.
+    """
+
+    def __init__(
+        self, app: ASGIApp, begin: Callable[[], Awaitable[str | None]], changing: set[asyncio.Task[Any]]
+    ) -> None:
+        self._app = app
+        self._begin = begin
+        self._changing = changing
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or answer that the server does not run."""
+        if scope["type"] == "http" and own_path(scope) not in _ALWAYS_THERE:
+            problem = await self._begin()
+            if problem is not None:
+                await refusal(503, problem)(scope, receive, send)
+                return
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._changing.add(task)
+        try:
+            with served_input():
+                await self._app(scope, receive, send)
+        finally:
+            self._changing.discard(task)
+
+
+_ALWAYS_THERE = ("/", "/health", "/openapi.json")
+
+
+def _checked_token(token: str | None) -> str | None:
+    if token is not None and (not token.isascii() or not token.isprintable() or token.strip() != token or not token):
+        raise ServerConfigurationError("token is a text of printable ASCII characters, without blanks around it")
+    return token
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = refusal(error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _store_failed(_: Request, error: Exception) -> Response:
+    _report(error)
+    return refusal(503, "The store of the runs fails; the server's log says why")
+
+
+async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - it stands in the log
+    return refusal(500, "Internal Server Error")
+
+
+def _report(error: Exception) -> None:
+    logger.error("a store failed: %s", error)

@@ -1,0 +1,117 @@
+"""What requests say: their bodies, queries and paths, checked."""
+
+from typing import Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from batonflow.durable.stores.bounds import check_run_id
+from batonflow.server.limits import json_body
+from batonflow.server.shapes import Status
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.problems import in_words
+
+__all__ = ["body_of", "choice", "flag", "number", "run_id_of", "statuses", "words"]
+
+T = TypeVar("T", bound=BaseModel)
+
+_LARGEST = 2**53
+_AFTER_AN_ID = ("/cancel", "/fork", "/pending", "/state", "/trace")
+
+
+async def body_of(request: Request, cls: type[T]) -> T:
+    """The body of a request.
+
+    Raises:
+        HTTPException: 400 when it does not fit.
+    """
+    data = await json_body(request)
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise HTTPException(400, f"The body of the request does not fit: {in_words(error)}") from None
+
+
+def run_id_of(given: str, field: str) -> str:
+    """The id that a client gives to a new run.
+
+    Args:
+        given: The id.
+        field: Where it stands in the body.
+
+    Raises:
+        HTTPException: 400 when it is none, or when the paths of such a run mean something else.
+    """
+    try:
+        check_run_id(given)
+    except StoreError as error:
+        raise HTTPException(400, f"{field}: {error}") from None
+    if "/pending/" in given or given.endswith(_AFTER_AN_ID):
+        endings = ", ".join(_AFTER_AN_ID)
+        raise HTTPException(400, f"{field}: an id has no /pending/ in it and does not end with {endings}, as paths do")
+    return given
+
+
+def flag(request: Request, name: str, default: bool) -> bool:
+    """A parameter that is true or false.
+
+    Raises:
+        HTTPException: 400 when it is neither.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if given.lower() in ("true", "1", "yes"):
+        return True
+    if given.lower() in ("false", "0", "no", ""):
+        return False
+    raise HTTPException(400, f"{name} is true or false")
+
+
+def number(request: Request, name: str, default: int, *, least: int = 0, most: int = _LARGEST) -> int:
+    """A parameter that is a whole number.
+
+    Raises:
+        HTTPException: 400 when it is none, or out of bounds.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 17:
+        raise HTTPException(400, f"{name} is a whole number")
+    value = int(given)
+    if not least <= value <= most:
+        raise HTTPException(400, f"{name} is a whole number from {least} to {most}")
+    return value
+
+
+def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
+    """A parameter that is one of some words, the first when it is left out.
+
+    Raises:
+        HTTPException: 400 when it is another.
+    """
+    given = request.query_params.get(name, values[0])
+    if given not in values:
+        raise HTTPException(400, f"{name} is one of {', '.join(values)}")
+    return given
+
+
+def words(request: Request, name: str) -> list[str]:
+    """The values of a parameter that may be repeated. Clients send an empty one when they mean none."""
+    return [word for word in request.query_params.getlist(name) if word]
+
+
+def statuses(request: Request) -> "list[Status]":
+    """The statuses that are asked for.
+
+    Raises:
+        HTTPException: 400 when one is unknown.
+    """
+    known: tuple[Literal["running", "completed", "failed", "cancelled"], ...] = get_args(Status)
+    given = words(request, "status")
+    for one in given:
+        if one not in known:
+            raise HTTPException(400, f"status is one of {', '.join(known)}")
+    return [one for one in known if one in given]

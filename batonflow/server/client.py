@@ -1,0 +1,579 @@
+"""Clients of a WorkflowServer, async and sync, from one source.
+
+Needs ``pip install 'batonflow[client]'``.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
+from urllib.parse import quote
+
+from batonflow.bridge import run_on_background_loop
+from batonflow.lazy import how_to_install
+from batonflow.workflow_core.errors import RemoteRunError, ServerRefusedError, WorkflowCancelledByUser
+from batonflow.workflow_core.events import Event, StartEvent
+
+try:
+    import httpx2
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        f"The client of a WorkflowServer needs the package httpx2: {how_to_install('client')}"
+    ) from missing
+
+__all__ = ["PendingRequest", "RemoteEvent", "RemoteRun", "SyncWorkflowClient", "WorkflowClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries to read on; they double in between."""
+
+SETTLED = 0.3
+"""Seconds after which a connection counts as one to a server that is there."""
+
+_AWAY = frozenset({502, 503, 504})
+"""What a server that stops, or a proxy before one that is not there, answers."""
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """A run as the server tells it.
+
+    Attributes:
+        run_id: The run.
+        workflow: Name of the workflow.
+        status: Where it stands.
+        waiting: Whether it waits for a person or another event from outside.
+        result: The fields of the event that ended it, or what its ``result`` is when it has only that.
+        error: What it failed with, as text.
+        error_type: Class of that error.
+        data: All that the server told.
+    """
+
+    run_id: str
+    workflow: str
+    status: Status
+    waiting: bool
+    result: Any
+    error: str | None
+    error_type: str | None
+    data: dict[str, Any] = field(repr=False)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end."""
+        return self.status != "running"
+
+
+@dataclass(frozen=True)
+class RemoteEvent:
+    """An event of a run's stream.
+
+    Attributes:
+        seq: Its position in the stream; grows, with gaps.
+        type: Name of its class.
+        types: Names of the classes above it.
+        value: Its fields.
+        ts: When it was written, in wall-clock seconds.
+        step: The step that wrote it, empty for the engine.
+        path: Which workflow of the tree, empty for the run itself.
+        data: The whole envelope.
+    """
+
+    seq: int
+    type: str
+    types: tuple[str, ...]
+    value: dict[str, Any]
+    ts: float | None
+    step: str
+    path: str
+    data: dict[str, Any] = field(repr=False)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the run ended with it."""
+        return self.path == "" and "StopEvent" in (self.type, *self.types)
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    """A question to a person, or a tool call that waits for approval.
+
+    Attributes:
+        id: Names it within its run.
+        kind: ``"input"`` or ``"approval"``.
+        event: Name of the class of the question.
+        value: Its fields.
+        schema: JSON Schema of the answer.
+        data: All that the server told.
+    """
+
+    id: str
+    kind: Literal["input", "approval"]
+    event: str
+    value: dict[str, Any]
+    schema: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
+
+
+class WorkflowClient:
+    """Starts runs on a WorkflowServer, follows them, answers what they ask, cancels and forks them.
+
+    Args:
+        base_url: Where the server is.
+        token: The server's, when it has one.
+        timeout: Seconds for a request that does not wait for a run.
+        patience: Seconds for which ``stream`` and ``result`` go on trying when the server cannot be reached.
+        http_client: An ``httpx2.AsyncClient`` to use instead of one of its own; it is not closed.
+
+    Raises:
+        ServerRefusedError: By every method, when the server answers with an error: its status and what it says.
+        httpx2.TransportError: By every method, when the server cannot be reached.
+
+    Example:
+        >>> async with WorkflowClient("http://127.0.0.1:8080") as client:
+        ...     print(await client.run("greeting", {"name": "Ann"}))
+    """
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        http_client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._own = http_client is None
+        self._http = http_client or httpx2.AsyncClient(timeout=timeout)
+        self._base = base_url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._patience = patience
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._own:
+            await self._http.aclose()
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    async def run(
+        self, workflow: str, start_event: Mapping[str, Any] | StartEvent | None = None, *, run_id: str | None = None
+    ) -> Any:
+        """Start a run, wait for its end and return its result.
+
+        Args:
+            workflow: The name under which the server has it.
+            start_event: Fields of the start event.
+            run_id: Names the run; of one that is over with the same input the result is given again.
+
+        Raises:
+            RemoteRunError: The run failed.
+            WorkflowCancelledByUser: It was cancelled.
+        """
+        started = await self.start(workflow, start_event, run_id=run_id)
+        return await self.result(started.run_id)
+
+    async def start(
+        self, workflow: str, start_event: Mapping[str, Any] | StartEvent | None = None, *, run_id: str | None = None
+    ) -> RemoteRun:
+        """Start a run and return at once; the arguments are those of ``run``."""
+        body: dict[str, Any] = {"start_event": _fields(start_event)}
+        if run_id is not None:
+            body["handler_id"] = run_id
+        return _run(await self._json("POST", f"/workflows/{_name(workflow)}/run-nowait", json=body))
+
+    async def result(self, run_id: str) -> Any:
+        """Wait for the end of a run and return its result.
+
+        Raises:
+            RemoteRunError: The run failed.
+            WorkflowCancelledByUser: It was cancelled.
+        """
+        run = await self.get(run_id)
+        while not run.is_over:
+            async for _ in self.stream(run_id, after="now"):
+                pass
+            run = await self.get(run_id)
+        if run.status == "failed":
+            raise RemoteRunError(run_id, run.error_type or "", run.error or "")
+        if run.status == "cancelled":
+            raise WorkflowCancelledByUser(f"Run {run_id!r} was cancelled")
+        return run.result
+
+    async def stream(
+        self, run_id: str, *, after: int | Literal["now"] = -1, internal: bool = False
+    ) -> AsyncIterator[RemoteEvent]:
+        """Events of a run, from the first to the last; goes on where it was when the connection is cut.
+
+        Args:
+            run_id: The run.
+            after: Begin behind this position; ``"now"`` for what is yet to come.
+            internal: Also what the engine says about itself.
+
+        Raises:
+            httpx2.TransportError: The server could not be reached for longer than the client's patience.
+            ServerRefusedError: There is no such run; or something before the server said for so long that it is away.
+        """
+        query = {"sse": "true", "include_internal": "true" if internal else "false"}
+        pause, alive = FIRST_PAUSE, time.monotonic()
+        while True:
+            cut: Exception | None = None
+            opened: float | None = None
+            try:
+                async with self._events(run_id, {**query, "after_sequence": str(after)}) as source:
+                    if source is None:
+                        return
+                    opened = time.monotonic()
+                    async for sent in source:
+                        event = _event(cast("dict[str, Any]", sent.json()), sent.id)
+                        yield event
+                        if event.is_last:
+                            return
+                        after, pause, alive = event.seq, FIRST_PAUSE, time.monotonic()
+            except httpx2.TransportError as error:
+                cut = error
+            except ServerRefusedError as error:
+                if error.status_code not in _AWAY:
+                    raise
+                cut = error
+            now = time.monotonic()
+            if opened is not None and now - opened > SETTLED:  # it was there, whether or not anything came
+                pause, alive = FIRST_PAUSE, now
+            if now - alive > self._patience:
+                raise cut or httpx2.RemoteProtocolError(f"The server keeps ending the stream of run {run_id!r}")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def get(self, run_id: str) -> RemoteRun:
+        """Where a run stands."""
+        return _run(await self._json("GET", f"/handlers/{_name(run_id)}", allowed=(500,)))
+
+    async def runs(
+        self, *, status: Status | None = None, workflow: str | None = None, limit: int = 100, after: str | None = None
+    ) -> list[RemoteRun]:
+        """Runs that the server has, the newest first.
+
+        Args:
+            status: Only those.
+            workflow: Only those of this one.
+            limit: How many at the most.
+            after: Behind this run.
+        """
+        query = {"status": status, "workflow_name": workflow, "limit": str(limit), "after": after, "order": "desc"}
+        given = {name: value for name, value in query.items() if value is not None}
+        found = await self._json("GET", "/handlers", params=given)
+        return [_run(one) for one in found["handlers"]]
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run."""
+        await self._json("POST", f"/handlers/{_name(run_id)}/cancel")
+
+    async def fork(
+        self,
+        run_id: str,
+        at: int,
+        *,
+        state: Mapping[str, Any] | None = None,
+        event: Event | None = None,
+        new_id: str | None = None,
+    ) -> RemoteRun:
+        """Begin a run that shares what another did up to a commit; see ``Workflow.fork`` for the arguments."""
+        body: dict[str, Any] = {"at": at, "state": dict(state or {})}
+        if event is not None:
+            body["event"] = _envelope(event)
+        if new_id is not None:
+            body["new_id"] = new_id
+        return _run(await self._json("POST", f"/handlers/{_name(run_id)}/fork", json=body))
+
+    async def trace(self, run_id: str, *, whole: bool = False) -> list[dict[str, Any]]:
+        """What a run did, record by record; see ``batonflow.durable.trace``.
+
+        Args:
+            run_id: The run.
+            whole: Large values too, instead of their beginning.
+        """
+        entries: list[dict[str, Any]] = []
+        after, more = 0, True
+        while more:
+            query = {"after": str(after), "full": "true" if whole else "false"}
+            page = await self._json("GET", f"/handlers/{_name(run_id)}/trace", params=query)
+            entries += page["entries"]
+            after, more = page["next"], page["more"]
+        return entries
+
+    async def state(self, run_id: str, *, commit: int | None = None) -> dict[str, Any]:
+        """The key-value state of a run, now or after a commit."""
+        query = {} if commit is None else {"commit": str(commit)}
+        told = await self._json("GET", f"/handlers/{_name(run_id)}/state", params=query)
+        return cast("dict[str, Any]", told["state"])
+
+    # --- people -------------------------------------------------------------------------------------------------------
+
+    async def send(self, run_id: str, event: Event | Mapping[str, Any], *, step: str | None = None) -> None:
+        """Send an event into a run.
+
+        Args:
+            run_id: The run.
+            event: An event, or ``{"type": class name, "value": fields}``.
+            step: The only step that is to get it.
+        """
+        body: dict[str, Any] = {"event": _envelope(event) if isinstance(event, Event) else dict(event)}
+        if step is not None:
+            body["step"] = step
+        await self._json("POST", f"/events/{_name(run_id)}", json=body)
+
+    async def pending(self, run_id: str) -> list[PendingRequest]:
+        """What a run asks people now."""
+        told = await self._json("GET", f"/handlers/{_name(run_id)}/pending")
+        return [
+            PendingRequest(
+                id=one["id"],
+                kind=one["kind"],
+                event=one["event"]["type"],
+                value=_fields_of(one["event"]),
+                schema=one["schema"],
+                data=one,
+            )
+            for one in told["pending"]
+        ]
+
+    async def answer(self, run_id: str, request_id: str, /, **fields: Any) -> None:
+        """Answer a question; ``fields`` are those of the awaited event, without what is filled in already."""
+        path = f"/handlers/{_name(run_id)}/pending/{quote(request_id, safe='')}"
+        await self._json("POST", path, json={"response": fields})
+
+    async def approve(self, run_id: str, request_id: str, *, arguments: Mapping[str, Any] | None = None) -> None:
+        """Let a tool call go ahead, perhaps with other arguments."""
+        changed = {} if arguments is None else {"arguments": dict(arguments)}
+        await self.answer(run_id, request_id, approved=True, **changed)
+
+    async def deny(self, run_id: str, request_id: str, *, reason: str = "") -> None:
+        """Refuse a tool call; the model reads the reason."""
+        await self.answer(run_id, request_id, approved=False, reason=reason)
+
+    # --- the server ---------------------------------------------------------------------------------------------------
+
+    async def workflows(self) -> list[str]:
+        """Names of the workflows that the server has."""
+        return cast("list[str]", (await self._json("GET", "/workflows"))["workflows"])
+
+    async def is_healthy(self) -> bool:
+        """Whether the server is there and has been started."""
+        try:
+            await self._json("GET", "/health")
+        except (ServerRefusedError, httpx2.TransportError):
+            return False
+        return True
+
+    async def ready(self, timeout: float = 30.0) -> None:
+        """Wait until the server is there and has been started.
+
+        Args:
+            timeout: Seconds to wait at the most.
+
+        Raises:
+            TimeoutError: It was not.
+        """
+        until = time.monotonic() + timeout
+        while not await self.is_healthy():
+            if time.monotonic() > until:
+                raise TimeoutError(f"no WorkflowServer was ready at {self._base} within {timeout} seconds")
+            await asyncio.sleep(FIRST_PAUSE / 2)
+
+    async def _json(self, method: str, path: str, *, allowed: tuple[int, ...] = (), **request: Any) -> dict[str, Any]:
+        response = await self._http.request(method, self._base + path, headers=self._headers, **request)
+        if not response.is_success and response.status_code not in allowed:
+            raise _refusal(response)
+        try:
+            body: Any = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ServerRefusedError(
+                response.status_code, f"no WorkflowServer answers at {self._base}: {response.text[:200]}", path
+            )
+        if response.status_code in allowed and "status" not in body:
+            raise _refusal(response)
+        return cast("dict[str, Any]", body)
+
+    @contextlib.asynccontextmanager
+    async def _events(self, run_id: str, query: dict[str, str]) -> AsyncGenerator[httpx2.EventSource | None]:
+        """The stream of a run; None when nothing is left of it."""
+        url = f"{self._base}/events/{_name(run_id)}"
+        # Nothing comes while a run waits, but the server's heartbeats do.
+        timeout = httpx2.Timeout(30.0, read=120.0)
+        async with self._http.stream("GET", url, params=query, headers=self._headers, timeout=timeout) as response:
+            if response.status_code == 204:
+                yield None
+                return
+            if not response.is_success:
+                await response.aread()
+                raise _refusal(response)
+            yield httpx2.EventSource(response, max_event_size=None)
+
+
+# --- sync -------------------------------------------------------------------------------------------------------------
+
+
+def _waited(
+    method: Callable[Concatenate[WorkflowClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncWorkflowClient", P], T]:
+    """The same method for callers without an event loop."""
+
+    @wraps(method)
+    def call(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> T:
+        return cast("T", run_on_background_loop(lambda: method(self.client, *args, **kwargs)))
+
+    return call
+
+
+def _iterated(
+    method: Callable[Concatenate[WorkflowClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate["SyncWorkflowClient", P], Iterator[T]]:
+    """The same iteration for callers without an event loop."""
+
+    @wraps(method)
+    def iterate(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        events: Any = method(self.client, *args, **kwargs)
+        try:
+            while (found := run_on_background_loop(lambda: anext(events, _END))) is not _END:
+                yield found
+        finally:
+            run_on_background_loop(events.aclose)
+
+    return iterate
+
+
+_END: Any = object()
+
+
+class SyncWorkflowClient:
+    """WorkflowClient for plain code: the same methods, which return when the answer is there.
+
+    Also usable in notebooks and below a running event loop.
+
+    Args:
+        base_url: Where the server is.
+        token: The server's, when it has one.
+        timeout: Seconds for a request that does not wait for a run.
+        patience: Seconds for which ``stream`` and ``result`` go on trying when the server cannot be reached.
+
+    Example:
+        >>> with SyncWorkflowClient("http://127.0.0.1:8080") as client:
+        ...     print(client.run("greeting", {"name": "Ann"}))
+    """
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+    ) -> None:
+        self.client = WorkflowClient(base_url, token=token, timeout=timeout, patience=patience)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    run = _waited(WorkflowClient.run)
+    start = _waited(WorkflowClient.start)
+    result = _waited(WorkflowClient.result)
+    stream = _iterated(WorkflowClient.stream)
+    get = _waited(WorkflowClient.get)
+    runs = _waited(WorkflowClient.runs)
+    cancel = _waited(WorkflowClient.cancel)
+    fork = _waited(WorkflowClient.fork)
+    trace = _waited(WorkflowClient.trace)
+    state = _waited(WorkflowClient.state)
+    send = _waited(WorkflowClient.send)
+    pending = _waited(WorkflowClient.pending)
+    answer = _waited(WorkflowClient.answer)
+    approve = _waited(WorkflowClient.approve)
+    deny = _waited(WorkflowClient.deny)
+    workflows = _waited(WorkflowClient.workflows)
+    is_healthy = _waited(WorkflowClient.is_healthy)
+    ready = _waited(WorkflowClient.ready)
+    close = _waited(WorkflowClient.aclose)
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> str:
+    # One or two dots alone would be another path before it is sent; the server knows what is meant.
+    return f"={text}" if text in {".", ".."} else quote(text, safe="")
+
+
+def _fields(start_event: Mapping[str, Any] | StartEvent | None) -> dict[str, Any]:
+    if start_event is None:
+        return {}
+    return _envelope(start_event) if isinstance(start_event, StartEvent) else dict(start_event)
+
+
+def _envelope(event: Event) -> dict[str, Any]:
+    return {"type": type(event).__name__, "value": event.model_dump(mode="json")}
+
+
+def _run(data: dict[str, Any]) -> RemoteRun:
+    result = data.get("result")
+    if result is not None:
+        result = result.get("value", result)
+        if isinstance(result, dict) and set(cast("dict[str, Any]", result)) == {"result"}:
+            result = cast("dict[str, Any]", result)["result"]
+    return RemoteRun(
+        run_id=data["handler_id"],
+        workflow=data["workflow_name"],
+        status=data["status"],
+        waiting=data.get("waiting", False),
+        result=result,
+        error=data.get("error"),
+        error_type=data.get("error_type"),
+        data=data,
+    )
+
+
+def _fields_of(envelope: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event, those that its class does not declare among the others."""
+    declared: dict[str, Any] = dict(envelope["value"])
+    others = declared.pop("_data", {})
+    return {**declared, **others}
+
+
+def _event(envelope: dict[str, Any], position: str) -> RemoteEvent:
+    return RemoteEvent(
+        seq=int(position),
+        type=envelope["type"],
+        types=tuple(envelope.get("types") or ()),
+        value=_fields_of(envelope),
+        ts=envelope.get("ts"),
+        step=envelope.get("step") or "",
+        path=envelope.get("path") or "",
+        data=envelope,
+    )
+
+
+def _refusal(response: httpx2.Response) -> ServerRefusedError:
+    try:
+        body: Any = response.json()
+        detail: Any = cast("dict[str, Any]", body)["detail"] if isinstance(body, dict) else body
+    except (ValueError, KeyError):
+        detail = response.text[:500]
+    return ServerRefusedError(response.status_code, detail, response.request.url.path)

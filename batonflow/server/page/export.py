@@ -1,0 +1,149 @@
+"""One run as one file: the page with the run's data in it, which asks nobody for anything."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from batonflow.draw.representation.build import get_workflow_representation
+from batonflow.draw.scene import scene_of
+from batonflow.draw.svg import escape, svg
+from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.trace import run_told, trace_of
+from batonflow.server.page.derived import graph_of
+from batonflow.threads import in_thread
+from batonflow.workflow_core.errors import StoreError
+from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["RunView", "export_run", "page_html", "run_page", "view_run"]
+
+LARGEST = 64 * 1024
+"""Bytes of a value above which a file holds the beginning of it only."""
+
+AT_ONCE = 500
+
+_PLACE = '<script type="application/json" id="run"></script>'
+_POLICY = '<meta name="policy"'
+
+
+@cache
+def page_html() -> str:
+    """The page as the server gives it: it asks where it came from for everything it shows.
+
+    Raises:
+        FileNotFoundError: The page is not built.
+    """
+    return Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+
+
+def run_page(data: Mapping[str, Any]) -> str:
+    """The page with a run in it: a file that works from any disk and connects to nothing.
+
+    Args:
+        data: ``handler`` (as the server tells runs), ``representation`` (``graph`` and ``svg``, or None) and
+            ``entries`` (of ``trace_of``).
+
+    Example:
+        >>> Path("run.html").write_text(run_page({"handler": ..., "representation": ..., "entries": ...}))
+    """
+    # No tag can begin in it, so none can end the element that holds it.
+    text = to_json(data, inf_nan_mode="null").decode().replace("<", "\\u003c")
+    before, place, after = page_html().partition(_PLACE)
+    filled = place.replace("></", f">{text}</")
+    return before.replace(_POLICY, '<meta http-equiv="Content-Security-Policy"') + filled + after
+
+
+async def export_run(
+    store: RunStore, run_id: str, *, workflow: Workflow | None = None, path: str | PathLike[str] | None = None
+) -> str:
+    """The page with a run of a store in it, whatever has become of the run.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        workflow: Its code, for the graph of all that can happen; without it the graph shows what did happen.
+        path: Where to write the page as well.
+
+    Raises:
+        StoreError: There is no such run, or it cannot be read.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> await export_run(store, "tides-1", path="tides.html")
+    """
+    info = await store.info(run_id)
+    if info is None:
+        raise StoreError(f"There is no run {run_id} in the store")
+    entries = trace_of(await _commits(store, run_id), largest=LARGEST)
+    graph = graph_of(info.workflow, entries) if workflow is None else get_workflow_representation(workflow)
+    representation = {"graph": graph.model_dump(mode="json"), "svg": svg(scene_of(graph))}
+    page = run_page({"handler": _told(info, entries), "representation": representation, "entries": entries})
+    if path is not None:
+        await in_thread(Path(path).write_text, page, encoding="utf-8")
+    return page
+
+
+async def view_run(store: RunStore, run_id: str, *, workflow: Workflow | None = None, height: int = 640) -> "RunView":
+    """A run of a store as a notebook shows it.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        workflow: As for ``export_run``.
+        height: Of the frame, in pixels.
+
+    Raises:
+        StoreError: There is no such run, or it cannot be read.
+
+    Example:
+        >>> await view_run(store, "tides-1")
+    """
+    return RunView(await export_run(store, run_id, workflow=workflow), height=height)
+
+
+class RunView:
+    """The page of one run in a frame of a notebook, apart from the notebook's own page: it can reach nothing there.
+
+    Args:
+        page: What ``export_run`` or ``run_page`` gives.
+        height: Of the frame, in pixels.
+    """
+
+    def __init__(self, page: str, *, height: int = 640) -> None:
+        self.page = page
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" title="A run" width="100%" height="{int(self.height)}" '
+            f'style="border:1px solid #8884;border-radius:8px" srcdoc="{escape(self.page)}"></iframe>'
+        )
+
+
+async def _commits(store: RunStore, run_id: str) -> list[StoredCommit]:
+    commits: list[StoredCommit] = []
+    while found := await store.read(run_id, commits[-1].seq if commits else 0, AT_ONCE):
+        commits += found
+    return commits
+
+
+def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A run as the server tells it, from what its records say."""
+    last = next((entry for entry in reversed(entries) if entry["kind"] == "ended" and not entry["path"]), None)
+    event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
+    value: Any = event.get("value")
+    told = run_told(info, event.get("type", ""), cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {})
+    return {**told, "waiting": not info.is_over and (info.status == "waiting" or _waits(entries))}
+
+
+def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a step waits for an event that has not come."""
+    open_waits: dict[tuple[Any, ...], bool] = {}
+    for entry in entries:
+        if "step" in entry:
+            delivery = (entry["path"], entry["step"], entry.get("item"))
+            open_waits[delivery] = entry.get("outcome", {}).get("kind") == "waiting"
+    return any(open_waits.values())

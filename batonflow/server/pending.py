@@ -1,0 +1,152 @@
+"""The open questions of a run, and their answers."""
+
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+from starlette.exceptions import HTTPException
+
+from batonflow.durable.replay import records_of
+from batonflow.server.envelopes import chain, envelope
+from batonflow.server.runs import Place, Runs
+from batonflow.workflow_core.errors import InputResponseError, StoreError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.problems import problems_of
+from batonflow.workflow_core.stored_runs import StoredRuns
+
+__all__ = ["UnfitAnswerError", "answer", "open_requests", "put", "told"]
+
+_ASKS_FOR_LEAVE = "ApprovalRequired"
+_NOT_OPEN = "This question is not open any more: it was answered, or its time was up"
+PAGE = 500
+
+
+class UnfitAnswerError(Exception):
+    """The fields of an answer do not fit.
+
+    Attributes:
+        problems: What is wrong, each with ``loc`` and ``msg``.
+    """
+
+    def __init__(self, problems: list[dict[str, Any]]) -> None:
+        super().__init__(str(problems))
+        self.problems = problems
+
+
+async def open_requests(place: Place) -> list[InputRequest]:
+    """The questions of a run that nobody has answered, also while an answer is on its way.
+
+    Raises:
+        StoreError: The records do not fit the workflow any more.
+    """
+    return [request for request, _ in await _unanswered(place)]
+
+
+async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
+    """The questions with the keys of their answers, without those whose answers are in the inbox."""
+    if place.is_over or place.served is None:
+        return []
+    try:
+        requests = await StoredRuns.open_inputs(place.served.workflow, place.info.run_id)
+    except StoreError:
+        if await place.store.info(place.info.run_id) is not None:
+            raise
+        return []  # it was deleted just now
+    if not requests:
+        return []
+    items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
+    on_their_way = {item.key for item in items}
+    found = [(request, request.answer_key) for request in requests]
+    return [(request, key) for request, key in found if key not in on_their_way]
+
+
+def told(request: InputRequest) -> dict[str, Any]:
+    """A question as readers get it."""
+    kinds = (type(request.event).__name__, *(chain(type(request.event)) or ()))
+    return {
+        "id": request.id,
+        "event": envelope(request.event, path=request.path),
+        "schema": request.schema,
+        "response_type": request.response_type.__name__,
+        "filled": envelope_fields(request.filled),
+        "path": request.path,
+        "kind": "approval" if _ASKS_FOR_LEAVE in kinds else "input",
+    }
+
+
+def envelope_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Values as data of JSON."""
+    return to_jsonable_python(values, inf_nan_mode="null", serialize_unknown=True)
+
+
+async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, Any]) -> None:
+    """Answer a question.
+
+    Args:
+        runs: The runs of the server.
+        place: The run.
+        request_id: Of the question.
+        fields: Of the answer.
+
+    Raises:
+        HTTPException: 404 when there is no such question, 409 when it was answered before.
+        UnfitAnswerError: The fields do not fit.
+        StoreError: The store fails.
+    """
+    place.workflow()
+    found = next(((one, key) for one, key in await _unanswered(place) if request_id in (one.id, one.long_id)), None)
+    if found is None:
+        if await _was_asked(place, request_id):
+            raise HTTPException(409, _NOT_OPEN)
+        raise HTTPException(404, "The run has not asked this")
+    request, key = found
+    try:
+        event = request.answer(**fields)
+    except InputResponseError as error:
+        cause = error.__cause__
+        problems: list[dict[str, Any]] = [{"loc": [], "msg": str(error)}]
+        if isinstance(cause, ValidationError):
+            problems = problems_of(cause)
+        raise UnfitAnswerError(problems) from None
+    if not await put(place, event, key=key):
+        raise HTTPException(409, _NOT_OPEN)
+    await runs.wake(place)
+
+
+async def put(place: Place, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
+    """Put an event into the inbox of a run; tells whether it was not there before.
+
+    Raises:
+        HTTPException: 409 when the run is over by now.
+        StoreError: The store fails.
+        WorkflowRuntimeError: There is no such step that takes the event.
+    """
+    run_id = place.info.run_id
+    try:
+        return await StoredRuns.send_to_run(place.workflow().workflow, run_id, event, key=key, step=step)
+    except StoreError:
+        now = await place.store.info(run_id)
+        if now is None or now.is_over:
+            ended = "was deleted" if now is None else f"is over ({now.status})"
+            raise HTTPException(409, f"Run {run_id} {ended} and takes no more events") from None
+        raise
+
+
+async def _was_asked(place: Place, request_id: str) -> bool:
+    """Whether a question of this name was asked before."""
+    if any(one.id == request_id for one in await StoredRuns.open_inputs(place.workflow().workflow, place.info.run_id)):
+        return True  # its answer is on its way
+    path, _, own = request_id.rpartition(":")
+    commit = 0
+    while commits := await place.store.read(place.info.run_id, commit, PAGE):
+        commit = commits[-1].seq
+        for record in records_of(commits):
+            outcome = record.get("outcome", ("",))
+            if outcome[0] == "waiting" and outcome[1].get("waiter_id") in (own, request_id):
+                return True
+            streamed = [entry[2] for entry in record.get("streamed", ())]
+            streamed += [seq for seq, _ in record.get("published", ())]
+            if record["path"] == path and any(own == f"question_{seq + 1}" for seq in streamed):
+                return True
+    return False

@@ -1,0 +1,286 @@
+"""The routes about runs: how they stand, what they did, and what can be done with them."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from batonflow.clock import current_source
+from batonflow.durable.cancels import cancel_run, cancel_without_code
+from batonflow.durable.trace import trace_of
+from batonflow.server.bodies import body_of, choice, flag, number, run_id_of, statuses, words
+from batonflow.server.pending import UnfitAnswerError, answer, open_requests, put, told
+from batonflow.server.responses import JSON, refusal
+from batonflow.server.routes_workflows import ID_LENGTH
+from batonflow.server.runs import Place, Runs, status_of
+from batonflow.server.shapes import AnswerBody, ForkBody, SendBody
+from batonflow.server.sse import EventStream
+from batonflow.server.states import states_in
+from batonflow.server.streaming import Following
+from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.stored_runs import StoredRuns
+
+if TYPE_CHECKING:
+    from batonflow.server.app import WorkflowServer
+
+__all__ = ["RunRoutes"]
+
+MOST_RUNS = 1000
+LARGEST_PART = 4096
+SECONDS_TO_CANCEL = 5.0
+
+
+class RunRoutes:
+    """Answers requests about runs.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: "WorkflowServer") -> None:
+        self._server = server
+        self._runs: Runs = server.runs
+
+    def routes(self) -> list[Route]:
+        """The routes. Ids of runs may hold slashes, so what stands behind an id is looked at first."""
+        run = "/handlers/{run_id:path}"
+        return [
+            Route("/handlers", self.runs, methods=["GET"]),
+            Route(f"{run}/trace", self.trace, methods=["GET"]),
+            Route(f"{run}/state", self.state, methods=["GET"]),
+            Route(f"{run}/pending", self.pending, methods=["GET"]),
+            Route(f"{run}/pending/{{request_id:path}}", self.answer, methods=["POST"]),
+            Route(f"{run}/fork", self.fork, methods=["POST"]),
+            Route(f"{run}/cancel", self.cancel, methods=["POST"]),
+            Route(run, self.run, methods=["GET"]),
+            Route("/results/{run_id:path}", self.result, methods=["GET"]),
+            Route("/events/{run_id:path}", self.events, methods=["GET"]),
+            Route("/events/{run_id:path}", self.send, methods=["POST"]),
+        ]
+
+    async def _place(self, request: Request) -> Place:
+        return await self._runs.find(request.path_params["run_id"])
+
+    # --- how runs stand -----------------------------------------------------------------------------------------------
+
+    async def runs(self, request: Request) -> Response:
+        """All runs, or some."""
+        after = request.query_params.get("after") or None
+        limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
+        order = choice(request, "order", ("asc", "desc"))
+        names = words(request, "workflow_name")
+        places, more = await self._runs.page(statuses(request), names, after, limit, newest_first=order == "desc")
+        following = places[-1].info.run_id if more else None
+        result = flag(request, "include_results", default=True)
+        return JSON(
+            {
+                "handlers": [await self._runs.told_now(place, result=result) for place in places],
+                "next": following,
+            }
+        )
+
+    async def run(self, request: Request) -> Response:
+        """One run."""
+        found = await self._runs.told_now(await self._place(request))
+        return JSON(found, self._status_for(found))
+
+    async def result(self, request: Request) -> Response:
+        """One run, its result without an envelope; an older form of ``run``."""
+        found = self._runs.told(await self._place(request))
+        result: Any = found["result"]
+        if result is not None:
+            value = result["value"]
+            found["result"] = value.get("result", value) if result["type"] == "StopEvent" else value
+        return JSON(found, self._status_for(found))
+
+    def _status_for(self, found: dict[str, Any]) -> int:
+        if not self._server.compat_status_codes:
+            return 200
+        return {"completed": 200, "running": 202}.get(found["status"], 500)
+
+    # --- what they did ------------------------------------------------------------------------------------------------
+
+    async def trace(self, request: Request) -> Response:
+        """What a run did."""
+        place = await self._place(request)
+        after, limit = number(request, "after", 0), number(request, "limit", 500, least=1, most=5000)
+        commits = await place.store.read(place.info.run_id, after, limit)
+        entries = trace_of(commits, largest=None if flag(request, "full", default=False) else LARGEST_PART)
+        last = commits[-1].seq if commits else after
+        # What was committed since it was looked up counts: a reader that follows wants all of it.
+        info = await place.store.info(place.info.run_id) or place.info
+        return JSON({"entries": entries, "next": last, "more": last < info.seq, "status": status_of(info)})
+
+    async def state(self, request: Request) -> Response:
+        """The key-value state of a run."""
+        place = await self._place(request)
+        wanted = None if "commit" not in request.query_params else number(request, "commit", 0, least=1)
+        if wanted is not None and wanted > place.info.seq:
+            raise HTTPException(404, f"The run has no commit {wanted}; the last one is {place.info.seq}")
+        try:
+            loaded = await place.store.load(place.info.run_id, wanted)
+        except StoreError:
+            if wanted is None:
+                raise
+            raise HTTPException(404, f"Commit {wanted} is not kept any more") from None
+        if loaded is None:
+            raise HTTPException(404, "Handler not found")
+        states = states_in(loaded)
+        own = states.pop("", {})
+        return JSON({"commit": wanted or loaded.info.seq, "state": own, "children": states})
+
+    async def pending(self, request: Request) -> Response:
+        """The open questions of a run."""
+        place = await self._place(request)
+        return JSON({"pending": [told(one) for one in await self._open(place)]})
+
+    async def _open(self, place: Place) -> list[Any]:
+        try:
+            return await open_requests(place)
+        except ReplayIncompatible as error:
+            raise HTTPException(409, str(error)) from None
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    async def events(self, request: Request) -> Response:
+        """The stream of a run."""
+        place = await self._place(request)
+        internal = flag(request, "include_internal", default=False)
+        sse = flag(request, "sse", default=True)
+        names = flag(request, "include_qualified_name", default=True)
+        run_id = place.info.run_id
+        following = Following(
+            self._runs,
+            place,
+            _cursor(request),
+            internal=internal,
+            pause=self._server.sse_heartbeat_interval,
+            is_closing=lambda: self._server.is_closing,
+        )
+        if place.is_over and place.live() is None and not await following.has_more():
+            return Response(status_code=204)
+        return EventStream(following.batches(), sse=sse, names=names, idles=lambda: self._runs.troubles.get(run_id, ""))
+
+    async def send(self, request: Request) -> Response:
+        """Send an event to a run."""
+        place = await self._place(request)
+        body = await body_of(request, SendBody)
+        if place.is_over:
+            raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status}) and takes no more events")
+        served = place.workflow()
+        event = served.event(body.event, await _awaited(place))
+        try:
+            await put(place, event, step=body.step)
+        except WorkflowRuntimeError as error:
+            raise HTTPException(400, str(error)) from None
+        await self._runs.wake(place)
+        return JSON({"status": "sent"})
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a question of a run."""
+        place = await self._place(request)
+        body = await body_of(request, AnswerBody)
+        try:
+            await answer(self._runs, place, request.path_params["request_id"], body.response)
+        except UnfitAnswerError as error:
+            return refusal(422, error.problems)
+        except ReplayIncompatible as error:
+            raise HTTPException(409, str(error)) from None
+        return JSON({"status": "sent"})
+
+    # --- what can be done with them -----------------------------------------------------------------------------------
+
+    async def fork(self, request: Request) -> Response:
+        """Branch off from a run."""
+        place = await self._place(request)
+        body = await body_of(request, ForkBody)
+        served = place.workflow()
+        new_id = run_id_of(body.new_id or current_source().token(ID_LENGTH), "new_id")
+        last = place.info.seq - 1 if place.is_over else place.info.seq
+        if body.at > last:
+            raise HTTPException(400, f"at is the number of a commit before the end of the run, from 1 to {last}")
+        if await self._runs.look_for(new_id) is not None:
+            raise HTTPException(409, f"There is a run {new_id} already: choose another new_id")
+        event = None if body.event is None else served.event(body.event, await _awaited(place, body.at))
+        at, state = body.at, body.state
+        handler = StoredRuns.fork(served.workflow, place.info.run_id, at, state=state, event=event, new_id=new_id)
+        try:
+            await handler.started()
+        except StoreError as error:
+            raise HTTPException(409, str(error)) from None
+        except WorkflowRuntimeError as error:
+            raise HTTPException(400, str(error)) from None
+        self._runs.arrived(new_id)
+        return JSON(self._runs.told(await self._runs.find(new_id)))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a run; with ``purge`` delete it too."""
+        place = await self._place(request)
+        purge = flag(request, "purge", default=False)
+        if place.is_over and not purge:
+            if self._server.compat_status_codes:
+                raise HTTPException(404, "Handler not found")
+            raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status})")
+        # What nobody drives and nobody here has the code of is deleted as it stands.
+        if not place.is_over and not (purge and place.is_nobodys):
+            await self._cancel(place)
+        if not purge:
+            return await self._what_became_of(place)
+        try:
+            await place.store.delete(place.info.run_id)
+        except StoreError:
+            raise HTTPException(409, f"Run {place.info.run_id} still goes on, in another process") from None
+        return JSON({"status": "deleted"})
+
+    async def _cancel(self, place: Place) -> None:
+        run_id = place.info.run_id
+        live = place.live()
+        try:
+            if live is not None:
+                await live.cancel_run()
+            elif place.is_nobodys:
+                await cancel_without_code(place.store, run_id)
+            else:
+                await cancel_run(place.store, run_id, "")
+                await self._runs.wake(place)
+        except StoreError:
+            if (now := await self._runs.look_for(run_id)) is not None and not now.is_over:
+                raise
+        # Whoever drives it may be another process.
+        try:
+            async with asyncio.timeout(SECONDS_TO_CANCEL):
+                async for _ in place.store.subscribe(run_id, place.info.seq):
+                    pass
+        except TimeoutError:
+            return
+
+    async def _what_became_of(self, place: Place) -> Response:
+        """Tell how a run stands that was to be cancelled."""
+        now = (await self._runs.find(place.info.run_id)).info.status
+        if now == "cancelled":
+            return JSON({"status": "cancelled"})
+        if now in ("completed", "failed"):
+            raise HTTPException(409, f"Run {place.info.run_id} is over ({now}): it ended before it was cancelled")
+        return JSON({"status": "cancelling"}, 202)
+
+
+async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:
+    """The classes of events that a run waits for."""
+    try:
+        return await StoredRuns.awaited_events(place.workflow().workflow, place.info.run_id, at)
+    except ReplayIncompatible as error:
+        raise HTTPException(409, str(error)) from None
+
+
+def _cursor(request: Request) -> int | None:
+    """Behind which place of the stream to begin; None for what comes from now on."""
+    given = request.headers.get("last-event-id") or request.query_params.get("after_sequence", "-1")
+    if given == "now":
+        return None
+    if not given.isascii() or not given.removeprefix("-").isdigit() or len(given) > 17:
+        raise HTTPException(400, 'after_sequence is a whole number or "now", and so is Last-Event-ID')
+    return max(-1, int(given))

@@ -1,0 +1,217 @@
+"""The routes about workflows: what there is, and starting runs."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from batonflow.clock import current_source
+from batonflow.draw import workflow_svg
+from batonflow.draw.representation.build import get_workflow_representation
+from batonflow.server.bodies import body_of, run_id_of
+from batonflow.server.responses import JSON
+from batonflow.server.runs import Place, Runs
+from batonflow.server.served import Served, schema_of
+from batonflow.server.shapes import RunBody
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.errors import (
+    ContextSerdeError,
+    RunInputMismatchError,
+    RunInterruptedError,
+    RunInUseError,
+    RunLostError,
+    WorkflowRuntimeError,
+)
+from batonflow.workflow_core.events import StartEvent
+from batonflow.workflow_core.handler import WorkflowHandler
+
+if TYPE_CHECKING:
+    from batonflow.server.app import WorkflowServer
+
+__all__ = ["WorkflowRoutes"]
+
+ID_LENGTH = 24
+
+
+class WorkflowRoutes:
+    """Answers requests about workflows.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: "WorkflowServer") -> None:
+        self._server = server
+        self._runs: Runs = server.runs
+
+    def routes(self) -> list[Route]:
+        """The routes."""
+        return [
+            Route("/workflows", self.names, methods=["GET"]),
+            Route("/workflows/{name}/schema", self.schema, methods=["GET"]),
+            Route("/workflows/{name}/events", self.events, methods=["GET"]),
+            Route("/workflows/{name}/representation", self.representation, methods=["GET"]),
+            Route("/workflows/{name}/run", self.run, methods=["POST"]),
+            Route("/workflows/{name}/run-nowait", self.run_nowait, methods=["POST"]),
+        ]
+
+    def _served(self, request: Request) -> Served:
+        return self._runs.workflow(request.path_params["name"])
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    async def names(self, _: Request) -> Response:
+        """The names of the workflows."""
+        return JSON({"workflows": list(self._runs.served)})
+
+    async def schema(self, request: Request) -> Response:
+        """What a workflow starts and ends with."""
+        workflow = self._served(request).workflow
+        steps = workflow.__batonflow__.steps
+        return JSON({"start": schema_of(steps.start_event_class), "stop": schema_of(steps.stop_event_class)})
+
+    async def events(self, request: Request) -> Response:
+        """The events of a workflow."""
+        return JSON({"events": self._served(request).schemas()})
+
+    async def representation(self, request: Request) -> Response:
+        """The event graph of a workflow."""
+        workflow = self._served(request).workflow
+        graph = get_workflow_representation(workflow)
+        return JSON({"graph": graph.model_dump(mode="json"), "svg": workflow_svg(workflow)})
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, request: Request) -> Response:
+        """Start a run, or join the one that was started so before, and wait for its end."""
+        run_id, handler = await self._started(request)
+        if handler is None:
+            await self._over_elsewhere(run_id)
+        else:
+            await _over(handler)
+        told = self._runs.told(await self._runs.find(run_id))
+        failed = told["status"] != "completed"
+        return JSON(told, 500 if failed and self._server.compat_status_codes else 200)
+
+    async def run_nowait(self, request: Request) -> Response:
+        """Start a run, or join the one that was started so before."""
+        run_id, _ = await self._started(request)
+        return JSON(self._runs.told(await self._runs.find(run_id)))
+
+    async def _started(self, request: Request) -> tuple[str, WorkflowHandler | None]:
+        """The id of a run, and a handler on it; None when another process drives it."""
+        served = self._served(request)
+        body = await body_of(request, RunBody)
+        _refuse_stray_fields(body)
+        context = self._context(served, body)
+        resumes = context is not None and context.is_resumable
+        event = None if resumes else served.start_event(body.start_event, body.kwargs)
+        run_id = await self._id_for(body.handler_id, served, event)
+        try:
+            handler = served.workflow.run(ctx=context, start_event=event, run_id=run_id)
+            await handler.started()
+        except RunInputMismatchError:
+            raise _started_otherwise(run_id) from None
+        except RunInUseError:
+            return run_id, None
+        except WorkflowRuntimeError as error:
+            raise HTTPException(400, str(error)) from None
+        self._runs.arrived(run_id)
+        return run_id, handler
+
+    async def _id_for(self, given: str | None, served: Served, event: StartEvent | None) -> str:
+        """The id of a new run, of one that goes on, or of one that is over and whose result is asked for again.
+
+        Raises:
+            HTTPException: 409 when the run of this id was started otherwise, or a snapshot is to go on under it.
+        """
+        if not given:
+            return current_source().token(ID_LENGTH)
+        run_id_of(given, "handler_id")
+        known = await self._runs.look_for(given)
+        if known is not None and not known.is_over:
+            if event is None:
+                raise HTTPException(409, f"Run {given} goes on already: use another handler_id for the context")
+            if known.served is not served or known.info.digest != served.digest(event):
+                raise _started_otherwise(given)
+        return given
+
+    async def _over_elsewhere(self, run_id: str) -> None:
+        """Wait for the end of a run that another process drives, also when it comes into this one."""
+        while not (place := await self._runs.find(run_id)).is_over:
+            with self._runs.arrival(run_id) as arrived:
+                ending = asyncio.create_task(_followed(place))
+                try:
+                    await asyncio.wait({ending, arrived}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not ending.done():
+                        ending.cancel()
+                        await asyncio.wait({ending})
+            if self._server.is_closing:
+                raise _stopped(run_id)
+            if not ending.cancelled():
+                ending.result()
+            if (live := place.live()) is not None:
+                await _over(live)
+
+    def _context(self, served: Served, body: RunBody) -> Context[Any] | None:
+        if not body.context:
+            return None
+        if not self._server.accept_context_api:
+            raise HTTPException(
+                400, "This server takes no context: it is made with WorkflowServer(accept_context_api=True)"
+            )
+        try:
+            return Context.from_dict(served.workflow, body.context)
+        except (ContextSerdeError, ValueError, KeyError, TypeError) as error:
+            raise HTTPException(400, f"The context cannot be read: {type(error).__name__}") from None
+
+
+async def _followed(place: Place) -> None:
+    async for _ in place.store.subscribe(place.info.run_id, place.info.seq):
+        pass
+
+
+async def _over(handler: WorkflowHandler) -> None:
+    """Wait for the end of a run.
+
+    Raises:
+        HTTPException: 503 when it stops here before its end.
+    """
+    try:
+        await handler.stop_event_result()
+    except (RunInterruptedError, RunLostError):
+        raise _stopped(handler.run_id) from None
+    except asyncio.CancelledError:
+        if not handler.is_done():  # it is the request that was cancelled, not the run
+            raise
+    except Exception:  # noqa: BLE001, S110 - the run's own; its record tells it
+        pass
+
+
+def _stopped(run_id: str) -> HTTPException:
+    return HTTPException(503, f"Run {run_id} stopped here before its end; it goes on when it is taken up again")
+
+
+def _started_otherwise(run_id: str) -> HTTPException:
+    return HTTPException(
+        409, f"Run {run_id} was started with other input or by another workflow: use another handler_id"
+    )
+
+
+def _refuse_stray_fields(body: RunBody) -> None:
+    """Refuse a body that gives the fields of the start event, and not where they belong: they would be left out.
+
+    Raises:
+        HTTPException: 400 when it does so.
+    """
+    if body.model_extra and body.start_event is None and body.kwargs is None and not body.context:
+        *others, last = (name for name in RunBody.model_fields if name != "start_event")
+        raise HTTPException(
+            400,
+            f"The body of the request has no start_event, and {', '.join(body.model_extra)} where nobody looks: the "
+            f"fields of the start event stand in start_event; beside it {', '.join(others)} and {last} are known",
+        )

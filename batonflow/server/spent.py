@@ -1,0 +1,90 @@
+"""What the models of a run that goes on have taken so far, as its records tell it; results tell it of the others."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.trace import trace_of
+from batonflow.threads import in_thread
+
+__all__ = ["Spent", "SpentSoFar"]
+
+_TELLS = b"AgentOutput"
+"""Only commits with this in them are taken apart."""
+
+RUNS = 1000
+PAGE = 200
+
+
+@dataclass
+class Spent:
+    """What was taken up to a commit.
+
+    Attributes:
+        commit: Number of the last commit that was looked at.
+        tokens: Of input and output; empty while no model has said.
+        cost: In US dollars; None where no price is known.
+    """
+
+    commit: int = 0
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    cost: float | None = None
+
+    @classmethod
+    def within(cls, commits: Sequence[StoredCommit]) -> "Spent":
+        """Sum up what some commits tell; blocks for as long as that takes."""
+        spent = cls(commits[-1].seq)
+        for entry in trace_of([commit for commit in commits if _TELLS in commit.body]):
+            events = [event for event in entry.get("events", ()) if event["type"] == "AgentOutput"]
+            # An answer is streamed and returned, and counts once.
+            returned = [event for event in events if event["how"] == "returned"]
+            for event in returned or [event for event in events if event["how"] == "streamed"]:
+                value: Any = event.get("value")
+                spent._count(cast("Mapping[str, Any]", value).get("usage") if isinstance(value, Mapping) else None)
+        return spent
+
+    def add(self, more: "Spent") -> None:
+        """Add what the commits behind these tell."""
+        self.commit = more.commit
+        for name, count in more.tokens.items():
+            self.tokens[name] = self.tokens.get(name, 0) + count
+        if more.cost is not None:
+            self.cost = (self.cost or 0.0) + more.cost
+
+    def _count(self, usage: Any) -> None:
+        if not isinstance(usage, Mapping):
+            return
+        told = cast("Mapping[str, Any]", usage)
+        for name in ("input", "output"):
+            count = told.get(f"{name}_tokens")
+            self.tokens[name] = self.tokens.get(name, 0) + (count if isinstance(count, int) else 0)
+        cost = told.get("cost")
+        if isinstance(cost, int | float) and math.isfinite(cost):
+            self.cost = (self.cost or 0.0) + cost
+
+
+class SpentSoFar:
+    """Keeps the sums of the runs that were asked for last, so that only what is new of them is read."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[int, str, float], Spent] = OrderedDict()
+
+    async def of(self, store: RunStore, info: RunInfo) -> Spent:
+        """The sums of a run, up to its last commit."""
+        key = (id(store), info.run_id, info.created_at)
+        spent = self._known.setdefault(key, Spent())
+        self._known.move_to_end(key)
+        while len(self._known) > RUNS:
+            self._known.popitem(last=False)
+        while spent.commit < info.seq:
+            at = spent.commit
+            commits = await store.read(info.run_id, at, PAGE)
+            if not commits:
+                break
+            more = await in_thread(Spent.within, commits)
+            if spent.commit == at:  # else another request has been faster
+                spent.add(more)
+        return spent

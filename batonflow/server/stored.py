@@ -1,0 +1,148 @@
+"""The stored stream of a run, page by page; the pages that were read last are kept, as many may read the same run."""
+
+import asyncio
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from batonflow.durable.codec import Codec
+from batonflow.durable.gaps import NO_GAP, gap_after, reset_in
+from batonflow.durable.replay import records_of
+from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.server.envelopes import Streamed, streamed_in
+
+__all__ = ["Page", "Reading", "StoredPages", "seq_of", "streamed_by"]
+
+COMMITS = 128
+"""How many commits a page has."""
+
+BATCH = 64
+"""How many events are given at a time."""
+
+KEPT_BYTES = 4 * 1024 * 1024
+"""How much of the records may lie behind the pages that are kept."""
+
+
+class Page(NamedTuple):
+    """What some commits, one behind the other, have of a stream.
+
+    Attributes:
+        events: In the order of the commits.
+        last: Number of the last commit.
+        gap: The first place at which an event may be missing after them; None where they have nothing of the stream.
+        size: Bytes of the commits.
+    """
+
+    events: list[Streamed]
+    last: int
+    gap: int | None
+    size: int
+
+
+_Key = tuple[int, str, float, int]
+
+
+class StoredPages:
+    """Reads pages of stored streams, each once for all who want it at a time."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[_Key, Page] = OrderedDict()
+        self._size = 0
+        self._reading: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+
+    def forget_loop(self) -> None:
+        """Drop what belongs to a loop that is closed."""
+        self._reading.clear()
+
+    async def page(self, store: RunStore, info: RunInfo, codec: Codec, after: int) -> Page | None:
+        """The page behind a commit; None when there is nothing more.
+
+        Args:
+            store: Of the run.
+            info: What the store says of the run.
+            codec: Reads its records.
+            after: The commit.
+        """
+        # A run of the same id that is made after this one was deleted has other commits.
+        key = (id(store), info.run_id, info.created_at, after)
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            if (page := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return page
+            commits = await store.read(info.run_id, after, COMMITS)
+            if not commits:
+                return None
+            page = _page_of(commits, codec)
+            if len(commits) == COMMITS or (info.is_over and page.last >= info.seq):
+                self._keep(key, page)
+            return page
+
+    def _keep(self, key: _Key, page: Page) -> None:
+        if page.size > KEPT_BYTES:
+            return
+        self._kept[key] = page
+        self._size += page.size
+        while self._size > KEPT_BYTES:
+            self._size -= self._kept.popitem(last=False)[1].size
+
+
+class Reading:
+    """One reading of what a store has of a stream, in order.
+
+    Args:
+        pages: Of all streams.
+        store: Of the run.
+        info: What the store says of the run.
+        codec: Reads its records.
+        after: Begin behind this place in the stream.
+        before: End before this place.
+    """
+
+    def __init__(
+        self, pages: StoredPages, store: RunStore, info: RunInfo, codec: Codec, after: int, before: int
+    ) -> None:
+        self._pages = pages
+        self._store = store
+        self._info = info
+        self._codec = codec
+        self._after = after
+        self._before = before
+        # What was read and lies behind an event that is not stored yet; the first such place; up to which commit.
+        self.held: list[Streamed] = []
+        self.gap: int = NO_GAP
+        self.commit: int = 0
+
+    async def batches(self) -> AsyncGenerator[list[Streamed]]:
+        """The events whose order is known, in groups; the others are in ``held`` then."""
+        while page := await self._pages.page(self._store, self._info, self._codec, self.commit):
+            self.commit = page.last
+            self.gap = self.gap if page.gap is None else page.gap
+            found = [one for one in page.events if self._after < one.seq < self._before]
+            if not found and not self.held:
+                continue
+            self.held = sorted([*self.held, *found], key=seq_of)
+            end = bisect_left(self.held, self.gap, key=seq_of)
+            ready, self.held = self.held[:end], self.held[end:]
+            for begin in range(0, len(ready), BATCH):
+                yield ready[begin : begin + BATCH]
+
+
+def seq_of(one: Streamed) -> int:
+    """The place of an event in its stream."""
+    return one.seq
+
+
+def streamed_by(commits: list[StoredCommit], codec: Codec) -> list[Streamed]:
+    """What some commits have of a stream."""
+    found = [one for record in records_of(commits) for one in streamed_in(record, codec)]
+    resets = [(reset, commit.seq) for commit in commits if (reset := reset_in(commit)) is not None]
+    found += [Streamed(one.seq, one.ts, "", "", 0, commit, codec.event(one.event())) for one, commit in resets]
+    return found
+
+
+def _page_of(commits: list[StoredCommit], codec: Codec) -> Page:
+    gap = gap_after(commits, -1)
+    size = sum(len(commit.body) for commit in commits)
+    return Page(streamed_by(commits, codec), commits[-1].seq, None if gap == -1 else gap, size)

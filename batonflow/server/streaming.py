@@ -1,0 +1,257 @@
+"""Reading a run's stream to its end, wherever the run is: what is stored first, then what goes on."""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+from batonflow.durable.gaps import gap_after
+from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.server.envelopes import END, Streamed, envelope, recorded_envelope
+from batonflow.server.runs import Place, Runs
+from batonflow.server.stored import Reading, seq_of, streamed_by
+from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.stream import StreamReader
+
+__all__ = ["Following", "Told"]
+
+BATCH = 64
+
+
+class Told(NamedTuple):
+    """One event for a reader.
+
+    Attributes:
+        seq: Its place in the stream.
+        ends: Whether it is the last one of the run.
+        envelope: Makes its envelope, when it is to be sent: a slow reader must not make many at once.
+    """
+
+    seq: int
+    ends: bool
+    envelope: Callable[[], dict[str, Any]]
+
+
+class Following:
+    """One reading of a run's stream; pulls, so that what a slow reader has not taken is nowhere but in the run.
+
+    Args:
+        runs: The runs of the server.
+        place: Where the run is.
+        after: Begin behind this place in the stream; None for what comes from now on.
+        internal: Also read what the engine says about itself, of runs that go on in this process.
+        pause: After so many seconds without an event an empty batch is given.
+        is_closing: Whether the server stops.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        place: Place,
+        after: int | None,
+        *,
+        internal: bool,
+        pause: float,
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._runs = runs
+        self._place = place
+        self._run_id = place.info.run_id
+        self._after: int | None = after
+        self._internal = internal
+        self._pause = pause
+        self._is_closing = is_closing
+        # Up to where pieces were had that the store has put together.
+        self._pieces = -1 if after is None else after
+        # Up to which commit the store was read.
+        self._commit: int = 0
+
+    async def has_more(self) -> bool:
+        """Whether the store has anything behind the place to begin at, of a run that is over."""
+        if self._after is None:
+            return False
+        end = self._runs.place_of_end(self._place)
+        if end is not None:
+            return self._after < end
+        reading = self._reading(self._after)
+        async with aclosing(reading.batches()) as batches:
+            async for _ in batches:
+                return True
+        return bool(reading.held)
+
+    async def batches(self) -> AsyncGenerator[list[Told]]:
+        """The events in groups, to the one that ends the run; empty groups while nothing comes."""
+        while not self._is_closing():
+            live = self._place.live()
+            if live is not None and await _has_begun(live):
+                async with aclosing(self._from_memory(live)) as batches:
+                    async for batch in batches:
+                        yield batch
+                if not await self._goes_on_elsewhere(live):
+                    return
+                continue
+            async with aclosing(self._from_store()) as batches:
+                async for batch in batches:
+                    yield batch
+                    if batch and batch[-1].ends:
+                        return
+            place = await self._runs.look_for(self._run_id)
+            if place is None:
+                return
+            self._place = place
+            if place.is_over and self._commit >= place.info.seq:
+                return
+
+    # --- in memory ----------------------------------------------------------------------------------------------------
+
+    async def _from_memory(self, live: WorkflowHandler) -> AsyncGenerator[list[Told]]:
+        reader = cast("StreamReader", live.subscribe(-1 if self._after is None else self._after, self._internal))
+        log = reader.log
+        if self._after is None:
+            self._after = self._pieces = log.seq - 1
+        if log.begins:
+            reading = self._reading(self._after, log.begins)
+            async with aclosing(self._stored(reading)) as batches:
+                async for batch in batches:
+                    yield batch
+            if reading.held:  # what is missing before it is in memory, if anywhere
+                yield [self._recorded(one, self._pieces) for one in reading.held]
+        while True:
+            batch = self._take(reader)
+            if batch:
+                yield batch
+            elif log.ended:
+                return
+            else:
+                try:
+                    async with asyncio.timeout(self._pause):
+                        await log.more()
+                except TimeoutError:
+                    yield []
+
+    def _take(self, reader: StreamReader) -> list[Told]:
+        assert self._after is not None
+        batch: list[Told] = []
+        while len(batch) < BATCH and (entry := reader.take()) is not None:
+            if entry[0] > self._after:
+                self._after = self._pieces = entry[0]
+                seq, ts, step, path, cause, event = entry
+                batch.append(self._told(event, seq=seq, ts=ts, step=step, path=path, cause=cause or None))
+        return batch
+
+    def _told(self, event: Event, **place: Any) -> Told:
+        if self._place.served is not None:
+            self._place.served.saw(type(event))
+        return Told(place["seq"], ends=False, envelope=partial(envelope, event, **place))
+
+    async def _goes_on_elsewhere(self, live: WorkflowHandler) -> bool:
+        if not _is_elsewhere(live):
+            return False
+        place = await self._runs.look_for(self._run_id)
+        if place is None:
+            return False
+        self._place = place
+        return not self._is_closing()
+
+    # --- in the store -------------------------------------------------------------------------------------------------
+
+    def _reading(self, after: int, before: int = END + 1) -> Reading:
+        place = self._place
+        return Reading(self._runs.pages, place.store, place.info, place.codec, after, before)
+
+    async def _stored(self, reading: Reading) -> AsyncGenerator[list[Told]]:
+        """What the store has of the stream between two places, in order, as far as its order is known."""
+        async with aclosing(reading.batches()) as batches:
+            async for batch in batches:
+                yield [self._recorded(one, self._pieces) for one in batch]
+
+    def _recorded(self, one: Streamed, after: int) -> Told:
+        return Told(one.seq, one.ends, partial(self._recorded_envelope, one, after))
+
+    def _recorded_envelope(self, one: Streamed, after: int) -> dict[str, Any]:
+        served, codec = self._place.served, self._place.codec
+        place = {name: getattr(one, name) for name in ("seq", "ts", "step", "path", "commit")}
+        event = one.event(codec, after)
+        if event is None:
+            return recorded_envelope(one.data, codec, cause=one.cause or None, **place)
+        if served is not None:
+            served.saw(type(event))
+        return envelope(event, cause=one.cause or None, **place)
+
+    async def _from_store(self) -> AsyncGenerator[list[Told]]:
+        """What the store has, then what comes there, until the run is over or goes on in this process.
+
+        Steps that go on at once are stored as they end. What lies behind an event that is not stored yet waits for it,
+        so that a place in the stream says what was read, whoever reads and wherever.
+        """
+        if self._after is None:
+            self._after = self._pieces = await self._now()
+        known = self._after
+        reading = self._reading(known)
+        async with aclosing(self._stored(reading)) as batches:
+            async for batch in batches:
+                self._after = batch[-1].seq
+                yield batch
+        self._commit, gap, held = reading.commit, reading.gap, reading.held
+        if self._place.is_over:
+            if held:  # nothing more comes before it
+                yield [self._recorded(one, self._pieces) for one in held]
+            return
+        with self._runs.arrival(self._run_id) as arrived:
+            commits = aiter(self._place.store.subscribe(self._run_id, self._commit))
+            coming: asyncio.Future[StoredCommit | None] | None = None
+            try:
+                while not (arrived.done() or self._is_closing() or self._is_back()):
+                    coming = coming or asyncio.ensure_future(anext(commits, None))
+                    await asyncio.wait({coming, arrived}, timeout=self._pause, return_when=asyncio.FIRST_COMPLETED)
+                    if not coming.done():
+                        yield []
+                        continue
+                    commit, coming = coming.result(), None
+                    if commit is None or self._is_back():  # in memory there is more to read than what is stored
+                        return
+                    self._commit = commit.seq
+                    gap = gap_after([commit], gap)
+                    held += [one for one in streamed_by([commit], self._place.codec) if one.seq > known]
+                    held.sort(key=seq_of)
+                    end = bisect_left(held, gap, key=seq_of)
+                    told, held = [self._recorded(one, self._pieces) for one in held[:end]], held[end:]
+                    if told:
+                        self._after = told[-1].seq
+                        yield told
+            finally:
+                if coming is not None:
+                    coming.cancel()
+                    await asyncio.wait({coming})
+                await cast("AsyncGenerator[Any]", commits).aclose()
+
+    async def _now(self) -> int:
+        """The place of the last event so far that does not end the run."""
+        if self._place.is_over:
+            end = self._runs.place_of_end(self._place)
+            return (END if end is None else end) - 1
+        reading, last = self._reading(-1), -1
+        async with aclosing(reading.batches()) as batches:
+            async for batch in batches:
+                last = batch[-1].seq
+        return reading.held[-1].seq if reading.held else last
+
+    def _is_back(self) -> bool:
+        return self._place.live() is not None
+
+
+async def _has_begun(live: WorkflowHandler) -> bool:
+    try:
+        await live.started()
+    except StoreError:
+        return False
+    return True
+
+
+def _is_elsewhere(live: WorkflowHandler) -> bool:
+    """Whether a run that has ended here has not ended."""
+    return isinstance(live.stopped_by, RunInterruptedError | RunLostError)

@@ -1,0 +1,244 @@
+"""Threads for the synchronous code of steps, tools, memories and models.
+
+Each call gets a thread at once: an idle one, or a new one. The number of calls is bounded where they are made, by
+``num_workers`` per step and run, so a call never waits here for another one and its time counts from its start. The
+default pool of an event loop, which also looks up host names, stays free.
+
+A thread cannot be stopped. When its caller is cancelled, because its time is up for example, the thread is abandoned.
+It goes on, is counted under the name of its function, and does not keep the process alive.
+"""
+
+import asyncio
+import concurrent.futures
+import os
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from typing_extensions import override
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.lazy import at_first_use
+
+__all__ = ["abandoned_threads", "call_in_thread", "in_thread", "start_in_thread"]
+
+# The engine lies above this module.
+run_in_words = at_first_use("batonflow.workflow_core.engine.state", "run_in_words")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SECONDS_IDLE = 10.0
+"""Seconds that a thread without work stays for the next call."""
+
+logger = logger_named("batonflow.workflow_core")
+
+
+class _Call:
+    """One call of a function, with the future of its outcome."""
+
+    __slots__ = ("function", "future")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run(self) -> Callable[[], None] | None:
+        """Call the function; returns the delivery of its outcome."""
+        if not self.future.set_running_or_notify_cancel():
+            return None
+        try:
+            result = self.function()
+        except StopIteration as error:  # a future cannot carry it
+            raised = RuntimeError("A synchronous function raised StopIteration")
+            raised.__cause__ = error
+            return partial(self.future.set_exception, raised)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller, which awaits the future
+            return partial(self.future.set_exception, error)
+        return partial(self.future.set_result, result)
+
+
+class _Worker(threading.Thread):
+    """A thread that runs one call after another, and ends after some seconds without one."""
+
+    def __init__(self, threads: "_Threads", first: _Call) -> None:
+        # A daemon: a call that never returns must not keep the process alive.
+        super().__init__(name="batonflow-sync-work", daemon=True)
+        self._threads = threads
+        self.calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self.calls.put(first)
+
+    @override
+    def run(self) -> None:
+        while True:
+            try:
+                call = self.calls.get(timeout=SECONDS_IDLE)
+            except queue.Empty:
+                if self._threads.retire(self):
+                    return
+                continue  # a call was handed over at that moment
+            deliver = call.run()
+            del call
+            # Idle before the caller learns of the outcome, so that its next call finds this thread.
+            self._threads.idle(self)
+            if deliver is not None:
+                deliver()
+            del deliver  # an idle thread holds no value of the last call
+
+
+class _Threads(concurrent.futures.Executor):
+    """All threads of the process; an executor, so that every event loop knows how to await what runs in it."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without threads, as a forked process does."""
+        self._lock = threading.RLock()  # the collector may end a call where it is held
+        self._idle: list[_Worker] = []
+        self.abandoned: Counter[str] = Counter()
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "concurrent.futures.Future[T]":
+        call = _Call(partial(fn, *args, **kwargs) if args or kwargs else fn)
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+            if worker is not None:
+                worker.calls.put(call)  # under the lock: a worker retires only while it has no call
+        if worker is None:
+            try:
+                _Worker(self, call).start()
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"No thread could be started for synchronous work: {threading.active_count()} threads are alive, "
+                    f"{self.abandoned.total()} of them abandoned by calls whose time was up ({error}). Lower "
+                    "num_workers or num_concurrent_runs, or let the functions give up by themselves"
+                ) from error
+        return call.future
+
+    def idle(self, worker: _Worker) -> None:
+        """Keep a thread for the next call."""
+        with self._lock:
+            self._idle.append(worker)
+
+    def retire(self, worker: _Worker) -> bool:
+        """Let an idle thread end, unless it was given a call."""
+        with self._lock:
+            if worker not in self._idle:
+                return False
+            self._idle.remove(worker)
+            return True
+
+    def begun(self, call: "_Watched") -> None:
+        """Note that a call has its thread."""
+        with self._lock:
+            call.state = "running"
+
+    def abandon(self, name: str, call: "_Watched") -> None:
+        """Count a call whose caller has gone, until it ends."""
+        with self._lock:
+            if call.state != "running":
+                return
+            call.state = "abandoned"
+            self.abandoned[name] += 1
+            count = self.abandoned.total()
+        logger.warning(
+            "%s goes on in its thread although its caller%s has given it up; a thread cannot be stopped "
+            "(%d such threads in this process)",
+            name,
+            run_in_words(),
+            count,
+        )
+
+    def ended(self, name: str, call: "_Watched") -> None:
+        """Note that a call has returned or raised."""
+        with self._lock:
+            if call.state == "abandoned":
+                self.abandoned[name] -= 1
+                if not self.abandoned[name]:
+                    del self.abandoned[name]
+            call.state = "ended"
+
+
+class _Watched:
+    """A call that can be abandoned.
+
+    Args:
+        name: Names it in the log.
+        function: The function.
+    """
+
+    __slots__ = ("_function", "_name", "state")
+
+    def __init__(self, name: str, function: Callable[[], Any]) -> None:
+        self._name = name
+        self._function = function
+        self.state = "waiting"
+
+    def __call__(self) -> Any:
+        _threads.begun(self)
+        try:
+            return self._function()
+        finally:
+            _threads.ended(self._name, self)
+
+    def abandon(self) -> None:
+        """The caller has gone."""
+        _threads.abandon(self._name, self)
+
+
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.forget)
+
+
+def abandoned_threads() -> dict[str, int]:
+    """Return the number of threads that go on although their callers have given them up, by name of the function.
+
+    Example:
+        >>> abandoned_threads()
+        {'fetch': 2}
+    """
+    return dict(_threads.abandoned)
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a synchronous function in a thread, with the context variables of the caller.
+
+    Args:
+        function: The function; its name stands in the log when it is abandoned.
+        args: Passed on.
+        kwargs: Passed on.
+
+    Raises:
+        RuntimeError: The system starts no more threads, or the function raised StopIteration.
+
+    Example:
+        >>> await in_thread(json.load, file)
+    """
+    call: Callable[[], T] = partial(function, *args, **kwargs) if args or kwargs else function
+    return await call_in_thread(call, getattr(function, "__qualname__", None) or repr(function))
+
+
+async def call_in_thread(call: Callable[[], T], name: str) -> T:
+    """Call a function without arguments in a thread; see ``in_thread``.
+
+    Args:
+        call: The function.
+        name: Names it in the log when it is abandoned.
+    """
+    watched = _Watched(name, partial(copy_context().run, call))
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_threads, watched)
+    except asyncio.CancelledError:
+        watched.abandon()
+        raise
+
+
+def start_in_thread(function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+    """Call a function in a thread and do not wait for it; returns the future of its outcome."""
+    return _threads.submit(function)

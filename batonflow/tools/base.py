@@ -1,0 +1,314 @@
+"""What a tool is: metadata a model reads, a call, and an output."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from pydantic import BaseModel, field_serializer
+
+from batonflow.lazy import at_first_use
+from batonflow.llms.blocks import ContentBlock, TextBlock
+from batonflow.llms.lazy_fields import assembled
+from batonflow.llms.sendable import sendable
+from batonflow.llms.tool_protocol import ToolSpec, wire_name
+from batonflow.threads import in_thread
+from batonflow.tools.schema import parameters_text
+from batonflow.user_warnings import warn_user
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_SEQUENCES = frozenset({tuple, list})
+
+json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
+
+__all__ = [
+    "AsyncBaseTool",
+    "BaseTool",
+    "BaseToolAsyncAdapter",
+    "DefaultToolFnSchema",
+    "ToolMetadata",
+    "ToolOutput",
+    "adapt_to_async_tool",
+]
+
+_LONGEST_DESCRIPTION = 1024
+
+
+class DefaultToolFnSchema(BaseModel):
+    """The arguments of a tool that declares none: one text."""
+
+    input: str
+
+
+@dataclass
+class ToolMetadata:
+    """What a model reads of a tool.
+
+    Args:
+        description: What it does and when to use it.
+        name: Its name.
+        fn_schema: Model of its arguments; None is one text called ``input``.
+        return_direct: Whether its output ends the run as the answer.
+
+    Raises:
+        ValueError: ``return_direct`` is neither.
+    """
+
+    description: str
+    name: str | None = None
+    fn_schema: type[BaseModel] | None = DefaultToolFnSchema
+    return_direct: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.return_direct, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"return_direct is True or False, not {self.return_direct!r}")
+        self._spec: tuple[Any, ToolSpec] | None = None
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        if self.fn_schema is None:
+            return {
+                "type": "object",
+                "properties": {"input": {"title": "input query string", "type": "string"}},
+                "required": ["input"],
+            }
+        # A dict of the caller's own each time.
+        return cast("dict[str, Any]", json.loads(parameters_text(self.fn_schema)))
+
+    def spec(self) -> ToolSpec:
+        """What is sent to a model; the same object for as long as nothing in it changes. Not to be changed itself.
+
+        Raises:
+            ValueError: There is no name.
+        """
+        key = (type(self), self.name, self.description, self.fn_schema)
+        if self._spec is None or self._spec[0] != key:
+            name = wire_name(self.get_name())
+            made = ToolSpec(name=name, description=self.description or "", parameters=self.get_parameters_dict())
+            self._spec = key, made
+        return self._spec[1]
+
+    @property
+    def fn_schema_str(self) -> str:
+        """The JSON schema as text; ValueError when ``fn_schema`` is None."""
+        if self.fn_schema is None:
+            raise ValueError("fn_schema is None.")
+        return json.dumps(self.get_parameters_dict(), ensure_ascii=False)
+
+    def get_name(self) -> str:
+        """The name; ValueError when there is none."""
+        if self.name is None:
+            raise ValueError("name is None.")
+        return self.name
+
+    def to_openai_function(self) -> dict[str, Any]:
+        """The tool in OpenAI's earlier form for functions. Deprecated, like that form: use ``to_openai_tool``."""
+        text = "ToolMetadata.to_openai_function() is deprecated, use to_openai_tool()"
+        warn_user(text, DeprecationWarning)
+        return self.to_openai_tool(skip_length_check=True)["function"]
+
+    def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
+        """The tool in the form of OpenAI's API.
+
+        Args:
+            skip_length_check: Let descriptions be longer than 1024 characters.
+
+        Raises:
+            ValueError: The description is longer.
+        """
+        if not skip_length_check and len(self.description) > _LONGEST_DESCRIPTION:
+            raise ValueError(
+                f"Tool description exceeds maximum length of {_LONGEST_DESCRIPTION} characters: shorten it, or move "
+                "parts of it to the prompt."
+            )
+        name = None if self.name is None else wire_name(self.name)
+        function = {"name": name, "description": self.description, "parameters": self.get_parameters_dict()}
+        return {"type": "function", "function": function}
+
+
+def _is_call(value: Any) -> bool:
+    """Tell whether a value is arguments by position and by name."""
+    if type(value) is not dict or len(value) != 2:  # pyright: ignore[reportUnknownArgumentType] - a cast costs as much
+        return False
+    return type(value.get("args")) in _SEQUENCES and type(value.get("kwargs")) is dict  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
+    """Tell whether arguments are the same when they are read from JSON again."""
+    if not _is_call(value):
+        return is_plain(value)
+    given = value["args"]
+    return type(given) is tuple and (not given or is_plain(list(given))) and is_plain(value["kwargs"])  # pyright: ignore[reportUnknownArgumentType]
+
+
+class ToolOutput(BaseModel):
+    """What a tool gave back.
+
+    Args:
+        tool_name: Which tool.
+        content: What the model reads, as text.
+        blocks: Or as blocks.
+        raw_input: The arguments.
+        raw_output: The value the tool returned.
+        is_error: Whether the call failed.
+        exception: Why.
+
+    Raises:
+        ValueError: Both ``content`` and ``blocks`` are given.
+    """
+
+    # What a snapshot may hold in words.
+    __batonflow_told__: ClassVar[frozenset[str]] = frozenset({"raw_input", "raw_output"})
+
+    __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"raw_input": _comes_back}
+
+    blocks: list[ContentBlock]
+    tool_name: str
+    raw_input: dict[str, Any]
+    raw_output: Any
+    is_error: bool = False
+
+    def __init__(
+        self,
+        tool_name: str,
+        content: str | None = None,
+        blocks: list[Any] | None = None,
+        raw_input: dict[str, Any] | None = None,
+        raw_output: Any = None,
+        is_error: bool = False,
+        exception: Exception | None = None,
+    ) -> None:
+        if content and blocks:
+            raise ValueError("Cannot provide both content and blocks.")
+        if content:
+            blocks = [TextBlock(text=sendable(content))]
+        if raw_input and _is_call(raw_input):
+            # JSON made a list of them.
+            raw_input = {"args": tuple(raw_input["args"]), "kwargs": raw_input["kwargs"]}
+        super().__init__(
+            tool_name=tool_name,
+            blocks=blocks or [],
+            raw_input=raw_input or {},
+            raw_output=raw_output,
+            is_error=is_error,
+        )
+        if exception is not None:
+            self.exception = exception
+
+    @field_serializer("raw_input", "raw_output", when_used="json")
+    def _as_json(self, value: Any) -> Any:
+        # A tool may be given and return anything; the events with its output are JSON all the same.
+        if type(value) in _SCALARS:
+            return value
+        if _is_call(value) and not value["args"] and _SCALARS.issuperset(map(type, value["kwargs"].values())):
+            return value
+        return json_or_words(value)
+
+    @staticmethod
+    def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":
+        """The output of a call that gave a text, unvalidated as there is nothing in it that may not fit.
+
+        Args:
+            tool_name: Which tool.
+            text: What the model reads; without what is no character (see ``sendable``).
+            raw_input: The arguments.
+            raw_output: The value the tool returned.
+        """
+        return assembled(
+            ToolOutput,
+            {
+                "blocks": [assembled(TextBlock, {"block_type": "text", "text": text})],
+                "tool_name": tool_name,
+                "raw_input": raw_input,
+                "raw_output": raw_output,
+                "is_error": False,
+            },
+        )
+
+    @property
+    def content(self) -> str:
+        """The text blocks joined by line breaks; setting it replaces all blocks."""
+        return "\n".join([block.text for block in self.blocks if isinstance(block, TextBlock)])
+
+    @content.setter
+    def content(self, content: str) -> None:
+        self.blocks = [TextBlock(text=content)]
+
+    @property
+    def exception(self) -> Exception | None:
+        """Why the call failed; not kept when the output is written."""
+        # No private attribute of pydantic's: having one makes every output twice as dear.
+        return self.__dict__.get("exception")
+
+    @exception.setter
+    def exception(self, exception: Exception | None) -> None:
+        vars(self)["exception"] = exception
+
+    def __str__(self) -> str:
+        return self.content
+
+
+class BaseTool(ABC):
+    """A tool that is called synchronously."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> ToolMetadata:
+        """Name, description and parameters."""
+
+    @abstractmethod
+    def __call__(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it."""
+
+
+class AsyncBaseTool(BaseTool):
+    """A tool that can be called both ways."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """The same as :meth:`call`."""
+        return self.call(*args, **kwargs)
+
+    @abstractmethod
+    def call(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it synchronously."""
+
+    @abstractmethod
+    async def acall(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Do it asynchronously."""
+
+
+class BaseToolAsyncAdapter(AsyncBaseTool):
+    """A synchronous tool that can be awaited: it then runs in a thread, with the caller's context variables.
+
+    Args:
+        tool: The tool.
+    """
+
+    def __init__(self, tool: BaseTool) -> None:
+        self.base_tool = tool
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """That of the tool."""
+        return self.base_tool.metadata
+
+    @property
+    def policy(self) -> Any:
+        """That of the tool, None if it has none."""
+        return getattr(self.base_tool, "policy", None)
+
+    def call(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Call the tool."""
+        # Tools written for LlamaIndex take one value or several by name; their signature is their own.
+        function: Callable[..., ToolOutput] = self.base_tool
+        return function(**kwargs) if input is ... else function(input, **kwargs)
+
+    async def acall(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
+        """Call the tool in a thread."""
+        return await in_thread(self.call, input, **kwargs)
+
+
+def adapt_to_async_tool(tool: BaseTool) -> AsyncBaseTool:
+    """``tool`` if it can be awaited, else an adapter around it."""
+    return tool if isinstance(tool, AsyncBaseTool) else BaseToolAsyncAdapter(tool)

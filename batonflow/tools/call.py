@@ -1,0 +1,381 @@
+"""Calling tools on behalf of a model: validate, run, and turn every failure into an output the model can read."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from batonflow.clock import current_source
+from batonflow.instrumentation.logs import logger_named
+from batonflow.llms.tool_protocol import ToolSelection
+from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput, adapt_to_async_tool
+from batonflow.tools.errors import ToolArgumentsError, ToolTimeoutError
+from batonflow.tools.function import FunctionTool
+from batonflow.tools.generators import Report
+from batonflow.tools.schema import validated_arguments
+from batonflow.tools.tracing import dispatcher, traced
+from batonflow.workflow_core.retrying import RetryPolicy, next_delay
+
+__all__ = [
+    "acall_tool",
+    "acall_tool_with_selection",
+    "call_tool",
+    "call_tool_with_selection",
+    "checked_arguments",
+    "error_output",
+    "may_need_approval",
+    "needs_approval",
+    "own",
+    "run_tool",
+    "unknown_tool_output",
+]
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+T = TypeVar("T")
+
+logger = logger_named(__name__)
+
+
+def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:
+    """The output that tells a model of ``error``."""
+    # Some exceptions have no text; a model can do nothing with an empty answer.
+    try:
+        text = str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - an exception of the user's may not be able to say what it is
+        text = type(error).__name__
+    return ToolOutput(
+        content=prefix + text,
+        tool_name=tool_name,
+        raw_input=dict(arguments),
+        raw_output=text,
+        is_error=True,
+        exception=error,
+    )
+
+
+def unknown_tool_output(tool_name: str, arguments: Mapping[str, Any], known: Iterable[str] = ()) -> ToolOutput:
+    """The output for a call of a tool that does not exist.
+
+    Args:
+        tool_name: The name the model made up.
+        arguments: Its arguments.
+        known: Names of the tools there are.
+    """
+    names = ", ".join(known)
+    return ToolOutput(
+        content=f"Tool {tool_name} not found. Please select a tool that is available."
+        + (f" Available tools: {names}." if names else ""),
+        tool_name=tool_name,
+        raw_input=dict(arguments),
+        raw_output=None,
+        is_error=True,
+    )
+
+
+def _requirement(tool: BaseTool) -> Any:
+    return getattr(getattr(tool, "policy", None), "requires_approval", False)
+
+
+def may_need_approval(tool: BaseTool) -> bool:
+    """Whether there are arguments with which ``tool`` would have to be approved."""
+    return bool(_requirement(tool))
+
+
+async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
+    """Whether a person must agree before ``tool`` runs with ``arguments``."""
+    required = _requirement(tool)
+    if callable(required):
+        try:
+            required = required(arguments)
+            if inspect.isawaitable(required):
+                required = await required
+        except Exception as err:
+            logger.exception("requires_approval of tool %r failed", tool.metadata.name)
+            raise RuntimeError(
+                f"Tool {tool.metadata.name!r} was not run: whether a person has to agree could not be found out "
+                f"({type(err).__name__}: {err})."
+            ) from err
+    if not isinstance(required, bool):
+        raise TypeError(
+            f"requires_approval of tool {tool.metadata.name!r} returned {required!r}, not True or False: it is not run"
+        )
+    return required
+
+
+def own(value: T) -> T:
+    """A copy of the lists and dicts of a value of JSON, whatever is in them that is neither."""
+    kind = type(value)
+    if kind is dict:
+        return cast("T", {name: own(one) for name, one in cast("dict[Any, Any]", value).items()})
+    if kind is list:
+        return cast("T", [own(one) for one in cast("list[Any]", value)])
+    return value
+
+
+def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool takes them, which is free to change them.
+
+    Raises:
+        ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
+    """
+    arguments = {name: value if type(value) in _SCALARS else own(value) for name, value in arguments.items()}
+    if isinstance(tool, FunctionTool):
+        return tool.validate_arguments(arguments)
+    schema: Any = tool.metadata.fn_schema
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        # Checked only: how a tool of another make wants its values is its own business.
+        validated_arguments(tool.metadata.get_name(), schema, arguments)
+    return arguments
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same one, or copies of one another."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        left, right = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return left.keys() == right.keys() and all(_are_same(value, right[name]) for name, value in left.items())
+    if isinstance(one, list | tuple):
+        pair = cast("list[Any]", one), cast("list[Any]", other)
+        return len(pair[0]) == len(pair[1]) and all(map(_are_same, *pair))
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - objects of a program's own say what they like
+        return False
+
+
+async def run_tool(
+    tool: BaseTool,
+    arguments: Mapping[str, Any],
+    *,
+    ctx: Any = None,
+    approved: bool = False,
+    checked: Mapping[str, Any] | None = None,
+    invalid_arguments: str | None = None,
+    idempotency_key: str | None = None,
+    report: Report | None = None,
+    call_id: str | None = None,
+) -> ToolOutput:
+    """Validate a model's arguments, run the tool, and return its output; what it raises becomes an error output.
+
+    The tool's policy says how long an attempt may take and whether another follows. Arguments that do not fit and a
+    missing approval are final. Control flow of the engine and cancellation pass through, as they are no ``Exception``.
+
+    Args:
+        tool: The tool.
+        arguments: What the model sent, by name.
+        ctx: The workflow's Context, for functions that want it.
+        approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
+        checked: The arguments that were checked and converted already: if ``arguments`` are the same, or a copy, they
+            are not checked again.
+        invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
+        idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
+        report: Called on the event loop's thread with everything that a generator yields, at once.
+        call_id: The model's id of the call, for traces.
+
+    Example:
+        >>> output = await run_tool(add, {"a": "2", "b": 40})
+        >>> output.content
+        '42'
+    """
+    function = tool if isinstance(tool, FunctionTool) else None
+    target = function or adapt_to_async_tool(tool)
+    name = target.metadata.name or ""
+    try:
+        if invalid_arguments is not None:
+            raise ToolArgumentsError(
+                f"Invalid arguments for tool {name!r}: not a JSON object: {invalid_arguments[:200]!r}. "
+                "Correct them and call the tool again."
+            )
+        same = checked is not None and _are_same(dict(arguments), checked)
+        values = dict(arguments) if same else checked_arguments(target, arguments)
+        if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
+            raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
+    except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
+        return error_output(name, arguments, err)
+    filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
+    running = _outcome(target, values, filled_in, report, idempotency_key)
+    return await (traced(tool, target, values, filled_in, call_id, running) if dispatcher.enabled else running)
+
+
+async def _outcome(
+    tool: AsyncBaseTool, values: dict[str, Any], filled_in: dict[str, Any], report: Report | None, key: str | None
+) -> ToolOutput:
+    """The output of the first attempt that succeeds; what the last one raised as an error output."""
+    policy: Any = getattr(tool, "policy", None)
+    timeout: float | None = getattr(policy, "timeout", None)
+    retry: RetryPolicy | None = getattr(policy, "retry", None)
+    try:
+        if timeout is None and retry is None:
+            return await _attempt(tool, {**values, **filled_in}, report)
+        return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
+    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
+        return error_output(tool.metadata.name or "", values, err)
+
+
+def _attempt(tool: AsyncBaseTool, arguments: dict[str, Any], report: Report | None) -> Awaitable[ToolOutput]:
+    if isinstance(tool, FunctionTool):
+        return tool.acall_reporting(arguments, report)
+    return cast("Any", tool).acall(**arguments)
+
+
+class _Attempts:
+    """The attempts of a call whose arguments are checked, each within its time.
+
+    Args:
+        tool: What is called.
+        values: The model's arguments.
+        filled_in: The others.
+        report: Takes the progress of a generator.
+        timeout: Seconds an attempt may take; None for no limit.
+    """
+
+    def __init__(
+        self,
+        tool: AsyncBaseTool,
+        values: dict[str, Any],
+        filled_in: dict[str, Any],
+        report: Report | None,
+        timeout: float | None,
+    ) -> None:
+        self._name = tool.metadata.name or ""
+        self._tool = tool
+        self._values = values
+        self._filled_in = filled_in
+        self._report = report
+        self._timeout = timeout
+
+    async def outcome(self, retry: RetryPolicy | None, key: str | None) -> ToolOutput:
+        """The output of the first attempt that succeeds; raises what the last one raised.
+
+        Args:
+            retry: Says whether another attempt follows.
+            key: The call's idempotency key.
+        """
+        if retry is None:
+            return await self._within_time(self._values)
+        source = current_source()
+        started, failures = source.monotonic(), 0
+        # Calls that fail together should not all come again together.
+        seed = f"{key or source.token()}:{self._name}"
+        while True:
+            try:
+                # A body may change what it is handed; each attempt begins with what the model sent.
+                return await self._within_time(deepcopy(self._values))
+            except ToolArgumentsError:
+                raise
+            except Exception as err:
+                failures += 1
+                delay = next_delay(retry, source.monotonic() - started, failures, err, f"{seed}:{failures}")
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def _within_time(self, values: dict[str, Any]) -> ToolOutput:
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                output = await _attempt(self._tool, {**values, **self._filled_in}, self._report)
+        except Exception as err:
+            if limit.expired():
+                raise self._too_late() from err
+            raise
+        if limit.expired():
+            raise self._too_late()
+        return output
+
+    def _too_late(self) -> ToolTimeoutError:
+        return ToolTimeoutError(
+            f"Tool {self._name!r} gave no result within {self._timeout:g} seconds and was given up. Whether what it "
+            "had begun takes effect is not known."
+        )
+
+
+def _positional(tool: BaseTool, arguments: Mapping[str, Any]) -> bool:
+    """Whether the only argument goes by position: some tools name it differently from their schema."""
+    # A schema without properties has no such key.
+    if len(arguments) != 1 or len(tool.metadata.get_parameters_dict().get("properties", {})) != 1:
+        return False
+    if not isinstance(tool, FunctionTool):
+        return True
+    try:
+        inspect.signature(tool.real_fn).bind_partial(**arguments)
+    except TypeError:
+        return True
+    return False
+
+
+def call_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
+    """Call a tool synchronously with arguments as they are; what it raises becomes an error output."""
+    function: Any = tool
+    try:
+        if _positional(tool, arguments):
+            value = next(iter(arguments.values()))
+            if isinstance(tool, FunctionTool):
+                return function(value)
+            try:
+                return function(value)
+            except Exception:  # noqa: BLE001 - such a tool may insist on names
+                return function(**arguments)
+        return function(**arguments)
+    except Exception as err:  # noqa: BLE001 - the boundary of tools
+        return error_output(tool.metadata.get_name(), arguments, err, "Encountered error: ")
+
+
+async def acall_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
+    """The same asynchronously."""
+    target: Any = adapt_to_async_tool(tool)
+    try:
+        if _positional(tool, arguments):
+            value = next(iter(arguments.values()))
+            if isinstance(tool, FunctionTool):
+                return await target.acall(value)
+            try:
+                return await target.acall(value)
+            except Exception:  # noqa: BLE001 - such a tool may insist on names
+                return await target.acall(**arguments)
+        return await target.acall(**arguments)
+    except Exception as err:  # noqa: BLE001 - the boundary of tools
+        return error_output(tool.metadata.get_name(), arguments, err, "Encountered error: ")
+
+
+def _selected(selection: ToolSelection, tools: Sequence[BaseTool], verbose: bool) -> BaseTool:
+    if verbose:
+        print("=== Calling Function ===")
+        print(f"Calling function: {selection.tool_name} with args: {json.dumps(selection.tool_kwargs)}")
+    return {tool.metadata.name: tool for tool in tools}[selection.tool_name]
+
+
+def _shown(output: ToolOutput, verbose: bool) -> ToolOutput:
+    if verbose:
+        print("=== Function Output ===")
+        print(output.content)
+    return output
+
+
+def call_tool_with_selection(tool_call: ToolSelection, tools: Sequence[BaseTool], verbose: bool = False) -> ToolOutput:
+    """Call the tool that a selection names.
+
+    Args:
+        tool_call: The selection.
+        tools: Where to look for the tool.
+        verbose: Print call and output.
+
+    Raises:
+        KeyError: No tool has that name.
+    """
+    return _shown(call_tool(_selected(tool_call, tools, verbose), tool_call.tool_kwargs), verbose)
+
+
+async def acall_tool_with_selection(
+    tool_call: ToolSelection, tools: Sequence[BaseTool], verbose: bool = False
+) -> ToolOutput:
+    """The same asynchronously."""
+    return _shown(await acall_tool(_selected(tool_call, tools, verbose), tool_call.tool_kwargs), verbose)

@@ -1,0 +1,595 @@
+"""FunctionTool: a Python function as a tool."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from types import CoroutineType, NoneType
+from typing import Annotated, Any, cast, get_args, get_origin, overload
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typing_extensions import is_typeddict
+
+from batonflow.llms._bridge import run_sync
+from batonflow.llms.blocks import BaseContentBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from batonflow.llms.sendable import sendable
+from batonflow.threads import call_in_thread
+from batonflow.tools.base import AsyncBaseTool, ToolMetadata, ToolOutput
+from batonflow.tools.errors import ToolArgumentsError, ToolDefinitionError
+from batonflow.tools.generators import GENERATORS, Report, settled, settled_sync
+from batonflow.tools.policy import Approval, OnUnknown, ToolPolicy
+from batonflow.tools.schema import (
+    IDEMPOTENCY_KEY,
+    Parameter,
+    argument_names,
+    cleaned,
+    context_parameter,
+    create_schema_from_function,
+    parameter_docs,
+    parameters_of,
+    validated_arguments,
+)
+from batonflow.workflow_core.retrying import RetryPolicy
+
+__all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
+
+Function = Callable[..., Any]
+AsyncFunction = Callable[..., Awaitable[Any]]
+
+_DEFAULT_POLICY = ToolPolicy()
+_PLAIN = {dict, list, Mapping}
+
+
+def _is_async(function: Function) -> bool:
+    target = function.func if isinstance(function, partial) else function
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__)
+
+
+def _at_once(function: Function) -> AsyncFunction:
+    """An asynchronous generator's function: the call only makes the generator, and that needs no thread."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _in_thread(function: Function) -> AsyncFunction:
+    name = f"Tool function {_name_of(function)}"
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await call_in_thread(partial(function, *args, **kwargs), name)
+
+    return call
+
+
+def _synchronously(function: AsyncFunction) -> Function:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await function(*args, **kwargs)
+
+    return lambda *args, **kwargs: run_sync(call(*args, **kwargs))
+
+
+def _taken(function: Function) -> dict[str, inspect.Parameter]:
+    """The parameters of a function, and those that a wrapper has and does not say that it has."""
+    taken = dict(inspect.signature(function).parameters)
+    with suppress(ValueError):  # of what is written in C, as caches are
+        taken.update(inspect.signature(function, follow_wrapped=False).parameters)
+    return taken
+
+
+def _name_of(function: Function) -> str:
+    target = function.func if isinstance(function, partial) else function
+    return cast("str", getattr(target, "__name__", None) or type(target).__name__)
+
+
+def text_of(value: Any) -> str | None:
+    """The text of a document or node of a retrieval library, which all say it the same way; None for others."""
+    get_content: Any = getattr(value, "get_content", None)
+    return str(get_content()) if callable(get_content) else None
+
+
+# What can be nothing but text.
+_PLAIN_VALUES = (str, int, float, NoneType)
+
+
+def _blocks(value: Any) -> list[Any]:
+    """What a function returned as content blocks."""
+    items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
+    if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
+        return items
+    texts = [text_of(one) for one in items]
+    if None not in texts:
+        return [TextBlock(text=sendable(cast("str", text))) for text in texts]
+    return [TextBlock(text=sendable(str(cast("object", value))))]
+
+
+# Who takes the progress of which tool, where something stands between the call and the tool's own way to be called.
+_reporting: ContextVar[tuple["FunctionTool | None", Report | None]] = ContextVar("reporting", default=(None, None))
+
+
+class FunctionTool(AsyncBaseTool):
+    """A function that models can call.
+
+    Make it with :meth:`from_defaults` or the decorator :func:`tool`.
+
+    Args:
+        fn: The function, synchronous or not.
+        metadata: What the model reads.
+        async_fn: An asynchronous version, used when awaited.
+        callback: Called with the result; a ToolOutput it returns replaces the output, a text the content.
+        async_callback: The same asynchronously.
+        partial_params: Arguments that are always given, and that the model does not see.
+        policy: When it may run.
+
+    Attributes:
+        requires_context: Whether the function wants the workflow's Context.
+        ctx_param_name: The parameter that takes it.
+        takes_idempotency_key: Whether the function wants a key that is the same for every attempt of a call.
+
+    Raises:
+        ValueError: Neither ``fn`` nor ``async_fn``, or no ``metadata``.
+        ToolDefinitionError: The function does not take what is in ``partial_params``.
+    """
+
+    def __init__(
+        self,
+        fn: Function | None = None,
+        metadata: ToolMetadata | None = None,
+        async_fn: AsyncFunction | None = None,
+        callback: Function | None = None,
+        async_callback: AsyncFunction | None = None,
+        partial_params: Mapping[str, Any] | None = None,
+        policy: ToolPolicy = _DEFAULT_POLICY,
+    ) -> None:
+        real = fn or async_fn
+        if real is None:
+            raise ValueError("fn or async_fn must be provided.")
+        if metadata is None:
+            raise ValueError("metadata must be provided")
+        self._real_fn: Function = real
+        awaited = _at_once(async_fn) if inspect.isasyncgenfunction(async_fn) else async_fn
+        if fn is None or _is_async(fn):
+            self._async_fn: AsyncFunction = awaited or real
+            self._fn: Function = _synchronously(self._async_fn)
+        else:
+            self._fn = fn
+            self._async_fn = awaited or (_at_once(fn) if inspect.isasyncgenfunction(fn) else _in_thread(fn))
+        self._metadata = metadata
+        self._callback = callback or (None if async_callback is None else _synchronously(async_callback))
+        self._async_callback = async_callback or (None if callback is None else _in_thread(callback))
+        self.partial_params: dict[str, Any] = dict(partial_params or {})
+        self.policy = policy
+        self._parameters: list[Parameter] = parameters_of(real)
+        self.ctx_param_name = context_parameter(self._parameters)
+        self.requires_context = self.ctx_param_name is not None
+        signature = inspect.signature(real)
+        self.takes_idempotency_key = IDEMPOTENCY_KEY in signature.parameters
+        self._injected = {one.name for one in self._parameters if one.is_context or one.name == IDEMPOTENCY_KEY}
+        self._needed = [one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty]
+        self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
+        self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
+        # A default written as Field(...) is no value; the value in it is.
+        self._field_defaults = {
+            one.name: one.default.get_default(call_default_factory=True)
+            for one in self._parameters
+            if isinstance(one.default, FieldInfo) and not one.default.is_required()
+        }
+        self._own_schema = False
+        strangers = [repr(one) for one in self.partial_params if not self._takes_any and one not in _taken(real)]
+        if strangers:
+            raise ToolDefinitionError(
+                f"tool {metadata.name!r}: partial_params has {', '.join(strangers)}, which the function does not take "
+                f"(it takes: {', '.join(_taken(real)) or 'nothing'})"
+            )
+
+    @classmethod
+    def from_defaults(
+        cls,
+        fn: Function | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        return_direct: bool = False,
+        fn_schema: type[BaseModel] | None = None,
+        async_fn: AsyncFunction | None = None,
+        tool_metadata: ToolMetadata | None = None,
+        callback: Function | None = None,
+        async_callback: AsyncFunction | None = None,
+        partial_params: Mapping[str, Any] | None = None,
+        policy: ToolPolicy = _DEFAULT_POLICY,
+    ) -> "FunctionTool":
+        """Make a tool of a function; name, description and schema come from the function unless given.
+
+        Args:
+            fn: The function, synchronous or not.
+            name: The function's name by default.
+            description: Signature and docstring by default.
+            return_direct: Whether its output ends the run as the answer.
+            fn_schema: Model of the arguments.
+            async_fn: An asynchronous version, used when awaited.
+            tool_metadata: Everything the model reads, in place of the five above.
+            callback: See the class.
+            async_callback: See the class.
+            partial_params: Arguments that are always given, and that the model does not see.
+            policy: When it may run.
+
+        Raises:
+            ToolDefinitionError: A parameter's type has no JSON form.
+
+        Example:
+            >>> add = FunctionTool.from_defaults(lambda a, b: a + b, name="add", description="Add two numbers.")
+        """
+        real = fn or async_fn
+        if real is None:
+            raise ValueError("fn must be provided")
+        derived = tool_metadata is None and fn_schema is None
+        metadata = tool_metadata or _metadata(real, name, description, return_direct, fn_schema, partial_params or {})
+        made = cls(
+            fn=fn,
+            metadata=metadata,
+            async_fn=async_fn,
+            callback=callback,
+            async_callback=async_callback,
+            partial_params=partial_params,
+            policy=policy,
+        )
+        made._own_schema = derived
+        return made
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the model reads."""
+        return self._metadata
+
+    @property
+    def fn(self) -> Function:
+        """The function, callable synchronously."""
+        return self._fn
+
+    @property
+    def async_fn(self) -> AsyncFunction:
+        """The function, awaitable."""
+        return self._async_fn
+
+    @property
+    def real_fn(self) -> Function:
+        """The function as it was given."""
+        return self._real_fn
+
+    def __repr__(self) -> str:
+        return f"<FunctionTool {self._metadata.name!r}>"
+
+    @staticmethod
+    def extract_param_docs(docstring: str, fn_params: set[str] | None = None) -> tuple[dict[str, str], set[str]]:
+        """Descriptions of parameters in a docstring, and the names in it that are not among ``fn_params``."""
+        found = parameter_docs(docstring)
+        if not fn_params:
+            return found, set()
+        return {name: text for name, text in found.items() if name in fn_params}, set(found) - fn_params
+
+    def validate_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments from a model, checked and converted by the schema.
+
+        Raises:
+            ToolArgumentsError: They do not fit; its text is for the model.
+        """
+        schema = self._metadata.fn_schema
+        if schema is None:
+            return dict(arguments)
+        passed_on: dict[str, Any] = {}
+        refused: set[str] = set()
+        if self._injected or self.partial_params:
+            # What is filled in by others is not the model's to send.
+            refused = {*self._injected, *self.partial_params} - argument_names(schema).keys()
+        if self._takes_any and schema.model_config.get("extra") != "allow":
+            known = argument_names(schema).keys() | refused
+            passed_on = {name: value for name, value in arguments.items() if name not in known}
+            arguments = {name: value for name, value in arguments.items() if name in known}
+        values = validated_arguments(self._metadata.get_name(), schema, arguments, refused)
+        if not self._own_schema:
+            values = {name: self._as_annotated(name, value) for name, value in values.items()}
+        values.update(passed_on)
+        return values
+
+    def _as_annotated(self, name: str, value: Any) -> Any:
+        """A value from a schema the user wrote: functions that take dicts get dicts, not the schema's models."""
+        annotation = next((one.annotation for one in self._parameters if one.name == name), Any)
+        if annotation is Any or is_typeddict(annotation) or (get_origin(annotation) or annotation) in _PLAIN:
+            return _plain(value)
+        return value
+
+    def filled_in(self, ctx: Any = None, idempotency_key: str | None = None) -> dict[str, Any]:
+        """The arguments that the caller fills and not the model, as far as there is something to fill them with.
+
+        Args:
+            ctx: The workflow's Context.
+            idempotency_key: The same for every attempt of a call; one in ``partial_params`` comes before it.
+        """
+        found: dict[str, Any] = {}
+        if self.ctx_param_name is not None and ctx is not None:
+            found[self.ctx_param_name] = ctx
+        if self.takes_idempotency_key and idempotency_key is not None and IDEMPOTENCY_KEY not in self.partial_params:
+            found[IDEMPOTENCY_KEY] = idempotency_key
+        return found
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        arguments = {**self._field_defaults, **self.partial_params, **kwargs}
+        missing = [one for one in self._needed if one not in arguments]
+        if missing and args:
+            by_position = inspect.signature(self._real_fn).bind_partial(*args).arguments
+            missing = [one for one in missing if one not in by_position]
+        if IDEMPOTENCY_KEY in missing:
+            raise ToolArgumentsError(
+                f"Tool {self._metadata.get_name()!r} needs an idempotency key, and an agent would give it one. By hand "
+                f"it is run_tool(tool, arguments, {IDEMPOTENCY_KEY}=...) or tool.call(..., {IDEMPOTENCY_KEY}=...); a "
+                "default of the parameter makes it optional"
+            )
+        if missing:
+            raise ToolArgumentsError("Context is required for this tool")
+        return arguments
+
+    def _split(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional-only parameters cannot be passed by name; models name everything."""
+        if not self._positional_only or args:
+            return args, arguments
+        rest = dict(arguments)
+        front: list[Any] = []
+        for name in self._positional_only:
+            if name not in rest:
+                break
+            front.append(rest.pop(name))
+        return tuple(front), rest
+
+    def _output(self, args: tuple[Any, ...], arguments: dict[str, Any], value: Any) -> ToolOutput:
+        shown = arguments
+        if self._injected:
+            shown = {name: one for name, one in arguments.items() if name not in self._injected}
+        name, raw_input = self._metadata.get_name(), {"args": args, "kwargs": shown}
+        if isinstance(value, _PLAIN_VALUES):
+            text = sendable(str(value))
+            return ToolOutput.of_text(name, text, raw_input, sendable(value) if isinstance(value, str) else value)
+        return ToolOutput(blocks=_blocks(value), tool_name=name, raw_input=raw_input, raw_output=value)
+
+    def _overridden(self, output: ToolOutput, result: Any) -> ToolOutput:
+        if result is None:
+            return output
+        if isinstance(result, ToolOutput):
+            return result
+        return ToolOutput(
+            content=str(result),
+            tool_name=output.tool_name,
+            raw_input=output.raw_input,
+            raw_output=output.raw_output,
+        )
+
+    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Call the function with these arguments as they are; they are not validated, and the policy plays no part.
+
+        Raises:
+            ToolArgumentsError: The function wants a Context or an idempotency key and got none. It is a ValueError.
+        """
+        arguments = self._arguments(args, kwargs)
+        front, rest = self._split(args, arguments)
+        value = settled_sync(self._fn(*front, **rest))
+        output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
+        return output if self._callback is None else self._overridden(output, self._callback(value))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """The same asynchronously; a synchronous function runs in a thread."""
+        tool, report = _reporting.get()
+        if tool is not self:
+            return await self._perform(args, kwargs, None)
+        token = _reporting.set((None, None))  # for this call alone, not for those inside it
+        try:
+            return await self._perform(args, kwargs, report)
+        finally:
+            _reporting.reset(token)
+
+    def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
+        """The same with arguments by name and the progress of a generator.
+
+        Args:
+            arguments: By name.
+            report: Called on the event loop's thread with everything the function yields, at once.
+
+        Example:
+            >>> await index.acall_reporting({"folder": "notes"}, print)
+        """
+        if type(self).acall is not _acall or "acall" in self.__dict__:
+            # A subclass with a way of its own to be called, or a program has put something around it.
+            return self._called_reporting(arguments, report)
+        return self._perform((), dict(arguments), report)
+
+    async def _called_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> ToolOutput:
+        token = _reporting.set((self, report))
+        try:
+            return await self.acall(**arguments)
+        finally:
+            _reporting.reset(token)
+
+    async def _perform(self, args: tuple[Any, ...], kwargs: dict[str, Any], report: Report | None) -> ToolOutput:
+        arguments = self._arguments(args, kwargs)
+        if self._positional_only:
+            front, rest = self._split(args, arguments)
+            value = await self._async_fn(*front, **rest)
+        else:
+            value = await self._async_fn(*args, **arguments)
+        if isinstance(value, CoroutineType):
+            # Of an asynchronous function in a decorator that is not.
+            value = await cast("Awaitable[Any]", value)
+        if isinstance(value, GENERATORS):
+            value = await settled(value, report)
+        output = value if isinstance(value, ToolOutput) else self._output(args, arguments, value)
+        return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
+
+
+# As it is here: programs put guards of their own in its place, on one tool or on the class.
+_acall = FunctionTool.acall
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with models turned into dicts."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in cast("dict[Any, Any]", value).items()}
+    return value
+
+
+def _metadata(
+    function: Function,
+    name: str | None,
+    description: str | None,
+    return_direct: bool,
+    fn_schema: type[BaseModel] | None,
+    partial_params: Mapping[str, Any],
+) -> ToolMetadata:
+    name = name or _name_of(function)
+    docstring = cleaned(_docstring(function))
+    parameters = parameters_of(function)
+    hidden = {one.name for one in parameters if one.is_context} | {"self", IDEMPOTENCY_KEY, *partial_params}
+    if description is None:
+        signature = inspect.signature(function)
+        types = {one.name: one.annotation for one in parameters}
+        unseen = hidden | {one.name for one in parameters if one.unknown is not None}
+        shown = [_shown(one, types.get(one.name)) for one in signature.parameters.values() if one.name not in unseen]
+        description = f"{name}{_rendered(signature, shown)}\n{docstring}".strip()
+    if fn_schema is None:
+        fn_schema = create_schema_from_function(
+            name, function, ignore_fields=hidden, param_descriptions=parameter_docs(docstring)
+        )
+    return ToolMetadata(description=description, name=name, fn_schema=fn_schema, return_direct=return_direct)
+
+
+class _Bare:
+    """An annotation written as text, shown without its quotes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip("'\"")
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _shown(parameter: inspect.Parameter, evaluated: Any) -> inspect.Parameter:
+    """A parameter without what only the schema needs: defaults and annotations made of Field."""
+    if isinstance(parameter.default, FieldInfo):
+        parameter = parameter.replace(default=parameter.empty)
+    if get_origin(evaluated) is Annotated:
+        return parameter.replace(annotation=get_args(evaluated)[0])
+    if isinstance(parameter.annotation, str):
+        return parameter.replace(annotation=_Bare(parameter.annotation))
+    return parameter
+
+
+def _docstring(function: Function) -> str:
+    target = function.func if isinstance(function, partial) else function
+    if inspect.isroutine(target) or inspect.isclass(target):
+        return target.__doc__ or ""
+    return type(target).__call__.__doc__ or type(target).__doc__ or ""
+
+
+def _rendered(signature: inspect.Signature, parameters: list[inspect.Parameter]) -> str:
+    if isinstance(signature.return_annotation, str):
+        signature = signature.replace(return_annotation=_Bare(signature.return_annotation))
+    try:
+        return str(signature.replace(parameters=parameters))
+    except ValueError:
+        # Without their defaults some parameters may stand after others that have one.
+        return f"({', '.join(str(one) for one in parameters)})"
+
+
+@overload
+def tool(fn: Function, /) -> FunctionTool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    return_direct: bool = False,
+    fn_schema: type[BaseModel] | None = None,
+    partial_params: Mapping[str, Any] | None = None,
+    requires_approval: Approval = False,
+    approval_timeout: float | None = None,
+    idempotent: bool = False,
+    on_unknown: OnUnknown = "ask",
+    timeout: float | None = None,
+    retry: RetryPolicy | None = None,
+    max_calls: int | None = None,
+    max_result_chars: int | None = None,
+) -> Callable[[Function], FunctionTool]: ...
+def tool(
+    fn: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    return_direct: bool = False,
+    fn_schema: type[BaseModel] | None = None,
+    partial_params: Mapping[str, Any] | None = None,
+    requires_approval: Approval = False,
+    approval_timeout: float | None = None,
+    idempotent: bool = False,
+    on_unknown: OnUnknown = "ask",
+    timeout: float | None = None,
+    retry: RetryPolicy | None = None,
+    max_calls: int | None = None,
+    max_result_chars: int | None = None,
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Decorator: make a tool of a function. With or without arguments.
+
+    Args:
+        fn: The function.
+        name: The function's name by default.
+        description: Signature and docstring by default.
+        return_direct: Whether its output ends the run as the answer.
+        fn_schema: Model of the arguments.
+        partial_params: Arguments that are always given, and that the model does not see.
+        requires_approval: Whether a person must agree before the body runs, or a function of the arguments that says.
+        approval_timeout: Seconds after which an unanswered request counts as denied.
+        idempotent: Whether running it twice does no harm.
+        on_unknown: What to do about a call of which nobody knows whether it happened.
+        timeout: Seconds one attempt may take; None for no limit.
+        retry: What to do when an attempt raises or takes too long; see ``batonflow.workflow_core.retry_policy``.
+        max_calls: How often it may run in one run of an agent; None for no limit.
+        max_result_chars: Characters of its result that a model is shown at once; None for all.
+
+    Raises:
+        ToolDefinitionError: A parameter's type has no JSON form, or one of these values means nothing.
+
+    Example:
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+    """
+
+    def make(function: Function) -> FunctionTool:
+        try:
+            policy = ToolPolicy(
+                requires_approval=requires_approval,
+                approval_timeout=approval_timeout,
+                idempotent=idempotent,
+                on_unknown=on_unknown,
+                timeout=timeout,
+                retry=retry,
+                max_calls=max_calls,
+                max_result_chars=max_result_chars,
+            )
+        except ToolDefinitionError as err:
+            raise ToolDefinitionError(f"tool {name or _name_of(function)!r}: {err}") from None
+        return FunctionTool.from_defaults(
+            function,
+            name=name,
+            description=description,
+            return_direct=return_direct,
+            fn_schema=fn_schema,
+            partial_params=partial_params,
+            policy=policy,
+        )
+
+    return make if fn is None else make(fn)

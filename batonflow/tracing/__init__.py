@@ -1,0 +1,1 @@
+"""Observers of runs: spans, verbose output, and the export to OpenTelemetry."""

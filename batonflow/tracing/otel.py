@@ -1,0 +1,511 @@
+"""OpenTelemetry: runs, steps, agents, model calls and tool calls as spans, and metrics of models and runs.
+
+Stands on the dispatcher, and needs ``pip install 'batonflow[otel]'``. Nothing is exported before :func:`instrument` is
+called, and nothing of OpenTelemetry is loaded before this module is.
+"""
+
+import asyncio
+import inspect
+import json
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any, cast
+
+from pydantic import ConfigDict, PrivateAttr
+
+from batonflow.durable.traces import ABANDONED
+from batonflow.instrumentation import BaseEvent, BaseEventHandler, BaseSpan, BaseSpanHandler
+from batonflow.instrumentation.context import active_span_id
+from batonflow.instrumentation.dispatcher import get_dispatcher
+from batonflow.instrumentation.events.run import RunEndEvent, RunStartEvent, StepEndEvent, StepStartEvent
+from batonflow.instrumentation.redaction import redacted
+from batonflow.lazy import how_to_install
+from batonflow.llms import genai
+from batonflow.tracing.observer import EARLIER_TRACE, RUN_INPUT, STEP_INPUT
+from batonflow.workflow_core.errors import RunInterruptedError, WorkflowCancelledByUser
+
+try:
+    from opentelemetry import context as otel_context
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        f"Tracing with OpenTelemetry needs the package {missing.name}: {how_to_install('otel')}"
+    ) from missing
+
+__all__ = ["Instrumentation", "instrument"]
+
+SCOPE = "batonflow"
+VERSION: str = sys.modules["batonflow"].__version__  # the package around this one is loaded, and above it
+
+RUN_ID = "batonflow.run.id"
+RUN_PATH = "batonflow.run.path"
+RUN_STATUS = "batonflow.run.status"
+STEP = "batonflow.step.name"
+STEP_INPUT_TYPE = "batonflow.step.input"
+STEP_ATTEMPT = "batonflow.step.attempt"
+STEP_STATUS = "batonflow.step.status"
+CANCELLED = "batonflow.cancelled"
+WAIT = "batonflow.wait"
+LINK = "batonflow.link"
+CHAIN = "openinference.span.kind"
+"""What viewers that follow OpenInference show of a span which is neither model nor tool nor agent."""
+
+TOKENS = "gen_ai.client.token.usage"
+DURATION = "gen_ai.client.operation.duration"
+FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
+COST = "batonflow.cost"
+RUN_DURATION = "batonflow.workflow.duration"
+
+_CARRIER = "otel"
+_BEGUN = "batonflow"
+_TOKEN_BOUNDS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864]
+_SECOND_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
+_OF_LLAMAINDEX = "llamaindex."
+# Tags that are told otherwise, or are nobody's business outside.
+_LEFT_OUT = frozenset({"model", EARLIER_TRACE})
+
+_propagator = TraceContextTextMapPropagator()
+
+# The innermost span that was made the current one of OpenTelemetry here.
+_current: ContextVar[str | None] = ContextVar("batonflow_otel_current", default=None)
+
+
+def instrument(
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    *,
+    content: bool = False,
+) -> "Instrumentation":
+    """Send spans and metrics of everything that runs from now on to OpenTelemetry.
+
+    The span that is current where a run is started, that of an HTTP request for example, is the parent of the run's.
+    Inside of steps, tools and agents their spans are the current ones, so what else is instrumented there lies below
+    them. A run that is taken up again has a span of its own, with a link to the one before.
+
+    Args:
+        tracer_provider: Takes the spans; the global one when left out.
+        meter_provider: Takes the metrics; the global one when left out.
+        content: Whether spans hold messages, arguments and results. What looks like a secret is left out of them.
+
+    Returns:
+        What undoes it.
+
+    Example:
+        >>> tracing = instrument(content=True)
+        >>> tracing.uninstrument()
+    """
+    return Instrumentation(
+        trace.get_tracer(SCOPE, VERSION, tracer_provider=tracer_provider, schema_url=genai.SCHEMA_URL),
+        metrics.get_meter(SCOPE, VERSION, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL),
+        content=content,
+    )
+
+
+class Instrumentation:
+    """What :func:`instrument` has set up.
+
+    Args:
+        tracer: Makes the spans.
+        meter: Makes the metrics.
+        content: Whether spans hold what was said.
+    """
+
+    def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, content: bool) -> None:
+        self._content = content
+        self._spans = _Spans()
+        self._spans.begin(tracer, _Measures(meter), content=content)
+        self._events = _Events()
+        self._events.begin(self._spans, content=content)
+        if content:
+            genai.want_content(self)
+        root = get_dispatcher()
+        root.add_span_handler(self._spans)
+        root.add_event_handler(self._events)
+
+    def uninstrument(self) -> None:
+        """Send nothing more; spans that are open are ended. Again: nothing."""
+        root = get_dispatcher()
+        root.span_handlers = [one for one in root.span_handlers if one is not self._spans]
+        root.event_handlers = [one for one in root.event_handlers if one is not self._events]
+        genai.unwant_content(self)
+        self._spans.close()
+
+
+class _Span(BaseSpan):
+    """A span of the dispatcher with that of OpenTelemetry.
+
+    Args:
+        kind: ``"run"``, ``"step"``, an operation of the conventions, or empty.
+        otel: The span.
+        context: In which it is the current one.
+        before: What was current where it was made, if it is the current one there now.
+        began: By the monotonic clock.
+        status: How it ended, as far as events have said.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    kind: str
+    otel: Span
+    context: Context
+    before: tuple[Context, str | None] | None = None
+    began: float
+    status: str = ""
+
+
+class _Measures:
+    """The metrics."""
+
+    def __init__(self, meter: metrics.Meter) -> None:
+        self.tokens = meter.create_histogram(
+            TOKENS, "{token}", "Tokens that a request took", explicit_bucket_boundaries_advisory=_TOKEN_BOUNDS
+        )
+        self.duration = meter.create_histogram(
+            DURATION, "s", "How long a request took", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+        )
+        self.first_chunk = meter.create_histogram(
+            FIRST_CHUNK, "s", "Until the first piece of an answer", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+        )
+        self.runs = meter.create_histogram(
+            RUN_DURATION, "s", "How long a run took here", explicit_bucket_boundaries_advisory=_SECOND_BOUNDS
+        )
+        self.cost = meter.create_counter(COST, "{USD}", "US dollars that requests took, where prices are known")
+
+    def request(self, tags: Mapping[str, Any], seconds: float) -> None:
+        """A request to a model is over."""
+        names = (genai.OPERATION, genai.PROVIDER, genai.REQUEST_MODEL, genai.RESPONSE_MODEL)
+        about = {name: str(tags[name]) for name in names if tags.get(name) is not None}
+        failed = {genai.ERROR_TYPE: str(tags[genai.ERROR_TYPE])} if genai.ERROR_TYPE in tags else {}
+        self.duration.record(seconds, {**about, **failed})
+        for name, kind in ((genai.INPUT_TOKENS, "input"), (genai.OUTPUT_TOKENS, "output")):
+            if tags.get(name) is not None:
+                self.tokens.record(tags[name], {**about, TOKEN_TYPE: kind})
+        if tags.get(genai.TIME_TO_FIRST_CHUNK) is not None:
+            self.first_chunk.record(tags[genai.TIME_TO_FIRST_CHUNK], about)
+        if tags.get(genai.COST) is not None:
+            self.cost.add(tags[genai.COST], about)
+
+
+class _Spans(BaseSpanHandler[_Span]):
+    """Makes a span of OpenTelemetry for each of the dispatcher."""
+
+    hears_arguments = False  # they are content
+
+    _tracer: trace.Tracer = PrivateAttr()
+    _measures: _Measures = PrivateAttr()
+    _content: bool = PrivateAttr(default=False)
+
+    def begin(self, tracer: trace.Tracer, measures: _Measures, *, content: bool) -> None:
+        """Say where spans and metrics go."""
+        self._tracer, self._measures, self._content = tracer, measures, content
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,  # noqa: ARG002 - what a call was given is content
+        instance: Any = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> _Span:
+        """Begin a span below the one that encloses it."""
+        tags = dict(tags or {})
+        kind = _kind(tags)
+        if kind == "run":
+            _send_abandoned(self._tracer, tags, {**_attributes(tags, content=False), **_own(kind, id_, instance, tags)})
+        around = self._around(parent_span_id)
+        span = self._tracer.start_span(
+            _name(kind, id_, instance, tags),
+            context=around,
+            kind=SpanKind.CLIENT if kind == "chat" else SpanKind.INTERNAL,
+            attributes={**_attributes(tags, content=self._content), **_own(kind, id_, instance, tags)},
+            links=_links(tags),
+        )
+        made = _Span(
+            id_=id_,
+            parent_id=parent_span_id,
+            tags=tags,
+            kind=kind,
+            otel=span,
+            context=trace.set_span_in_context(span, around),
+            began=time.perf_counter(),
+        )
+        if kind in _CURRENT:
+            made.before = otel_context.get_current(), _current.get()
+            otel_context.attach(made.context)
+            _current.set(id_)
+        return made
+
+    def _around(self, parent_id: str | None) -> Context:
+        """The context that a span begins in."""
+        here = otel_context.get_current()
+        if parent_id is None or _current.get() == parent_id:
+            return here  # perhaps with spans of others between it and its parent
+        parent = self.open_spans.get(parent_id)
+        return here if parent is None else parent.context
+
+    def prepare_to_exit_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,  # noqa: ARG002
+        instance: Any = None,  # noqa: ARG002
+        result: Any = None,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> _Span | None:
+        """End a span."""
+        span = self.open_spans.get(id_)
+        if span is not None:
+            if genai.ERROR_TYPE in span.tags:  # a tool that tells the model of its failure
+                error = getattr(result, "exception", None)
+                if isinstance(error, BaseException):
+                    _tell_failure(span, error)
+                else:
+                    span.otel.set_status(Status(StatusCode.ERROR, str(span.tags[genai.ERROR_TYPE])))
+            self._end(span)
+        return span
+
+    def prepare_to_drop_span(
+        self,
+        id_: str,
+        bound_args: inspect.BoundArguments,  # noqa: ARG002
+        instance: Any = None,  # noqa: ARG002
+        err: BaseException | None = None,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> _Span | None:
+        """End a span with an error, or because it was cancelled."""
+        span = self.open_spans.get(id_)
+        if span is None:
+            return None
+        if isinstance(err, _CANCELLED):
+            span.tags.pop(genai.ERROR_TYPE, None)
+            span.otel.set_attribute(CANCELLED, True)
+            span.status = span.status or "cancelled"
+        elif err is not None:
+            _tell_failure(span, err)
+        self._end(span)
+        return span
+
+    def _end(self, span: _Span) -> None:
+        span.otel.set_attributes(_attributes(span.tags, content=self._content))
+        seconds = time.perf_counter() - span.began
+        if span.kind == "chat":
+            self._measures.request(span.tags, seconds)
+        elif span.kind == "run":
+            about = {genai.WORKFLOW_NAME: str(span.tags.get(_NAME, "")), RUN_STATUS: span.status}
+            self._measures.runs.record(seconds, about)
+        elif span.kind == "step" and not span.status:
+            span.otel.set_attribute(STEP_STATUS, "cancelled")  # it went down with its run
+        span.otel.end()
+        if span.before is not None and _current.get() == span.id_:
+            before, current = span.before
+            otel_context.attach(before)
+            _current.set(current)
+
+    # --- traces that go from process to process -----------------------------------------------------------------------
+
+    def capture_propagation_context(self) -> dict[str, Any]:
+        """The active span, in the form of W3C's trace context."""
+        span = self.open_spans.get(active_span_id.get() or "")
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier, span.context if span is not None else None)
+        if span is not None and span.kind == "run" and (begun := _begun(span.otel)):
+            carrier[_BEGUN] = begun  # for who takes the run up, should this process not come to end its span
+        return {_CARRIER: carrier} if carrier else {}
+
+    def restore_propagation_context(self, context: dict[str, Any]) -> None:
+        """Let what follows here lie below a span of another process."""
+        carrier = context.get(_CARRIER)
+        if carrier:
+            otel_context.attach(_propagator.extract(carrier))
+
+    def close(self) -> None:
+        """End what is open."""
+        with self.lock:
+            left, self.open_spans = list(self.open_spans.values()), {}
+        for span in left:
+            self._end(span)
+
+
+class _Events(BaseEventHandler):
+    """Puts what events say into the spans they belong to."""
+
+    hears_pieces = False
+
+    _spans: _Spans = PrivateAttr()
+    _content: bool = PrivateAttr(default=False)
+
+    def begin(self, spans: _Spans, *, content: bool) -> None:
+        """Say whose spans they are."""
+        self._spans, self._content = spans, content
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:  # noqa: ARG002
+        """Look at an event."""
+        span = self._spans.open_spans.get(event.span_id or "")
+        if span is None:
+            return
+        match event:
+            case RunStartEvent():
+                span.tags[_NAME] = span.tags.get(genai.WORKFLOW_NAME) or event.workflow
+                span.otel.set_attributes({RUN_PATH: event.path} if event.path else {})
+            case RunEndEvent():
+                span.status = event.status
+                span.otel.set_attribute(RUN_STATUS, event.status)
+            case StepStartEvent():
+                told = {STEP: event.step, STEP_INPUT_TYPE: event.input_event, STEP_ATTEMPT: event.attempt}
+                span.otel.set_attributes(told)
+            case StepEndEvent():
+                span.status = event.status
+                span.otel.set_attribute(STEP_STATUS, event.status)
+                if event.status == "waiting":
+                    span.otel.add_event(WAIT)
+            case _ if not type(event).__module__.startswith("batonflow."):
+                span.otel.add_event(event.class_name(), self._fields(event))
+            case _:
+                return  # models, tools and agents say it in tags
+
+    def _fields(self, event: BaseEvent) -> dict[str, Any]:
+        """What an event of the user's says, if content is wanted."""
+        if not self._content:
+            return {}
+        own = [name for name in type(event).model_fields if name not in BaseEvent.model_fields]
+        return {name: _value(redacted(getattr(event, name))) for name in own}
+
+
+def _tell_failure(span: _Span, error: BaseException) -> None:
+    """Say of a span what it failed with: its status, and an event."""
+    name, text = type(error).__name__, str(redacted(str(error)))
+    span.tags[genai.ERROR_TYPE] = name
+    stack = "".join(traceback.format_exception(error))
+    told = {"type": name, "message": text, "stacktrace": str(redacted(stack))}
+    span.otel.add_event("exception", {f"exception.{part}": value for part, value in told.items()})
+    span.otel.set_status(Status(StatusCode.ERROR, f"{name}: {text}"))
+
+
+_CANCELLED = (asyncio.CancelledError, GeneratorExit, WorkflowCancelledByUser, RunInterruptedError)
+
+_NAME = f"{_OF_LLAMAINDEX}workflow_name"
+
+# These run in the code that opens and closes them, so they can be the current span of what happens inside.
+_CURRENT = frozenset({"step", "turn", "invoke_agent", "execute_tool"})
+
+
+def _kind(tags: Mapping[str, Any]) -> str:
+    if RUN_INPUT in tags:
+        return "run"
+    if STEP_INPUT in tags:
+        return "step"
+    return str(tags.get(genai.OPERATION) or ("turn" if genai.TURN in tags else ""))
+
+
+def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
+    """What the span is called: the operation, and of what."""
+    own = span_id.rpartition("-")[0]
+    if kind == "turn":
+        return f"turn {tags[genai.TURN]}"
+    if kind == "step":
+        return f"step {own.rpartition('.')[2]}"
+    operation = str(tags.get(genai.OPERATION) or ("invoke_workflow" if kind == "run" else ""))
+    names = {
+        "chat": tags.get(genai.REQUEST_MODEL),
+        "execute_tool": tags.get(genai.TOOL_NAME),
+        "invoke_agent": tags.get(genai.AGENT_NAME),
+        "invoke_workflow": tags.get(genai.WORKFLOW_NAME) or _workflow_name(instance),
+    }
+    return f"{operation} {names.get(operation) or ''}".strip() if operation else own
+
+
+def _workflow_name(instance: Any) -> str:
+    options = getattr(instance, "__batonflow__", None)
+    return "" if options is None else options.workflow_name
+
+
+def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dict[str, Any]:
+    """What a span of a run or a step says beside its tags."""
+    if kind not in {"run", "step"}:
+        return {}
+    told: dict[str, Any] = {RUN_ID: str(tags.get(f"{_OF_LLAMAINDEX}run_id", ""))}
+    if kind == "step":
+        return {**told, STEP: span_id.rpartition("-")[0].rpartition(".")[2], CHAIN: "CHAIN"}
+    if tags.get(genai.OPERATION, "invoke_workflow") == "invoke_workflow":
+        name = tags.get(genai.WORKFLOW_NAME) or _workflow_name(instance)
+        told |= {genai.OPERATION: "invoke_workflow", genai.WORKFLOW_NAME: str(name), CHAIN: "CHAIN"}
+    return told
+
+
+def _attributes(tags: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
+    """Tags as attributes, without what is content or is told otherwise."""
+    return {
+        name: _value(value)
+        for name, value in tags.items()
+        if value is not None
+        and name not in _LEFT_OUT
+        and not name.startswith(_OF_LLAMAINDEX)
+        and (content or name not in genai.CONTENT)
+    }
+
+
+def _value(value: Any) -> Any:
+    """A value in a form that attributes may have."""
+    if isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Sequence) and all(isinstance(one, str) for one in cast("Sequence[Any]", value)):
+        return list(cast("Sequence[str]", value))
+    return json.dumps(redacted(value), default=repr)
+
+
+def _links(tags: Mapping[str, Any]) -> list[Link]:
+    """To the span that the run had in the process before this one."""
+    earlier = tags.get(EARLIER_TRACE)
+    carrier = cast("Mapping[str, Any]", earlier).get(_CARRIER) if isinstance(earlier, Mapping) else None
+    if not carrier:
+        return []
+    there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    return [Link(there, {LINK: "resumes"})] if there.is_valid else []
+
+
+def _begun(span: Span) -> str:
+    """What is to be known of a span to send it again: its parent, its start, and its name; empty without an SDK."""
+    start: int | None = getattr(span, "start_time", None)
+    if start is None:
+        return ""
+    parent: Any = getattr(span, "parent", None)
+    return f"{0 if parent is None else parent.span_id:016x} {start} {getattr(span, 'name', '')}"
+
+
+def _send_abandoned(tracer: trace.Tracer, tags: Mapping[str, Any], attributes: dict[str, Any]) -> None:
+    """Send the span of a run whose process was killed: what lay below it was sent, and has no parent without it."""
+    earlier: Any = tags.get(EARLIER_TRACE)
+    processor, resource = getattr(tracer, "span_processor", None), getattr(tracer, "resource", None)
+    if not isinstance(earlier, Mapping) or ABANDONED not in earlier or processor is None:
+        return
+    told = cast("Mapping[str, Any]", earlier)
+    carrier: Mapping[str, str] = told.get(_CARRIER) or {}
+    there = trace.get_current_span(_propagator.extract(carrier, Context())).get_span_context()
+    parent_id, _, rest = carrier.get(_BEGUN, "").partition(" ")
+    start, _, name = rest.partition(" ")
+    if not there.is_valid or not start.isdigit():
+        return
+    own = trace.SpanContext(there.trace_id, there.span_id, is_remote=False, trace_flags=there.trace_flags)
+    above = trace.SpanContext(there.trace_id, int(parent_id, 16), is_remote=True, trace_flags=there.trace_flags)
+    processor.on_end(
+        import_module("opentelemetry.sdk.trace").ReadableSpan(
+            name=name,
+            context=own,
+            parent=above if above.is_valid else None,
+            resource=resource,
+            attributes={**attributes, RUN_STATUS: ABANDONED},
+            status=Status(StatusCode.ERROR, "The process ended"),
+            start_time=int(start),
+            end_time=max(int(start), int(told[ABANDONED] * 1e9)),
+            instrumentation_scope=getattr(tracer, "_instrumentation_scope", None),
+        )
+    )

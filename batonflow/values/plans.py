@@ -1,0 +1,458 @@
+"""Plans of types: which values of a declared type come back as they were from the JSON that pydantic writes of them.
+
+JSON has six types. A value of another one, or of a subclass of the declared one, comes back only where the declaration
+alone says what it was. A plan answers that for one type, and is made once; what it refuses is written with marks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, is_dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, Flag
+from itertools import chain
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr
+from pydantic.fields import FieldInfo
+
+from batonflow.lazy import at_first_use
+from batonflow.values.marks import SCALARS, is_plain
+from batonflow.values.unmarked import alike, zone_of
+
+__all__ = ["Plan", "Rules", "is_ours", "plan_of"]
+
+type_adapter = at_first_use("pydantic", "TypeAdapter")
+
+Check = Callable[[Any], bool]
+
+# Exact classes as types that narrow to nothing, and the class of anything.
+_LIST: Any = list
+_DICT: Any = dict
+_kind: Callable[[Any], Any] = type
+
+# A look at so many values costs no more than a look at all of them together.
+_FEW = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Which values of a type come back.
+
+    Attributes:
+        exact: All values of exactly these classes do. Models that are found to be so are added.
+        check: Of the others, those for which this says so; None: not one.
+        closed: Whether its values have no parts of other classes, so that only code that breaks the declaration puts
+            something unfit there.
+        column: Looks at several values of one class at a time, as at the messages of a conversation; False says that
+            each is to be looked at.
+    """
+
+    exact: AbstractSet[type]
+    check: Check | None
+    closed: bool = False
+    column: Callable[[list[Any]], bool] | None = None
+
+    def fits(self, value: Any) -> bool:
+        """Tell whether a value comes back."""
+        return type(value) in self.exact or (self.check is not None and self.check(value))
+
+    def fits_all(self, values: Any) -> bool:
+        """Tell whether each of some values does."""
+        exact, check = self.exact, self.check
+        if len(values) > _FEW:
+            others = set(map(_kind, values)) - exact
+            column = self.column
+            if not others or (
+                column is not None and all(column([one for one in values if _kind(one) is kind]) for kind in others)
+            ):
+                return True
+        for value in values:  # noqa: SIM110 - a generator would cost as much again
+            if type(value) not in exact and (check is None or not check(value)):
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the class that declares a type says about all its fields.
+
+    Attributes:
+        form_of: The form of a class of models.
+        ours: Whether the class is one of batonflow, whose own serializers and validators are each other's reverse.
+        strict: Whether pydantic converts nothing for it, and so makes nothing but JSON's own types of JSON.
+        config: What else it says on how values are written and read.
+    """
+
+    form_of: Callable[[type], Any]
+    ours: bool
+    strict: bool
+    config: Mapping[str, Any]
+
+
+def is_ours(cls: Any) -> bool:
+    """Tell whether a class or function is part of batonflow."""
+    return str(getattr(cls, "__module__", "")).startswith("batonflow.")
+
+
+_NONE = type(None)
+_ALL = Plan(frozenset(), lambda _: True, closed=True)
+_JSON = Plan(SCALARS, is_plain)
+_TEXT = Plan(frozenset({str}), lambda value: isinstance(value, str), closed=True)
+
+# Their plans hold whatever the rules are.
+_NATIVE: dict[Any, Plan] = {
+    Any: _JSON,
+    object: _JSON,
+    str: _TEXT,
+    bool: Plan(frozenset({bool}), None, closed=True),
+    int: Plan(frozenset({int}), lambda value: isinstance(value, int), closed=True),
+    float: Plan(frozenset({float, int}), lambda value: isinstance(value, float), closed=True),
+    None: Plan(frozenset({_NONE}), None, closed=True),
+    _NONE: Plan(frozenset({_NONE}), None, closed=True),
+}
+
+
+def _minutes(value: datetime | time) -> bool:
+    """Tell whether pydantic writes all of it: the zone is an offset of whole minutes without a name."""
+    zone = value.tzinfo
+    if value.fold:  # which of two equal times it is
+        return False
+    if zone is None or zone is UTC:
+        return True
+    offset = value.utcoffset()
+    return zone_of(zone) is None and offset is not None and not offset.microseconds and not offset.seconds % 60
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, bytes):
+        return False
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# These are text in JSON, where nothing is said about how they are written.
+_TEXTUAL: dict[Any, Plan] = {
+    bytes: Plan(frozenset(), _is_text, closed=True),
+    datetime: Plan(frozenset(), lambda value: isinstance(value, datetime) and _minutes(value), closed=True),
+    date: Plan(frozenset({date}), None, closed=True),
+    time: Plan(frozenset(), lambda value: isinstance(value, time) and _minutes(value), closed=True),
+    timedelta: Plan(frozenset({timedelta}), None, closed=True),
+    UUID: Plan(frozenset({UUID}), None, closed=True),
+    Decimal: Plan(frozenset(), lambda value: isinstance(value, Decimal) and value.is_finite(), closed=True),
+}
+
+_KEYS = (int, UUID)
+
+
+def plan_of(annotation: Any, metadata: Sequence[Any], rules: Rules) -> Plan:
+    """The plan of a type.
+
+    Args:
+        annotation: The type.
+        metadata: What is said beside, as in ``Annotated``.
+        rules: Of the class that declares it.
+    """
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            metadata = [*metadata, *more]
+        elif hasattr(annotation, "__supertype__"):  # NewType
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        elif get_origin(annotation) is Final:
+            (annotation,) = get_args(annotation)
+        else:
+            break
+    said = [one for one in _unpacked(metadata) if not isinstance(one, str)]
+    if not said:
+        return _plan(annotation, rules)
+    if [one for one in said if _is_tag(one)] and rules.ours | _is_tagged_union(annotation):
+        return _plan(annotation, replace(rules, ours=True))
+    if rules.ours:
+        if any(_has_functions(one) for one in said):
+            return _ALL
+        return _plan(annotation, rules)
+    if any(_has_functions(one) for one in said):
+        return Plan(frozenset(), _round_trip(annotation, said, rules))
+    if any(getattr(one, "strict", None) for one in said):
+        rules = replace(rules, strict=True)
+    base, accepted = _plan(annotation, rules), _accepted(annotation, said, rules)
+    return Plan(frozenset(), lambda value: base.fits(value) and accepted(value))
+
+
+def _unpacked(metadata: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for one in metadata:
+        if isinstance(one, FieldInfo):
+            found += one.metadata
+            if one.discriminator is not None:
+                found.append(one)
+        else:
+            found.append(one)
+    return found
+
+
+def _is_tag(one: Any) -> bool:
+    return isinstance(one, FieldInfo) or type(one).__name__ == "Discriminator"
+
+
+def _is_tagged_union(annotation: Any) -> bool:
+    """Whether the text in a field tells which one of several models it is, as far as a subclass does not change it."""
+    return all(isinstance(one, type) and issubclass(one, BaseModel) for one in get_args(annotation))
+
+
+def _has_functions(said: Any) -> bool:
+    """Tell whether something that is said on a type is code that makes one value of another."""
+    return hasattr(said, "func") or hasattr(said, "__get_pydantic_core_schema__") or hasattr(said, "serializer")
+
+
+def _plan(annotation: Any, rules: Rules) -> Plan:
+    try:
+        known = _NATIVE.get(annotation) or (None if rules.strict or rules.config else _TEXTUAL.get(annotation))
+    except TypeError:  # not hashable
+        known = None
+    if known is not None:
+        return known
+    origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
+    if origin in (Union, UnionType):
+        return _of_union(annotation, arguments, rules)
+    if origin is Literal:
+        return _of_literal(arguments)
+    if isinstance(annotation, TypeVar) and annotation.__bound__ is None and not annotation.__constraints__:
+        return _JSON
+    maker = _MAKERS.get(origin)
+    if maker is not None:
+        return maker(arguments, rules)
+    if isinstance(origin, type):
+        if issubclass(origin, SecretStr | SecretBytes | Secret):
+            return _ALL  # written as stars, and read as stars, by its own declaration
+        if issubclass(origin, BaseModel):
+            return _of_model(origin, rules)
+        if issubclass(origin, Enum) and not hasattr(origin, "__get_pydantic_core_schema__"):
+            return _of_enum(origin, rules)
+        if rules.ours and is_dataclass(cast("Any", origin)):
+            return Plan(frozenset[type]({cast("Any", origin)}), None)
+    return _ALL if rules.ours else Plan(frozenset(), _round_trip(annotation, (), rules))
+
+
+def _of_union(annotation: Any, members: tuple[Any, ...], rules: Rules) -> Plan:
+    others = [one for one in members if one is not _NONE]
+    none = frozenset({_NONE}) if len(others) < len(members) else frozenset[type]()
+    if len(others) == 1:
+        plan = plan_of(others[0], (), rules)
+        return Plan(plan.exact | none, plan.check, plan.closed)
+    # A scalar goes to the member that is exactly its type, whatever the others make of it.
+    scalars = none.union(one for one in others if one in (str, int, float, bool))
+    if not rules.ours:
+        return Plan(scalars, _round_trip(annotation, (), rules))
+    models = frozenset(one for one in others if isinstance(one, type) and issubclass(one, BaseModel))
+    plans = [plan_of(one, (), rules) for one in others if one not in models]
+    exact = set(scalars).union(*(plan.exact for plan in plans if plan is not _JSON))
+    checks = [plan.check for plan in plans if plan.check is not None]
+    return _of_models(models, exact, checks, rules)
+
+
+def _of_literal(values: tuple[Any, ...]) -> Plan:
+    known = {(_kind(one), one) for one in values if type(one) in SCALARS}
+    return Plan(frozenset(), lambda value: _kind(value) in SCALARS and (_kind(value), value) in known, closed=True)
+
+
+def _of_model(cls: type[BaseModel], rules: Rules) -> Plan:
+    if rules.strict:
+        return Plan(frozenset(), None)
+    return _of_models(frozenset({cls}), set(), (), rules)
+
+
+def _of_models(models: frozenset[type], exact: set[type], checks: Sequence[Check], rules: Rules) -> Plan:
+    """The plan of one of several classes of models, or of other types.
+
+    Args:
+        models: The classes.
+        exact: As for :class:`Plan`, of the other types.
+        checks: Of the other types.
+        rules: Of the class that declares the type.
+    """
+    forms: dict[type, Any] = {}
+
+    def form_of(kind: Any) -> Any:
+        form = forms.get(kind)
+        if form is None:  # not before there is a model: the class may hold models of its own class
+            form = forms[kind] = rules.form_of(kind)
+            if form.is_closed:
+                exact.add(kind)
+        return form
+
+    def check(value: Any) -> bool:
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
+        if kind not in models:
+            return any(check(value) for check in checks)
+        return form_of(kind).comes_back(value)
+
+    def column(values: list[Any]) -> bool:
+        kind: Any = _kind(values[0])
+        return kind in models and form_of(kind).all_come_back(values)
+
+    return Plan(exact, check, column=column)
+
+
+def _of_enum(cls: type[Enum], rules: Rules) -> Plan:
+    values = {(_kind(member.value), member.value) for member in cls if type(member.value) in (str, int)}
+    if len(values) < len(cls.__members__) or issubclass(cls, Flag) or rules.strict:
+        # Aliases are members too; whatever has several, or other values, is written by name.
+        return Plan(frozenset(), None)
+    exact = frozenset({cls})
+    return Plan(
+        exact,
+        (lambda value: (_kind(value), value) in values) if rules.config.get("use_enum_values") else None,
+        closed=True,
+    )
+
+
+def _of_abstract(kind: Any, made: Callable[[tuple[Any, ...], Rules], Plan]) -> Callable[[tuple[Any, ...], Rules], Plan]:
+    """The plan of a type of which pydantic keeps the class of the value, as it does of sequences."""
+
+    def kept(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+        plan = made(arguments, rules)
+
+        def check(value: Any) -> bool:
+            return _kind(value) is kind and plan.fits(value)
+
+        return replace(plan, check=check)
+
+    return kept
+
+
+def _of_list(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+    if not arguments:
+        return Plan(frozenset(), lambda value: isinstance(value, _LIST) and is_plain(value))
+    item = plan_of(arguments[0], (), rules)
+    fits_all = item.fits_all
+
+    def column(values: list[Any]) -> bool:
+        return _kind(values[0]) is list and fits_all(list(chain.from_iterable(values)))
+
+    return Plan(
+        frozenset(),
+        lambda value: isinstance(value, _LIST) and (not value or fits_all(value)),
+        item.closed,
+        column,
+    )
+
+
+def _of_set(kind: type) -> Callable[[tuple[Any, ...], Rules], Plan]:
+    def made(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+        if rules.strict:
+            return Plan(frozenset(), None)
+        item = plan_of(arguments[0], (), rules) if arguments else Plan(SCALARS, None)
+        if item is _JSON:
+            item = Plan(SCALARS, None)
+        return Plan(frozenset(), lambda value: isinstance(value, kind) and item.fits_all(value))
+
+    return made
+
+
+def _of_tuple(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+    if rules.strict:
+        return Plan(frozenset(), None)
+    if not arguments or arguments[-1] is Ellipsis:
+        item = plan_of(arguments[0], (), rules) if arguments else _JSON
+        return Plan(frozenset(), lambda value: _kind(value) is tuple and item.fits_all(value))
+    items = [plan_of(one, (), rules) for one in arguments]
+
+    def check(value: Any) -> bool:
+        return _kind(value) is tuple and len(value) == len(items) and all(map(Plan.fits, items, value))
+
+    return Plan(frozenset(), check)
+
+
+def _of_dict(arguments: tuple[Any, ...], rules: Rules) -> Plan:
+    key, held = arguments or (Any, Any)
+    value_plan = plan_of(held, (), rules)
+    names = frozenset({str})
+    if key in (Any, str, object):
+        return Plan(frozenset(), lambda value: isinstance(value, _DICT) and _fits_dict(value, names, value_plan))
+    if key in _KEYS and not rules.strict:
+        keys = frozenset({key})
+        return Plan(frozenset(), lambda value: isinstance(value, _DICT) and _fits_dict(value, keys, value_plan))
+    whole = _round_trip(dict[key, held], (), rules)
+
+    def check(value: Any) -> bool:
+        return isinstance(value, _DICT) and value_plan.fits_all(_DICT.values(value)) and whole(value)
+
+    return Plan(frozenset(), check)
+
+
+def _fits_dict(value: dict[Any, Any], keys: frozenset[type], held: Plan) -> bool:
+    return not value or (keys.issuperset(map(type, value)) and held.fits_all(_DICT.values(value)))
+
+
+_MAKERS: dict[Any, Callable[[tuple[Any, ...], Rules], Plan]] = {
+    list: _of_list,
+    Sequence: _of_abstract(list, _of_list),
+    set: _of_set(set),
+    frozenset: _of_set(frozenset),
+    tuple: _of_tuple,
+    dict: _of_dict,
+    Mapping: _of_abstract(dict, _of_dict),
+}
+
+
+# --- trying -----------------------------------------------------------------------------------------------------------
+
+
+def adapter_of(annotation: Any, said: Sequence[Any], rules: Rules) -> Any:
+    """Pydantic's way of validating and writing a type."""
+    kind: Any = Annotated[annotation, *said] if said else annotation
+    config = ConfigDict(arbitrary_types_allowed=True, **cast("Any", {**rules.config, "strict": rules.strict}))
+    try:
+        return type_adapter(kind, config=config)
+    except Exception:  # noqa: BLE001 - some types have a config of their own, and take no other
+        return type_adapter(kind)
+
+
+def _lazily(annotation: Any, said: Sequence[Any], rules: Rules) -> Callable[[], Any]:
+    made: list[Any] = []
+
+    def adapter() -> Any:
+        if not made:
+            made.append(adapter_of(annotation, said, rules))
+        return made[0]
+
+    return adapter
+
+
+def _round_trip(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
+    """Tries for each value whether it comes back."""
+    adapter = _lazily(annotation, said, rules)
+
+    def check(value: Any) -> bool:
+        try:
+            made = adapter()
+            data = made.dump_python(value, mode="json", warnings="error")
+            back = made.validate_python(data)
+            # What its own code writes and reads need not be comparable, as exceptions are not.
+            return alike(back, value) or (bool(said) and made.dump_python(back, mode="json") == data)
+        except Exception:  # noqa: BLE001 - code of the program's own
+            return False
+
+    return check
+
+
+def _accepted(annotation: Any, said: Sequence[Any], rules: Rules) -> Check:
+    """Tell whether the declaration takes a value as it is."""
+    adapter = _lazily(annotation, said, rules)
+
+    def check(value: Any) -> bool:
+        try:
+            return alike(adapter().validate_python(value), value)
+        except Exception:  # noqa: BLE001 - code of the program's own
+            return False
+
+    return check

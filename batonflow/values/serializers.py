@@ -1,0 +1,565 @@
+"""How values become text in a snapshot, and values again.
+
+Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
+or called because a payload says so. And only what the serializer has marked itself is an object of a class again. Data
+that look so, as arguments of tools may that a model thinks up, stay data: plain dicts with the names of marks are
+written inside a mark of their own, and a model's mark says in which of its fields there are any.
+"""
+
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+
+from batonflow.values.forms import Form, form_of
+from batonflow.values.marks import (
+    IS_COMPONENT,
+    IS_DATA,
+    IS_PYDANTIC,
+    IS_VALUE,
+    MARKED,
+    PRIVATE,
+    SCALARS,
+    NotWritable,
+    is_marked,
+    is_plain,
+    items_of,
+)
+from batonflow.values.plans import is_ours
+from batonflow.values.unmarked import BUILT_IN, alike, dict_as_data, has_mark, value_as_data, value_of
+from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
+
+if TYPE_CHECKING:
+    from batonflow.values.pickle_serializer import PickleSerializer
+
+    JsonPickleSerializer = PickleSerializer
+
+__all__ = [
+    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
+    "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
+]  # fmt: skip
+
+# A look at so many values of a list costs no more than a look at all of them together.
+_FEW = 2
+
+_EARLIER_HOMES = {
+    "workflows.": "workflow_core",
+    "llama_index.core.workflow.": "workflow_core",
+    "llama_index.core.agent.": "agents",
+    "llama_index.core.base.llms.": "llms",
+    "llama_index.core.llms.": "llms",
+    "llama_index.core.memory.": "agents.memory",
+    "llama_index.core.storage.chat_store.": "agents.memory",
+    "llama_index.core.tools.": "tools",
+    "llama_index.core.schema.": "tools",
+}
+"""Where classes of LlamaIndex are that payloads name, and which of our packages has what stands in their place."""
+
+
+@runtime_checkable
+class BaseSerializer(Protocol):
+    """Writes a value as text and reads it back."""
+
+    def serialize(self, value: Any) -> str:
+        """The text for a value; raises ValueError or TypeError when there is none."""
+        ...
+
+    def deserialize(self, value: str) -> Any:
+        """The value for a text."""
+        ...
+
+
+class JsonSerializer:
+    """Writes plain data, pydantic models and components (``class_name`` and ``to_dict``) as JSON.
+
+    Args:
+        allowed_types: The classes, or their qualified names, that a payload may name. None: every class that is loaded.
+
+    Example:
+        >>> JsonSerializer().deserialize(JsonSerializer().serialize({"a": [1, 2]}))
+        {'a': [1, 2]}
+    """
+
+    # Whether a subclass takes values, also plain ones, into its own hands.
+    _writes_all: ClassVar[bool] = False
+    _reads_all: ClassVar[bool] = False
+    # Whether what is written is for other processes, too.
+    _leaves: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.serialize_value is not JsonSerializer.serialize_value:
+            cls._written, cls._writes_all = cls.serialize_value, True
+        if cls.deserialize_value is not JsonSerializer.deserialize_value:
+            cls._read, cls._reads_all = cls.deserialize_value, True
+
+    def __init__(self, *, allowed_types: Iterable[type | str] | None = None) -> None:
+        self._allowed: set[str] | None = None
+        self._known: dict[str, type] = {}
+        if allowed_types is not None:
+            self._allowed = set()
+            for entry in allowed_types:
+                name = entry if isinstance(entry, str) else qualified_name(entry)
+                self._allowed.add(name)
+                if isinstance(entry, type):
+                    self._known[name] = entry
+
+    def knowing(self, types: Iterable[type]) -> "JsonSerializer":
+        """The same serializer, which also finds ``types``, for example those declared inside functions."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._known = {**{name: cls for cls in types for name in names_of(cls)}, **self._known}
+        return other
+
+    def with_types(self, *classes: type) -> "JsonSerializer":
+        """The same serializer, which also takes payloads that name these classes."""
+        other = self.knowing(classes)
+        if self._allowed is not None:
+            other._allowed = {*self._allowed, *map(qualified_name, classes)}
+        return other
+
+    def for_records(self) -> "JsonSerializer":
+        """The same serializer, which refuses to name classes that only the code of this process could tell."""
+        other = self.knowing(())
+        other._leaves = True
+        return other
+
+    def check_name(self, name: str) -> None:
+        """Refuse the name of a class that cannot be found by it.
+
+        Raises:
+            NotWritable: The class is declared inside a function, and the workflow does not say that it knows it.
+        """
+        if "<locals>" in name and self._leaves:
+            for part in re.split(r"[\[\], ]+", name):
+                if "<locals>" in part and part not in self._known:
+                    raise NotWritable(
+                        f"{part} is declared inside a function, where it cannot be found again: declare it at the top "
+                        f"of its module, or name it in Workflow(types=[{part.rpartition('.')[2]}])"
+                    )
+
+    def serialize_value(self, value: Any) -> Any:
+        """A value as data of JSON; subclasses that know more kinds of values override it.
+
+        Args:
+            value: The value; those inside dicts and lists come here, too. Of models, fields that say their type are
+                written as pydantic writes them.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+
+        Example:
+            >>> class WithSets(JsonSerializer):
+            ...     def serialize_value(self, value):
+            ...         return {"__set": list(value)} if isinstance(value, set) else super().serialize_value(value)
+        """
+        return JsonSerializer.encode(self, value)
+
+    def deserialize_value(self, data: Any) -> Any:
+        """The value of what ``serialize_value`` made of it.
+
+        Args:
+            data: The data; those inside dicts and lists come here, too.
+
+        Raises:
+            ValueError: The data name a class that may not be used.
+        """
+        return JsonSerializer._decode(self, data)
+
+    def serialize(self, value: Any) -> str:
+        """The JSON text of a value.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+        """
+        try:
+            plain = not self._writes_all and is_plain(value)
+            return as_json(value if plain else self._written(value)).decode()
+        except NotWritable as error:
+            raise ValueError(str(error)) from error
+        except RecursionError:
+            raise ValueError("It contains itself, or is nested too deeply for JSON") from None
+
+    def deserialize(self, value: str) -> Any:
+        """The value of a JSON text.
+
+        Raises:
+            ValueError: The text is no JSON, or names a class that may not be used.
+        """
+        read = read_json(value)
+        # Wrapped values are marked by these keys; without them nothing needs to be looked at.
+        return self._read(read) if self._reads_all or '"__is_' in value else read
+
+    def encode(self, value: Any) -> Any:
+        """A value as data of JSON in which everything that is not plain is marked with its class.
+
+        Raises:
+            ValueError: Something in the value is neither plain data nor a model.
+        """
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
+        if kind in SCALARS:
+            return value
+        form = form_of(kind)
+        if form is not None:
+            return self._encode_model(value, form)
+        if kind is dict:
+            return self._encode_dict(cast("dict[Any, Any]", value))
+        if kind is list:
+            return self._encode_list(cast("list[Any]", value))
+        if isinstance(value, dict) and is_ours(kind):  # made for others to look at, and a plain dict for them
+            return self._encode_dict({**cast("dict[Any, Any]", value)})
+        if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
+            self.check_name(name := qualified_name(kind))
+            return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
+        marked = value_as_data(value, self._written)
+        if marked is not None:
+            self.check_name(marked["qualified_name"])
+            return marked
+        if isinstance(value, str | int | float):  # kinds of plain values
+            return from_json(to_json(cast("Any", value), inf_nan_mode="constants"))
+        raise NotWritable(f"{qualified_name(kind)} cannot be written as JSON")
+
+    def _encode_dict(self, value: dict[Any, Any]) -> dict[str, Any]:
+        items = items_of(value)
+        if not all(type(key) is str or (isinstance(key, str) and not isinstance(key, Enum)) for key in value):
+            return dict_as_data(value, self._written)
+        found: dict[str, Any] = {}
+        key = ""
+        try:
+            for key, inner in items:
+                found[key] = self._written(inner)
+        except NotWritable as error:
+            raise error.inside(key) from error
+        return {IS_DATA: True, "value": found, "qualified_name": "dict"} if is_marked(found) else found
+
+    def _encode_list(self, value: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
+            form = form_of(cast("Any", type(value[0])))
+            # Conversations are lists of hundreds of messages.
+            if form is not None and form.all_come_back(value):
+                self.check_name(form.name)
+                short = self._encode_short
+                return [short(one, form) or self._encode_model(one, form) for one in value]
+        try:
+            for inner in value:
+                found.append(self._written(inner))  # noqa: PERF401 - the error says at which place
+        except NotWritable as error:
+            raise error.inside(len(found)) from error
+        return found
+
+    def digest_of_whole(self, value: Any) -> int | None:
+        """Tells apart what memories hold, within this process; None for anything else.
+
+        They may be conversations of thousands of messages: no data are made of them.
+
+        Raises:
+            ValueError: Something in it is neither plain data nor a model.
+        """
+        form = form_of(cast("Any", type(value)))
+        if form is None or not form.is_whole:
+            return None
+        try:
+            return hash(form.serializer.to_json(value, fallback=self.encode))
+        except PydanticSerializationError:  # a text in it, perhaps
+            return hash(as_json(self.encode(value)))
+
+    def _encode_model(self, model: Any, form: Form, *, tried: bool = False) -> dict[str, Any]:
+        """The fields as pydantic writes them; values whose class the fields do not tell are marked.
+
+        Args:
+            model: The model.
+            form: Of its class.
+            tried: Whether it is known that the model can be read again.
+        """
+        if form.problem is not None:
+            raise NotWritable(form.problem)
+        self.check_name(form.name)
+        marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
+        apart = form.apart(model)
+        if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
+            # Dynamic data have the names of fields; pydantic would write one of them.
+            apart += [name for name in model.__pydantic_extra__ if name in form.names and name not in apart]
+        if form.is_short and not apart and (short := self._encode_short(model, form)) is not None:
+            return short
+        if form.is_root and apart:
+            form.accept("root", model.root)
+            return {**marked, "value": self._written(model.root), MARKED: True}
+
+        def encode(value: Any) -> Any:
+            marked[MARKED] = True  # nobody knows in which field
+            return self._written(value)
+
+        dumped = self._dumped(model, form, apart, encode)
+        within = self._add_apart(model, form, apart, cast("Any", dumped)) if isinstance(dumped, dict) else []
+        if within:
+            marked.setdefault(MARKED, within)
+        marked["value"] = dumped
+        if (form.tried or form.tried_once) and not tried:
+            self._try_reading(model, form, marked)
+        return marked
+
+    def _encode_short(self, model: Any, form: Form) -> dict[str, Any] | None:
+        """The same for a model whose fields come back; None where that is not all."""
+        beside: dict[str, Any] = {}
+        for name in form.beside or ():
+            beside[name] = value = getattr(model, name)
+            if (value or type(value) is not dict) and not is_plain(value):
+                return None
+        try:
+            dumped = form.serializer.to_python(model, mode="json", exclude=form.beside)
+        except (UnicodeEncodeError, PydanticSerializationError):
+            return None
+        dumped.update(beside)
+        return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
+
+    def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
+        """Pydantic's data of a model, without the fields that are written otherwise."""
+        exclude = form.untyped
+        extra = model.__pydantic_extra__ if form.has_data and not form.has_own_words else None
+        if apart or form.computed or extra:
+            exclude = {*(exclude or ()), *apart, *form.computed, *(extra or ())}
+        if form.has_result and not is_plain(model.result):
+            model = model.model_copy()
+            model._result = None  # written beside
+        dump = model.model_dump
+        if not form.dumps_itself:
+            # Without the way there, as a conversation is hundreds of models; and exact in numbers.
+            dump = partial(form.serializer.to_python, model)
+        try:
+            return dump(mode="json", exclude=exclude, fallback=encode)
+        except NotWritable as error:
+            raise error.inside(form.cls.__name__) from error
+        except (UnicodeEncodeError, PydanticSerializationError) as error:
+            # A serializer of the class's own puts the name of the error into one of another kind.
+            if "UnicodeEncodeError" not in f"{type(error).__name__} {error}":
+                raise NotWritable(str(error), (form.cls.__name__,)) from error
+            return self._as_data(dump(mode="python", exclude=exclude), encode)
+
+    def _add_apart(self, model: Any, form: Form, apart: list[str], dumped: dict[str, Any]) -> list[str]:
+        """Add what pydantic's data do not tell, and name the fields in which there are marks."""
+        within: list[str] = []
+
+        def add(name: str, value: Any) -> None:
+            dumped[name] = value
+            if not is_plain(value):
+                within.append(name)
+                try:
+                    dumped[name] = self._written(value)
+                except NotWritable as error:
+                    raise error.inside(name).inside(form.cls.__name__) from error
+
+        for name in form.untyped or ():
+            add(name, getattr(model, name))
+        for name in apart:
+            value = getattr(model, name)
+            add(name, value)
+            form.accept(name, value)
+        if form.has_data and (data := model.to_dict()):
+            dumped["_data"] = dict(data)
+            if not all(map(is_plain, data.values())):
+                dumped["_data"] = self._encode_named(data, form.cls)
+                within.append("_data")
+        if form.has_result and model._result is not None:
+            add("result", model.result)
+        if form.private and (private := form.private_of(model)):
+            dumped[PRIVATE] = self._encode_named(private, form.cls)
+            within.append(PRIVATE)
+        return within
+
+    def _encode_named(self, values: dict[str, Any], cls: type) -> dict[str, Any]:
+        """Values by names that are not marks."""
+        name, found = "", dict[str, Any]()
+        try:
+            for name, value in values.items():
+                found[name] = self._written(value)
+        except NotWritable as error:
+            raise error.inside(name).inside(cls.__name__) from error
+        return found
+
+    def _try_reading(self, model: Any, form: Form, marked: dict[str, Any]) -> None:
+        """Refuse a model of which the program's own code makes another one when it is read.
+
+        Raises:
+            NotWritable: It does, or it raises.
+        """
+        try:
+            back = self.knowing([form.cls])._decode(read_json(as_json(marked)))
+            same = alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
+        except Exception as error:  # code of the program's own may raise anything
+            raise NotWritable(
+                f"it could not be read again: {error}. Let its serializers, validators and __init__ take what they "
+                "have written",
+                (form.cls.__name__,),
+            ) from error
+        if not same:
+            raise NotWritable(
+                "it would be another one when it is read again: let its validators leave alone what they have checked, "
+                "and its serializers write what they read",
+                (form.cls.__name__,),
+            )
+        form.tried_once = False
+
+    def _as_data(self, value: Any, encode: Callable[[Any], Any]) -> Any:
+        """A part of a dumped model as data of JSON."""
+        if type(value) is str:
+            return value
+        if isinstance(value, dict):
+            items = cast("dict[Any, Any]", value).items()
+            return {str(key): self._as_data(inner, encode) for key, inner in items}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._as_data(inner, encode) for inner in cast("list[Any]", value)]
+        return to_jsonable_python(value, inf_nan_mode="constants", fallback=encode)
+
+    def _decode(self, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self._read(inner) for inner in cast("list[Any]", data)]
+        if not isinstance(data, dict):
+            return data
+        found = cast("dict[str, Any]", data)
+        if is_marked(found):
+            name, inner = str(found["qualified_name"]), found["value"]
+            if found.get(IS_PYDANTIC) is True:
+                return self._decode_model(self._resolve(name, _is_model), inner, found.get(MARKED))
+            if found.get(IS_COMPONENT) is True:
+                return self._resolve(name, _is_component).from_dict(inner)
+            if found.get(IS_VALUE) is True:
+                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_named))
+            if found.get(IS_DATA) is True and isinstance(inner, dict):
+                found = cast("dict[str, Any]", inner)
+        return {key: self._read(inner) for key, inner in found.items()}
+
+    # The way of what is inside a value, which a subclass may have taken into its own hands.
+    _written = encode
+    _read = _decode
+
+    def _decode_model(self, cls: type[BaseModel], written: Any, within: Any) -> BaseModel:
+        """A model from its fields, of which those ``within`` hold marks."""
+        if not isinstance(written, dict):
+            return cls.model_validate(self._read(written), by_name=True, by_alias=True)
+        fields = dict(cast("dict[str, Any]", written))
+        private = fields.pop(PRIVATE, None) if PRIVATE in fields else None
+        if within is True:
+            fields = self._read(fields)
+        else:
+            self._decode_fields(cls, fields, within)
+        model = cls.model_validate(fields, by_name=True, by_alias=True)
+        for name, value in self._decode_named(private or {}).items():
+            if name in cls.__private_attributes__:
+                setattr(model, name, value)
+        return model
+
+    def _decode_named(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Values by names that are not marks."""
+        return {name: self._read(value) for name, value in values.items()}
+
+    def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
+        if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
+            form = form_of(cls)
+            within = form.free if form is not None else ()
+        for name in within:
+            value = fields.get(name)
+            if name == "_data" and isinstance(value, dict):  # its names are no marks
+                fields[name] = self._decode_named(cast("dict[str, Any]", value))
+            elif name in fields:
+                fields[name] = self._read(value)
+
+    def _resolve(self, name: str, fits: Callable[[Any], bool]) -> Any:
+        cls = self._class_of(name)
+        if not isinstance(cls, type) or not fits(cls):
+            raise ValueError(f"The payload names {name}, which is not a loaded class that a payload may name")
+        return cls
+
+    def _class_of(self, name: str) -> Any:
+        cls: Any = self._known.get(name)
+        if cls is not None:
+            return cls
+        if "[" in name:
+            return named_class(name, self._argument)
+        if self._allowed is not None and name not in self._allowed:
+            raise ValueError(f"Refusing to import disallowed type {name}; add it to allowed_types")
+        cls = loaded_class(name)
+        ours = moved_class(name)
+        # Where the other library is loaded too, the payload still means what stands in its place here.
+        if ours is not None and not (isinstance(cls, type) and issubclass(cls, ours)):
+            cls = ours
+        return cls
+
+    def _argument(self, name: str) -> Any:
+        """A generic model, or an argument of one."""
+        return BUILT_IN.get(name) or self._resolve(name, _is_named)
+
+
+def _is_model(cls: Any) -> bool:
+    return issubclass(cls, BaseModel)
+
+
+def _is_named(cls: Any) -> bool:
+    return _is_model(cls) or has_mark(cls)
+
+
+def _is_component(cls: Any) -> bool:
+    return hasattr(cls, "class_name") and hasattr(cls, "from_dict")
+
+
+def moved_class(name: str) -> Any:
+    """The class that stands here in the place of one of the library for which a payload was written, or None."""
+    for home, package in _EARLIER_HOMES.items():
+        if name.startswith(home):
+            same_place = loaded_class(f"batonflow.{package}.{name.removeprefix(home)}")
+            return same_place or loaded_class(f"batonflow.{package}.{name.rpartition('.')[2]}")
+    return None
+
+
+def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constants") -> bytes:
+    """Data of JSON as text; halves of characters, as in names of files, for which UTF-8 has no form, with backslashes.
+
+    Args:
+        data: The data.
+        inf_nan_mode: What becomes of the numbers that JSON has no name for.
+
+    Raises:
+        PydanticSerializationError: They are nested too deeply, or are no such data.
+    """
+    try:
+        return to_json(data, inf_nan_mode=inf_nan_mode)
+    except PydanticSerializationError:
+        return to_json(_with_whole_characters(data), inf_nan_mode=inf_nan_mode)
+
+
+def read_json(text: str | bytes) -> Any:
+    """What ``as_json`` wrote, which may be nested more deeply than pydantic reads.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError as error:
+        if "recursion limit" not in str(error):
+            raise
+        return importlib.import_module("json").loads(text)  # hardly ever needed
+
+
+def _with_whole_characters(data: Any) -> Any:
+    """Data of JSON, with backslashes in texts and names where half a character stands."""
+    if type(data) is str:
+        return data if data.isascii() else data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        items = cast("dict[Any, Any]", data).items()
+        return {_with_whole_characters(name): _with_whole_characters(value) for name, value in items}
+    if isinstance(data, list | tuple):
+        return [_with_whole_characters(inner) for inner in cast("list[Any]", data)]
+    return data
+
+
+def __getattr__(name: str) -> Any:
+    # Pickle can run code, so its module is loaded only for those who ask for it by name.
+    if name in ("PickleSerializer", "JsonPickleSerializer"):
+        return importlib.import_module("batonflow.values.pickle_serializer").PickleSerializer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

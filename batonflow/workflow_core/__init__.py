@@ -1,0 +1,144 @@
+"""The workflow engine: events, steps, context, runs. Import from here, or from the modules of each concept."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core import context as _context
+from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
+from batonflow.workflow_core.context import Context, DictState, JsonSerializer, RetryInfo
+from batonflow.workflow_core.errors import (
+    BatonflowError,
+    ContextSerdeError,
+    ContextStateError,
+    InputClosedError,
+    InputResponseError,
+    ReplayIncompatible,
+    RunInputMismatchError,
+    RunInterruptedError,
+    RunInUseError,
+    RunLostError,
+    StateOutsideContextWarning,
+    StepCancelledError,
+    StepTimeoutError,
+    StoreCorruptedError,
+    StoreError,
+    UnknownOutcomeError,
+    WorkflowCancelledByUser,
+    WorkflowConfigurationError,
+    WorkflowDone,
+    WorkflowRuntimeError,
+    WorkflowStalledError,
+    WorkflowStepDoesNotExistError,
+    WorkflowTimeoutError,
+    WorkflowValidationError,
+)
+from batonflow.workflow_core.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+    StreamResetEvent,
+    UnhandledEvent,
+    WorkflowCancelledEvent,
+    WorkflowFailedEvent,
+    WorkflowTimedOutEvent,
+)
+from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.inputs import InputRequest
+from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
+from batonflow.workflow_core.step import catch_error, step
+from batonflow.workflow_core.stream import StreamItem
+from batonflow.workflow_core.workflow import Workflow
+
+if TYPE_CHECKING:
+    from batonflow.durable.replay import ReplayedRun, RunDiff
+    from batonflow.durable.stores.memory import MemoryStore
+    from batonflow.durable.stores.protocol import RunInfo, RunStore
+    from batonflow.durable.stores.sqlite import SQLiteStore
+    from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
+
+__all__ = [
+    "All",
+    "BatonflowError",
+    "Cardinality",
+    "Collect",
+    "Context",
+    "ContextSerdeError",
+    "ContextStateError",
+    "DictState",
+    "Event",
+    "HumanResponseEvent",
+    "InputClosedError",
+    "InputRequest",
+    "InputRequiredEvent",
+    "InputResponseError",
+    "JsonPickleSerializer",
+    "JsonSerializer",
+    "MemoryStore",
+    "PickleSerializer",
+    "ReplayIncompatible",
+    "ReplayedRun",
+    "Resource",
+    "ResourceConfig",
+    "ResourceManager",
+    "RetryInfo",
+    "RunDiff",
+    "RunInUseError",
+    "RunInfo",
+    "RunInputMismatchError",
+    "RunInterruptedError",
+    "RunLostError",
+    "RunStore",
+    "SQLiteStore",
+    "StartEvent",
+    "StateOutsideContextWarning",
+    "StepCancelledError",
+    "StepFailedEvent",
+    "StepTimeoutError",
+    "StopEvent",
+    "StoreCorruptedError",
+    "StoreError",
+    "StreamItem",
+    "StreamResetEvent",
+    "Take",
+    "UnhandledEvent",
+    "UnknownOutcomeError",
+    "Workflow",
+    "WorkflowCancelledByUser",
+    "WorkflowCancelledEvent",
+    "WorkflowConfigurationError",
+    "WorkflowDone",
+    "WorkflowFailedEvent",
+    "WorkflowHandler",
+    "WorkflowRuntimeError",
+    "WorkflowStalledError",
+    "WorkflowStepDoesNotExistError",
+    "WorkflowTimedOutEvent",
+    "WorkflowTimeoutError",
+    "WorkflowValidationError",
+    "catch_error",
+    "step",
+]
+
+
+# Stores and what they tell are loaded when first used: most processes keep no runs.
+_HOME_OF = {
+    "MemoryStore": "durable.stores.memory",
+    "ReplayedRun": "durable.replay",
+    "RunDiff": "durable.replay",
+    "RunInfo": "durable.stores.protocol",
+    "RunStore": "durable.stores.protocol",
+    "SQLiteStore": "durable.stores.sqlite",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The pickle serializer is loaded only when asked for by name.
+    if name in ("PickleSerializer", "JsonPickleSerializer"):
+        return getattr(_context, name)
+    if name in _HOME_OF:
+        value = globals()[name] = getattr(import_module(f"batonflow.{_HOME_OF[name]}"), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,386 @@
+"""Workflows inside workflows: who is attached to a run, which runs it started, and how events pass between them.
+
+An event that no step of a run takes is offered down to the attached workflows that take it, then up to the parent.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from batonflow.durable.attempt_record import Causes, origins_of
+from batonflow.lazy import at_first_use
+from batonflow.workflow_core.engine.progress import Number
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
+from batonflow.workflow_core.routing import StepSpec
+
+if TYPE_CHECKING:
+    from batonflow.values.serializers import BaseSerializer
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data", "reaches"]
+
+# It makes runs, which have families.
+inner_run = at_first_use("batonflow.workflow_core.runs", "inner_run")
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A run inside a run.
+
+    Attributes:
+        name: Under which the workflow is attached.
+        run: The child's run.
+        by_event: Whether an event started it; else a step called ``run()`` and awaits it.
+        call: For a called one, while the attempt that called goes on: its delivery and the number of the call in it.
+    """
+
+    name: str
+    run: "Run"
+    by_event: bool
+    call: tuple[int, Number] | None = None
+
+
+class Family:
+    """The place of a run in the tree of workflows.
+
+    Args:
+        run: The run.
+        parent: The family of the run around it.
+    """
+
+    __slots__ = (
+        "_adopted", "_counts", "_own_streamed", "_resumable", "children", "finished", "parent", "run", "saved",
+        "saved_with",
+    )  # fmt: skip
+
+    def __init__(self, run: "Run", parent: "Family | None") -> None:
+        self.run = run
+        self.parent = parent
+        self.children: list[Child] = []
+        self.finished: list[Child] = []
+        # Snapshots of children of a restored run: (delivery, call) -> payload, and those that events had started.
+        self.saved: list[dict[str, Any]] = []
+        # Reads them; each workflow's own serializer when there is none.
+        self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
+        self._adopted: dict[str, Workflow] = {}
+        self._counts: dict[str, int] = {}
+        self._own_streamed: set[int] = set()
+        self._resumable = False
+
+    def attached(self) -> "dict[str, Workflow]":
+        """Name -> workflow, those that came as resources among them."""
+        return {**self.run.workflow.__batonflow__.children, **self._adopted}
+
+    def adopt(self, name: str, workflow: "Workflow") -> None:
+        """Attach a workflow for this run only."""
+        known = self.attached().get(name)
+        if known is not None and known is not workflow:
+            raise WorkflowValidationError(
+                f"Two workflows are attached to {self.run.workflow.__batonflow__.workflow_name} under the name "
+                f"{name!r}: rename one parameter"
+            )
+        self._adopted[name] = workflow
+
+    def name_of(self, workflow: object) -> str | None:
+        """Under which name an instance is attached, if it is."""
+        return next((name for name, known in self.attached().items() if known is workflow), None)
+
+    def description_of(self, run: "Run") -> dict[str, Any] | None:
+        """How the journal names a child."""
+        child = next((child for child in self.children if child.run is run), None)
+        if child is None:
+            return None
+        about: dict[str, Any] = {"name": child.name, "call": None, "by_event": child.by_event}
+        if child.call is not None:
+            about["call"] = call_as_data(child.call)
+            # Which delivery that is: it may have no record of its own yet.
+            caller = self.run.state.items[child.call[0]]
+            about["caller"] = {
+                "step": caller.spec.name,
+                "item": caller.id,
+                "origins": origins_of(caller.causes),
+                "releases": caller.released_stream,
+            }
+        return about
+
+    # --- events between workflows -------------------------------------------------------------------------------------
+
+    def offer(self, event: Event, causes: Causes) -> bool:
+        """Give an event that no own step took to the workflows below that take it, and to the one above."""
+        taken = self._offer_down(event, causes)
+        if self.parent is not None and self.parent.run.state.table.route(type(event)).accepted:
+            if not self.parent.run.ending.over:
+                self.parent.run.send(event, None, None, causes)
+            taken = True
+        elif self.parent is not None and self.parent.wants(event):
+            self.parent.run.send(event, None, None, causes)
+            taken = True
+        return taken
+
+    def _offer_down(self, event: Event, causes: Causes) -> bool:
+        taken = False
+        for name, workflow in self.attached().items():
+            if type(event) in workflow.__batonflow__.steps.entry_events:
+                self.start(name, workflow, event, None, causes)
+                taken = True
+                continue
+            for child in self.children:
+                if child.name == name and reaches(child.run, event):
+                    child.run.send(event, None, None, causes)
+                    taken = True
+        return taken
+
+    def wants(self, event: Event) -> bool:
+        """Whether a step of this run waits for the event."""
+        return _wants(self.run, event)
+
+    def check_target(self, event: Event, target: str) -> None:
+        """Raise ``WorkflowRuntimeError`` unless ``target`` is a ``child.step`` which accepts the event."""
+        name, _, step = target.partition(".")
+        workflow = self.attached().get(name)
+        if workflow is None:
+            known = ", ".join(self.attached()) or "none"
+            raise WorkflowRuntimeError(
+                f"Step {target} does not exist: no workflow {name!r} is attached (attached: {known})"
+            )
+        workflow.__batonflow__.check_target(event, step)
+
+    def send_to(self, event: Event, target: str, causes: Causes) -> None:
+        """Deliver to ``child.step``: to every run of that child, or to a new one."""
+        name, _, step = target.partition(".")
+        runs = [child.run for child in self.children if child.name == name]
+        if not runs:
+            self.start(name, self.attached()[name], event, step, causes)
+        for run in runs:
+            run.send(event, step, None, causes)
+
+    def forward(self, event: Event, ts: float, step: str, path: str, cause: int) -> None:
+        """Show a child's event in the streams of the workflows around it."""
+        family = self.parent
+        if isinstance(event, StopEvent):
+            return
+        while family is not None:
+            if not family.run.ending.done:
+                family._own_streamed.add(id(event))
+                family.run.stream.publish(event, ts, (step, path, cause))
+            family = family.parent
+
+    def streamed(self, event: Event) -> bool:
+        """Whether a child has streamed this very object already."""
+        return id(event) in self._own_streamed
+
+    # --- runs of children ---------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        self._counts[name] = count = self._counts.get(name, 0) + 1
+        own = name if count == 1 else f"{name}#{count}"
+        return f"{self.run.path}/{own}" if self.run.path else own
+
+    def start(self, name: str, workflow: "Workflow", event: Event, step: str | None, causes: Causes) -> None:
+        """Start a child on an event."""
+        run = inner_run(workflow, path=self._path(name), parent=self)
+        self.children.append(Child(name, run, by_event=True))
+        workflow.__batonflow__.turns.launch(run, event, step, causes)
+
+    def call(
+        self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
+    ) -> "Run":
+        """Start a child that a step runs itself; after a restore, the step's n-th call is given its n-th run again."""
+        numbers = item.done().here()
+        numbers.calls += 1
+        number = numbers.named(numbers.calls)
+        saved = self._take_saved(item.id, number)
+        if saved is not None:
+            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
+        else:
+            run = inner_run(workflow, path=self._path(name), parent=self, ctx=ctx)
+        child = Child(name, run, by_event=False, call=(item.id, number))
+        if saved is not None and "result" in saved["payload"]:
+            reads = self.saved_with or self.run.workflow.__batonflow__.serializer
+            run.ending.restore(reads.deserialize(saved["payload"]["result"]))
+            self.finished.append(child)
+            return run
+        self.children.append(child)
+        workflow.__batonflow__.turns.launch(run, None if saved is not None else event, None, item.causes)
+        if saved is not None:
+            self._is_back(run)
+        return run
+
+    def attempt_over(self, item: WorkItem) -> None:
+        """Nobody asks for the results of an attempt's calls any more; the next attempt calls anew."""
+        for child in self.children:
+            if child.call is not None and child.call[0] == item.id:
+                child.call = None
+        self.finished = [child for child in self.finished if child.call is None or child.call[0] != item.id]
+        self.saved = [saved for saved in self.saved if saved["call"] is None or saved["call"][0] != item.id]
+
+    def _take_saved(self, item_id: int, number: Number) -> dict[str, Any] | None:
+        for saved in self.saved:
+            if saved["call"] == call_as_data((item_id, number)):
+                self.saved.remove(saved)
+                return saved
+        return None
+
+    def unfold(self) -> None:
+        """Make the children of a restored run that never begins, to be looked at."""
+        attached = self.attached()
+        for saved in self.saved:
+            if "result" not in saved["payload"] and saved["name"] in attached:
+                run: Run = inner_run(attached[saved["name"]], path=saved["path"], parent=self, payload=saved["payload"])
+                self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+                if run.family is not None:
+                    run.family.unfold()
+
+    def restart(self) -> None:
+        """Take up the children that events had started; called ones are taken up by the step that calls again."""
+        attached = self.attached()
+        for saved in [saved for saved in self.saved if saved["call"] is None]:
+            self.saved.remove(saved)
+            workflow = attached[saved["name"]]
+            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"])
+            self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
+            workflow.__batonflow__.turns.launch(run, None)
+            self._is_back(run)
+
+    def _is_back(self, child: "Run") -> None:
+        """A child was taken up: people may answer its questions, and something that came before may be for it."""
+        root = self.run.root
+        root.questions.is_back(child)
+        root.look_at_late()
+
+    def restore(self, counts: dict[str, int], saved: list[dict[str, Any]]) -> None:
+        """Remember what a snapshot knows of the children.
+
+        Raises:
+            ContextSerdeError: A child that an event had started is not attached any more.
+        """
+        lost = [entry["name"] for entry in saved if entry["call"] is None and entry["name"] not in self.attached()]
+        if lost:
+            raise ContextSerdeError(
+                f"The snapshot holds a run of the attached workflow {lost[0]!r}, which is not attached to "
+                f"{type(self.run.workflow).__name__}: attach it with add_workflows({lost[0]}=...) first"
+            )
+        self._counts = dict(counts)
+        self.saved = list(saved)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many runs of each attached workflow there were."""
+        return self._counts
+
+    def active(self) -> bool:
+        """Whether a child still does something by itself."""
+        return any(child.run.state.busy or not child.run.idle for child in self.children)
+
+    def wake_around(self) -> None:
+        """Something goes on again in this run, and so in every workflow around it."""
+        if self.parent is not None:
+            self.parent.run.idle = False
+            self.parent.run.ending.busy_again()
+            self.parent.wake_around()
+
+    def expecting(self) -> bool:
+        """Whether something may still come from a child."""
+        return bool(self.children)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def outlives(self) -> bool:
+        """Whether this run has to wait for children before its StopEvent counts; others are cancelled."""
+        for child in list(self.children):
+            policy = self.run.workflow.__batonflow__.when_parent_stops(child.name)
+            if not child.by_event or policy == "cancel":
+                child.run.ending.cancel()
+        return any(child.by_event for child in self.children)
+
+    def keep_for_snapshot(self) -> None:
+        """The run is cancelled but may be resumed: its children stay in its snapshot as they are."""
+        self._resumable = True
+        self.finished = [*self.finished, *self.children]
+
+    def cancel(self) -> None:
+        """Cancel every child that still runs."""
+        for child in list(self.children):
+            child.run.ending.cancel()
+
+    def ended(self) -> None:
+        """The run of this family is over: tell the parent."""
+        if self.parent is not None:
+            self.parent.child_ended(self.run)
+        self._adopted.clear()
+
+    def child_ended(self, run: "Run") -> None:
+        """A child is over; one that an event started and that failed, fails this run too."""
+        child = next((child for child in self.children if child.run is run), None)
+        if child is None:
+            return
+        self.children.remove(child)
+        self.run.state.count_child(child.name, run.state)
+        if child.call is not None and not self._resumable:
+            self.finished.append(child)
+        error = run.ending.error
+        cancelled = self.run.ending.done or isinstance(run.ending.event, WorkflowCancelledEvent)
+        if child.by_event and error is not None and not cancelled:
+            self.run.ending.fail(run.path, error)
+        elif not any(child.by_event for child in self.children):
+            self.run.ending.children_ended()
+        self.run.settle()
+
+
+def call_as_data(call: tuple[int, Number]) -> list[Any]:
+    """How a snapshot names the call that started a child, before and after JSON."""
+    item_id, number = call
+    return [item_id, list(number) if isinstance(number, tuple) else number]
+
+
+def awaits_people(run: "Run") -> bool:
+    """Whether a run only waits for events from outside; so does one whose steps all await such runs."""
+    children = run.family.children if run.family is not None else []
+    if run.idle:
+        waits = bool(run.state.waiters) or run.state.table.accepts_human
+        return waits or any(awaits_people(child.run) for child in children)
+    callers = {child.call[0] for child in children if child.call is not None}
+    return run.state.busy == len(callers) > 0 and all(awaits_people(child.run) for child in children)
+
+
+def _wants(run: "Run", event: Event) -> bool:
+    return any(run.state.waiters.wanting(event))
+
+
+def run_at(run: "Run", path: str) -> "Run | None":
+    """The run at a path of the tree that ``run`` is in, if it is here."""
+    if run.path == path:
+        return run
+    children = run.family.children if run.family is not None else ()
+    return next((found for child in children if (found := run_at(child.run, path)) is not None), None)
+
+
+def reaches(run: "Run", event: Event) -> bool:
+    """Whether a step of this run, or of one inside it, takes the event or waits for it."""
+    if run.state.table.route(type(event)).accepted or _wants(run, event):
+        return True
+    return run.family is not None and any(reaches(child.run, event) for child in run.family.children)
+
+
+def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:
+    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    found: dict[str, Any] = {}
+    attached = parent.__batonflow__.children
+    for child in spec.children:
+        named = attached.get(child.name)
+        if named is not None and isinstance(named, child.workflow_class):
+            found[child.name] = named
+            continue
+        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
+        if len(fitting) == 1:
+            found[child.name] = fitting[0]
+        elif not child.has_default:
+            raise WorkflowRuntimeError(
+                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
+                f"{child.name!r}, "
+                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+            )
+    return found

@@ -1,0 +1,61 @@
+"""Forms of the handler that earlier versions documented."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["EarlierHandler"]
+
+
+class EarlierHandler:
+    """``done``, ``cancel``, ``exception``, ``cancelled``, ``result`` and ``run_step``."""
+
+    __slots__ = ()
+
+    _run: "Run"
+    _was_cancelled: bool
+    _warned: ClassVar[set[str]] = set()
+
+    def _deprecated(self, name: str, instead: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            warn_user(f"WorkflowHandler.{name}() is deprecated, use {instead}", DeprecationWarning)
+
+    def done(self) -> bool:
+        """Whether the run is over; use ``is_done()``."""
+        self._deprecated("done", "is_done()")
+        return self._run.ending.resolved
+
+    def cancel(self) -> None:
+        """Cancel the run without waiting, after which awaiting this handler raises ``asyncio.CancelledError``.
+
+        Use ``await cancel_run()``.
+        """
+        self._deprecated("cancel", "await cancel_run()")
+        self._was_cancelled = True
+        self._run.on_loop(self._run.ending.cancel)
+
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled; await the handler instead."""
+        self._deprecated("cancelled", "await and catch WorkflowCancelledByUser")
+        return isinstance(self._run.ending.error, WorkflowCancelledByUser)
+
+    def exception(self) -> BaseException | None:
+        """The error that ended the run; await the handler instead."""
+        self._deprecated("exception", "await and catch")
+        return self._run.ending.error
+
+    async def run_step(self) -> list[Event] | None:
+        """With ``run(stepwise=True)``: run the next step and return the events it produced, None at the end.
+
+        The caller sends the events on with ``handler.ctx.send_event``.
+        """
+        take_step: Any = getattr(self._run, "take_step", None)
+        if take_step is None:
+            raise WorkflowRuntimeError("run_step() needs a run started with run(stepwise=True)")
+        return await take_step()

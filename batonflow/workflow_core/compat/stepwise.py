@@ -1,0 +1,71 @@
+"""Runs that stop after every step: ``run(stepwise=True)`` and ``handler.run_step()``."""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from batonflow.durable.attempt_record import Causes
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
+from batonflow.workflow_core.events import Event, StopEvent
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["StepwiseRun"]
+
+
+class StepwiseRun(Run):
+    """A run whose steps start one by one, and whose produced events are handed to the caller instead of delivered."""
+
+    __slots__ = ("_held", "_produced", "_step_done")
+
+    def __init__(self, workflow: "Workflow", state: RunState, cell: "StateCell") -> None:
+        super().__init__(workflow, state, cell)
+        self._held: deque[WorkItem] = deque()
+        self._produced: list[Event] = []
+        self._step_done: asyncio.Event | None = None
+
+    def spawn(self, item: WorkItem) -> None:
+        """Hold a step back until the caller asks for the next one."""
+        self._held.append(item)
+
+    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
+        """Keep what a step sends for the caller."""
+        if sender is None:
+            super().send(event, target, None, causes)
+        else:
+            self._produced.append(event)
+
+    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
+        """Keep what a step returns for the caller, except the end of the run."""
+        if isinstance(tick, StepReturned) and not isinstance(tick.result, StopEvent):
+            result = tick.result
+            produced = cast("list[Event]", result if isinstance(result, list) else [] if result is None else [result])
+            if all(isinstance(event, Event) for event in produced):  # pyright: ignore[reportUnnecessaryIsInstance]
+                self._produced.extend(produced)
+                tick = StepReturned(item, None, tick.now)
+        for following in super().leave(item, tick):
+            self.spawn(following)
+        if self._step_done is not None:
+            self._step_done.set()
+        return []
+
+    def _deliver_next(self) -> list[WorkItem]:
+        return []  # a step's task ends with it
+
+    async def take_step(self) -> list[Event] | None:
+        """Run the next held step to its end."""
+        await asyncio.sleep(0)  # what the caller has just sent is delivered first
+        while not self._held and not self.ending.over:
+            await self.stream.more()
+        if self.ending.over:
+            return None
+        self._produced = []
+        self._step_done = asyncio.Event()
+        super().spawn(self._held.popleft())
+        await self._step_done.wait()
+        await asyncio.sleep(0)
+        return None if self.ending.over else self._produced

@@ -1,0 +1,515 @@
+"""What a step sees of its run, and what a caller holds of it: one class with three faces.
+
+Before a run it stages state; from the handler it looks into the run; inside a step it sends, collects, waits and
+streams.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from weakref import ref
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar as DefaultTypeVar
+
+from batonflow.durable.attempt_record import RETURNED
+from batonflow.lazy import at_first_use
+from batonflow.values.serializers import BaseSerializer
+from batonflow.workflow_core.compat.context import EarlierContext
+from batonflow.workflow_core.context.once import run_effect, run_once
+from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
+from batonflow.workflow_core.engine.collecting import collect
+from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.engine.waiting import check_wait
+from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.types import RetryInfo
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Context", "RetryInfo"]
+
+# Most processes keep no snapshots.
+dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
+load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
+
+StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
+EventT = TypeVar("EventT", bound=Event)
+T = TypeVar("T")
+
+_IN_STEP = "only available from within step functions"
+_FROM_HANDLER = "only available from handler code"
+_RUNNING = "requires a running workflow"
+
+
+class Context(EarlierContext, Generic[StateT]):
+    """The run as seen from a step, from its handler, or before it starts.
+
+    Args:
+        workflow: The workflow that will run, or whose run the snapshot holds.
+        previous_context: A snapshot made by ``to_dict()``.
+        serializer: Reads the snapshot's values; JSON by default.
+
+    Raises:
+        ContextSerdeError: ``previous_context`` is not a snapshot that can be read.
+
+    Example:
+        >>> ctx = Context(workflow)
+        >>> await workflow.run(ctx=ctx)  # a second run with this ctx sees the state of the first
+    """
+
+    def __init__(
+        self,
+        workflow: "Workflow",
+        previous_context: dict[str, Any] | None = None,
+        serializer: BaseSerializer | None = None,
+    ) -> None:
+        self._serializer = serializer
+        self._workflow: Workflow | None = workflow
+        self._item: WorkItem | None = None
+        self._run_ref: Callable[[], Run | None] = _no_run
+        self._restored: RunState | None = None
+        self._children: dict[str, Any] = {}
+        self._store: Any = None
+        self._origin: tuple[str, str, int] | None = None
+        if previous_context is None:
+            self._cell = StateCell(workflow.__batonflow__.steps.state_type)
+        else:
+            loaded = load_run(workflow, previous_context, serializer or workflow.__batonflow__.serializer)
+            self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
+
+    @classmethod
+    def for_step(cls, run: "Run", item: WorkItem) -> "Context[Any]":
+        """The face that a running attempt sees; it never keeps the run alive."""
+        context = cls.__new__(cls)
+        context._item = item
+        context._run_ref = ref(run)
+        context._cell = run.cell
+        context._store = None
+        context._workflow = None
+        context._origin = None
+        return context
+
+    @classmethod
+    def from_dict(
+        cls, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer | None = None
+    ) -> "Context[StateT]":
+        """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
+
+        Raises:
+            ContextSerdeError: ``data`` is no snapshot, or one of a newer version.
+        """
+        return cls(workflow, previous_context=data, serializer=serializer)
+
+    @staticmethod
+    def get_step_context() -> "Context[Any]":
+        """The context of the step that is running here, from anywhere below it.
+
+        Raises:
+            WorkflowRuntimeError: No step is running here.
+        """
+        item = current_item.get()
+        if item is None or item.run is None:
+            raise WorkflowRuntimeError("get_step_context() may only be called from within a running step")
+        return item.run.context_for(item)
+
+    # --- faces --------------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> "Run | None":
+        """The run behind this context, None before it starts."""
+        return self._run_ref()
+
+    def detach(self) -> None:
+        """Belong to an attempt that is over: a thread that still runs for it must not act in the next one."""
+        self._run_ref = _no_run
+        if self._store is not None:
+            self._store.detach()
+
+    def bind(self, run: "Run") -> None:
+        """Become the handler's face of a run that starts with this context."""
+        self._run_ref = lambda: run
+        if self._cell is not run.cell:
+            self._cell, self._store = run.cell, None
+        self._restored = None
+
+    @property
+    def given_serializer(self) -> BaseSerializer | None:
+        """The serializer given with this context; None for that of the workflow."""
+        return self._serializer
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether this context holds a run that was under way, so that running it needs no start event."""
+        if self.run is not None:
+            # A cancelled run may be resumed from its own context.
+            return self.run.ending.done and self.run.state.running
+        return self._restored is not None and self._restored.running
+
+    def leave_cancelled_run(self) -> None:
+        """Go on with the state of a run that was cancelled, and with nothing of what it was at."""
+        run = self.run
+        if run is not None and isinstance(run.ending.error, WorkflowCancelledByUser):
+            run.state.running = False
+        elif run is None and self._restored is not None and self._restored.cancelled:
+            self._restored, self._children = None, {}
+
+    def take_restored(self) -> tuple[RunState | None, StateCell, dict[str, Any]]:
+        """What a new run starts from: a restored state if there is one, and the staged key-value state."""
+        run = self.run
+        if run is not None and self._workflow is not None:
+            if run.state.running:
+                serializer = self._serializer or self._workflow.__batonflow__.serializer
+                payload = dump_run(
+                    run.state, self._cell, serializer, run=run, include_state=False, children_with=self._serializer
+                )
+                loaded = load_run(self._workflow, payload, serializer)
+                loaded.state.cancelled = False
+                return loaded.state, self._cell, loaded.children
+            return None, self._cell, {}
+        if self._restored is None or not self._restored.running:
+            return None, self._cell, {}
+        self._restored.cancelled = False  # it goes on
+        return self._restored, self._cell, self._children
+
+    def _in_step(self, name: str) -> "tuple[Run, WorkItem]":
+        run = self._run_ref()
+        if self._item is None:
+            raise ContextStateError(
+                f"{name} is {_IN_STEP}" if run is not None else f"{name} {_RUNNING} and is {_IN_STEP}"
+            )
+        if run is None:
+            raise ContextStateError(f"{name} is {_IN_STEP}; the run of this step is over")
+        return run, self._item
+
+    def _from_handler(self, name: str) -> "Run":
+        run = self._run_ref()
+        if self._item is not None:
+            raise ContextStateError(f"{name} is {_FROM_HANDLER}, not from inside a step")
+        if run is None:
+            raise ContextStateError(f"{name} {_RUNNING}")
+        return run
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run goes on; before a run, whether the snapshot was taken of one that did."""
+        if self._item is not None:
+            self.warn_earlier("is_running called from within a step is always True")
+            return True
+        run = self._run_ref()
+        if run is not None:
+            return run.state.running and not run.ending.over
+        return self._restored is not None and self._restored.running
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run; the same in another process when the run goes on there under its id.
+
+        Raises:
+            ContextStateError: Before a run.
+        """
+        run = self._run_ref()
+        if run is None:
+            raise ContextStateError(f"run_id {_RUNNING}")
+        return run.state.run_id
+
+    @property
+    def store(self) -> InMemoryStateStore[StateT]:
+        """The run's key-value state; see ``InMemoryStateStore``."""
+        if self._store is None:
+            if self._item is None:
+                self._store = InMemoryStateStore.on(self._cell, None, self._run_of_handler)
+            else:
+                self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
+        return self._store
+
+    def _run_of_handler(self) -> "Run | None":
+        return self._run_ref()
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def send_event(self, message: Event, step: str | None = None) -> None:
+        """Send an event to every step that accepts it, or to one.
+
+        Args:
+            message: The event.
+            step: Name of a single step, or ``child.step`` of an attached workflow.
+
+        Raises:
+            ContextStateError: Before the run, or from a step that is over.
+            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+
+        Example:
+            >>> for name in ev.names:
+            ...     ctx.send_event(Fetch(name=name))
+        """
+        run = self._run_ref()
+        if run is None:
+            over = (
+                "send_event() called before workflow started"
+                if self._item is None
+                else "send_event(): this step is over"
+            )
+            raise ContextStateError(over)
+        item = self._item
+        if item is not None and item.run is not run:
+            item = None  # sent by a task that outlived its step: nobody's result waits for it
+        if get_ident() == run.thread_id:
+            _send(run, message, step, item, inside=self._item is not None)
+        else:
+            run.on_loop(lambda: _send(run, message, step, item, inside=self._item is not None))
+
+    def write_event_to_stream(self, ev: Event | None) -> None:
+        """Show an event to whoever reads the stream; None is ignored.
+
+        Args:
+            ev: The event.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            WorkflowRuntimeError: It is no event.
+
+        Example:
+            >>> ctx.write_event_to_stream(Progress(percent=40))
+        """
+        run, item = self._run_ref(), self._item
+        if run is None or item is None:
+            run, item = self._in_step("write_event_to_stream")
+        if ev is None or run.ending.over:
+            return
+        if not isinstance(ev, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowRuntimeError(f"write_event_to_stream() takes an Event, got {type(ev).__name__}")
+        if get_ident() != run.thread_id:
+            run.on_loop(lambda: self.write_event_to_stream(ev))
+            return
+        progress = item.progress or item.done()
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.streamed = number = numbers.streamed + 1
+        if number <= numbers.skip_streamed or (run.family is not None and run.family.streamed(ev)):
+            return
+        if item.segment is not None:
+            item.segment.streamed.append((numbers.named(number), ev, run.root.stream.seq, run.now()))
+        if run.family is not None:
+            run.publish(ev, item.spec.name, item.id)
+            return
+        if self._origin is None:
+            self._origin = (item.spec.name, run.path, item.id)
+        run.stream.publish(ev, run.now(), self._origin)
+
+    def collect_events(
+        self, ev: Event, expected: list[type[Event]], buffer_id: str | None = None
+    ) -> list[Event] | None:
+        """Put an event aside until one of each expected type has arrived.
+
+        Args:
+            ev: The event that has just arrived.
+            expected: The types to wait for; a type may stand several times.
+            buffer_id: Keeps several collections of one step apart.
+
+        Returns:
+            The events in the order of ``expected``, or None while some are missing.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``expected`` is no list of classes of events.
+
+        Example:
+            >>> found = ctx.collect_events(ev, [Weather, Tide])
+            >>> if found is None:
+            ...     return None
+        """
+        run, item = self._in_step("collect_events")
+        if get_ident() == run.thread_id:
+            return collect(item, ev, expected, buffer_id or "default")
+        return run.on_loop(lambda: collect(item, ev, expected, buffer_id or "default"))
+
+    async def wait_for_event(
+        self,
+        event_type: type[EventT],
+        waiter_event: Event | None = None,
+        waiter_id: str | None = None,
+        requirements: dict[str, Any] | None = None,
+        timeout: float | None = 2000,
+    ) -> EventT:
+        """Suspend this step until an event arrives; its worker is free for other work meanwhile.
+
+        Args:
+            event_type: The class to wait for.
+            waiter_event: Streamed once when the wait begins, to ask for the answer.
+            waiter_id: Names the wait; the same id gives the same answer again.
+            requirements: Attribute values that the event must have.
+            timeout: Seconds to wait at the most; None for ever. Goes on counting over a restore.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TimeoutError: Nothing fitting came in time.
+            TypeError: An argument is not what it has to be; the text names it.
+
+        Example:
+            >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
+        """
+        run, item = self._in_step("wait_for_event")
+        check_wait(event_type, waiter_event, requirements, timeout)
+        found = await run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
+        return cast("EventT", found)
+
+    async def once(self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any) -> T:
+        """Call ``fn`` once for this delivery, however often the step is repeated after a failure or a restore.
+
+        Args:
+            key: Names the call within this delivery; concurrent calls with one key share one call.
+            fn: Sync or async; its result must be writable as JSON. A raising ``fn`` records nothing. What it sends,
+                writes, streams, collects and waits for is numbered within the call: with a record it is passed over
+                together with the call, and an interrupted call goes on where it was.
+            args: Passed on to ``fn``.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``key`` is no text.
+            StoreError: The result cannot be written, in a run that a store keeps.
+
+        Example:
+            >>> receipt = await ctx.once("charge", shop.charge, order.id)
+        """
+        run, item = self._in_step("once")
+        return cast("T", await run_once(run, item, key, fn, args))
+
+    async def effect(
+        self, key: str, fn: Callable[..., T | Awaitable[T]], *args: Any, about: Any = None, repeat: bool = False
+    ) -> T:
+        """As ``once``, for an effect outside that must not be repeated silently.
+
+        With a store the intent is written before the call and the result after it. When a process ends in between,
+        nobody knows whether the effect happened; then this raises instead of calling again.
+
+        Args:
+            key: Names the effect within this delivery.
+            fn: Sync or async; its result must be writable as JSON.
+            args: Passed on to ``fn``.
+            about: Kept with the intent, for people who look at the store; data of JSON.
+            repeat: Call again all the same, as for effects that do no harm when they happen twice.
+
+        Raises:
+            ContextStateError: Called outside of a step.
+            TypeError: ``key`` is no text.
+            UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
+
+        Example:
+            >>> await ctx.effect("send", mail.send, letter, about={"to": letter.to})
+        """
+        run, item = self._in_step("effect")
+        return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
+
+    def retry_info(self) -> RetryInfo:
+        """How often this delivery failed before; zeros on the first attempt."""
+        run, item = self._in_step("retry_info")
+        failures = item.failures
+        if failures is None:
+            return RetryInfo()
+        elapsed = max(0.0, run.source.now() - failures.first_attempt_at)
+        failed_at = failures.last_failed_at
+        last = None if failed_at is None else datetime.fromtimestamp(failed_at, UTC)
+        return RetryInfo(failures.count, elapsed, failures.last_error, last)
+
+    # --- the handler's side -------------------------------------------------------------------------------------------
+
+    def stream_events(self) -> AsyncIterator[Event]:
+        """The run's streamed events and what the engine says about itself, from the beginning.
+
+        Each call is a reader of its own; ``handler.stream_events()`` gives the streamed events alone.
+        """
+        return _events_of(self._from_handler("stream_events"))
+
+    async def running_steps(self) -> list[str]:
+        """Names of the steps that are executing now."""
+        run = self._from_handler("running_steps")
+        return [name for name, step in run.state.steps.items() if step.active]
+
+    def to_dict(self, serializer: BaseSerializer | None = None, *, include_state: bool = True) -> dict[str, Any]:
+        """A snapshot as JSON-able data, at any moment before, during or after a run.
+
+        Args:
+            serializer: Writes the values; JSON by default.
+            include_state: Whether the key-value state is part of it.
+
+        Raises:
+            ContextStateError: Called inside a step.
+            ValueError: A value of the state cannot be written; the message names its key. Or the snapshot that this
+                context was made of holds workflows inside it, written with another serializer.
+
+        Example:
+            >>> kept = json.dumps(handler.ctx.to_dict())
+            >>> await workflow.run(ctx=Context.from_dict(workflow, json.loads(kept)))
+        """
+        if self._item is not None:
+            raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
+        run = self._run_ref()
+        workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
+        own = workflow.__batonflow__.serializer
+        given = serializer or self._serializer
+        if run is not None:
+            return run.on_loop(
+                lambda: dump_run(
+                    run.state, self._cell, given or own, run=run, include_state=include_state, children_with=given
+                )
+            )
+        state = self._restored or RunState("", workflow.__batonflow__.steps.table)
+        payload = dump_run(state, self._cell, given or own, include_state=include_state)
+        if self._children:
+            if type(given or own) is not type(self._serializer or own):
+                raise ValueError(
+                    "This context has not begun to run, and holds what workflows inside it were at as its snapshot has "
+                    f"it: write it with the serializer it was read with, not with {type(serializer).__name__}"
+                )
+            payload["children"] = self._children
+        return payload
+
+    def __repr__(self) -> str:
+        run = self._run_ref()
+        where = f"run {run.state.run_id!r}" if run is not None else "not running"
+        return f"<Context of {where}{f', step {self._item.spec.name}' if self._item is not None else ''}>"
+
+
+def _no_run() -> None:
+    return None
+
+
+def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
+    if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
+    if run.ending.over:
+        if inside:
+            return  # a step that was cancelled, on its way out
+        raise WorkflowRuntimeError(
+            f"Run {run.state.run_id} of {run.workflow.__batonflow__.workflow_name} is over, it takes no more events; "
+            f"{type(event).__name__} was not delivered. Start a new run"
+        )
+    family = run.family if target is not None and "." in target else None
+    if family is not None and target is not None:
+        family.check_target(event, target)
+    elif target is not None:
+        run.workflow.__batonflow__.check_target(event, target)
+    if item is not None:
+        progress = item.progress or item.done()
+        numbers = progress if progress.once_calls is None else progress.here()
+        numbers.sends += 1
+        if numbers.sends <= numbers.skip_sends:
+            return
+        if item.segment is not None:
+            item.segment.sends.append((numbers.named(numbers.sends), event, target))
+    if family is not None and target is not None:
+        sent = item.segment.sends[-1][0] if item is not None and item.segment is not None else RETURNED
+        family.send_to(event, target, item.as_cause(sent) if item is not None else ())
+    elif item is not None or run.is_away:
+        run.send(event, target, item)
+    else:
+        run.when_taken(event, partial(run.send, event, target, None))
+
+
+async def _events_of(run: "Run") -> AsyncIterator[Event]:
+    async for item in run.reader(internal=True):
+        yield item.event

@@ -1,0 +1,125 @@
+"""``ctx.once`` and ``ctx.effect``: calls whose results belong to the delivery, not to the attempt."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from batonflow.durable.attempt_record import check_name
+from batonflow.workflow_core.engine.progress import current_call
+from batonflow.workflow_core.engine.state import WorkItem, current_item
+from batonflow.workflow_core.errors import UnknownOutcomeError
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["begun_earlier", "run_effect", "run_once"]
+
+
+async def run_once(
+    run: "Run", item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
+) -> Any:
+    """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call.
+
+    Args:
+        run: The run.
+        item: The delivery.
+        key: Names the call.
+        fn: Is called.
+        args: With these.
+        intent: What a store is to know of the call before it is made; None for nothing.
+    """
+    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"once() and effect() take a text as their key, got {key!r}")
+    if run.recorder is not None:
+        check_name(key)
+    progress = item.done()
+    if progress.once is None:
+        progress.once = {}
+    records = progress.once
+    while key in records:
+        known: Any = records[key]
+        if not isinstance(known, asyncio.Future):
+            return known
+        # Another branch of the step is calling; when it fails, this one tries for itself.
+        await asyncio.wait([cast("asyncio.Future[None]", known)])
+    pending: asyncio.Future[None] = run.loop.create_future()
+    records[key] = pending
+    call = progress.once_call(key)
+    outside = current_call.set(call)
+    recorder, drive = run.recorder, run.root.drive
+    try:
+        if intent is not None and recorder is not None:
+            segment = recorder.suspend(item, "intent", [key, intent])
+            progress.begun[key] = intent
+            if drive is not None and segment is not None:
+                await drive.has(segment)
+        changed_before = recorder.call_begins(item) if recorder is not None else ()
+        result = fn(*args)
+        if inspect.isawaitable(result):
+            result = await result
+        if recorder is not None:
+            segment = recorder.suspend(item, "once", (key, result), changed_before)
+            progress.begun.pop(key, None)
+            progress.unreturned[key] = result
+            if drive is not None and segment is not None:
+                await drive.has(segment)
+        records[key] = result
+        del (progress.once_calls or {})[key]
+    except BaseException as error:
+        del records[key]
+        if intent is not None and recorder is not None and isinstance(error, Exception):
+            recorder.suspend(item, "raised", key)  # so that nobody need ask what became of it
+        raise
+    finally:
+        progress.begun.pop(key, None)
+        progress.unreturned.pop(key, None)
+        current_call.reset(outside)
+        pending.set_result(None)
+    return result
+
+
+def begun_earlier(key: str) -> dict[str, Any] | None:
+    """What the step that is running here knows of an effect that it began before it was taken up again.
+
+    Returns:
+        Its intent, as long as nobody knows what became of the call; nothing more of one whose result is known; None for
+        one that was not begun.
+    """
+    item = current_item.get()
+    progress = None if item is None else item.progress
+    if progress is None:
+        return None
+    if progress.once and key in progress.once:
+        return {}
+    return (progress.intents or {}).get(key)
+
+
+async def run_effect(
+    run: "Run",
+    item: WorkItem,
+    key: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    about: Any = None,
+    repeat: bool = False,
+) -> Any:
+    """As ``run_once``, for what must not be repeated without a word.
+
+    Raises:
+        UnknownOutcomeError: An earlier process began the call, and nobody knows whether it came to an end.
+    """
+    intents, times = item.done().intents, 0
+    if intents is not None and key in intents:
+        times = intents[key].get("times", 1)
+        waits = any(waiter.key.endswith(f"@{key}") for waiter in run.state.waiters.of(item))
+        # At a wait of its own the call had done what it did so far, and goes on from its beginning by contract.
+        if not (repeat or waits):
+            raise UnknownOutcomeError(
+                f"Nobody knows whether {key!r} of step {item.spec.name} happened: the process ended in the midst of it",
+                times,
+            )
+        del intents[key]
+    intent = {"about": about} if not times else {"about": about, "times": times + 1}
+    return await run_once(run, item, key, fn, args, intent)

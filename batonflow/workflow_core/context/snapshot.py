@@ -1,0 +1,590 @@
+"""A run as data: written from the live state at any moment, and read back.
+
+The format is version 2 of the one that LlamaIndex workflows write; versions 0 and 1 are brought to it first. What this
+engine keeps beyond it (numbers of sends and writes, answers, ``once`` records, children) stands in keys of its own.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import ValidationError
+
+from batonflow.durable.attempt_record import Causes, Segment, as_origin, origins_of
+from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
+from batonflow.workflow_core.answer_fields import answer_fields
+from batonflow.workflow_core.child_runs import call_as_data
+from batonflow.workflow_core.compat.payloads import entries, mapping, upgrade
+from batonflow.workflow_core.context.state_data import as_declared, dump_state, load_state
+from batonflow.workflow_core.context.state_paths import DELETED, write_into
+from batonflow.workflow_core.context.state_store import StateCell, lacks_default
+from batonflow.workflow_core.context.telling import written
+from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
+from batonflow.workflow_core.engine.progress import Numbers, Progress
+from batonflow.workflow_core.engine.state import (
+    Buffer,
+    Failures,
+    Question,
+    RunState,
+    StepState,
+    Stream,
+    Waiter,
+    WorkItem,
+)
+from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
+from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledByUser
+from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
+from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.types import dump_exception, load_exception, qualified_name
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["LoadedRun", "dump_run", "load_run"]
+
+
+@dataclass(slots=True)
+class LoadedRun:
+    """What a snapshot holds: the run's state, its key-value state, and its children as they were written."""
+
+    state: RunState
+    cell: StateCell
+    children: dict[str, Any]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def dump_run(
+    state: RunState,
+    cell: StateCell,
+    serializer: BaseSerializer,
+    *,
+    run: "Run | None" = None,
+    include_state: bool = True,
+    children_with: BaseSerializer | None = None,
+) -> dict[str, Any]:
+    """The snapshot of a run.
+
+    Args:
+        state: The run's state.
+        cell: Its key-value state.
+        serializer: Writes events and values.
+        run: The live run, for what is on its way and for children.
+        include_state: Whether the key-value state is part of it.
+        children_with: Writes what workflows inside it have; each its own serializer by default.
+
+    Raises:
+        ValueError: Something cannot be written; the message names it.
+    """
+    underway: Sequence[Tick] = ()
+    if state.running:
+        underway = state.restored_deliveries if run is None else run.underway()
+    writer = _Writer(serializer, underway)
+    items = state.items_by_step()
+    ended = run is not None and run.ending.over
+    payload: dict[str, Any] = {
+        "version": 2,
+        "state": dump_state(cell.state, serializer) if include_state else {},
+        "is_running": state.running,
+        "run_id": state.run_id,
+        "workers": {name: writer.step(state, name, items.get(name, ())) for name in state.table.steps},
+        "stream_seq": state.stream_seq,
+        "work_item_seq": state.item_seq,
+        "waiter_seq": state.waiter_seq,
+        "deliveries": deliveries_as_data(underway, writer.event),
+        "streams": {str(stream.id): writer.stream(stream) for stream in state.streams.values()},
+        "elapsed_alive": state.elapsed if ended or run is None else run.ending.elapsed(),
+    }
+    if state.cancelled or (run is not None and isinstance(run.ending.error, WorkflowCancelledByUser)):
+        payload["cancelled"] = True
+    if state.served:
+        payload["served"] = True
+    if run is not None and run.root is run:
+        run.questions.look()
+    if state.running and state.questions:
+        payload["questions"] = writer.questions(state.questions)
+    if run is not None and run.family is not None:
+        payload["children"] = _dump_children(run, serializer, children_with)
+    return payload
+
+
+def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
+    family = run.family
+    assert family is not None
+    runs = list(family.saved)
+    for child in dict.fromkeys((*family.finished, *family.children)) if run.state.running else ():
+        inner = child.run
+        with_ = children_with or inner.workflow.__batonflow__.serializer
+        payload = dump_run(inner.state, inner.cell, with_, run=inner, children_with=children_with)
+        if inner.ending.done and not inner.state.running and inner.ending.event is not None:
+            payload["result"] = written(serializer, inner.ending.event)
+        call = call_as_data(child.call) if child.call is not None else None
+        entry = {"name": child.name, "path": inner.path, "call": call, "by_event": child.by_event}
+        runs.append({**entry, "payload": payload})
+    return {"counts": dict(family.counts), "runs": runs}
+
+
+class _Writer:
+    """Writes the parts of a run with one serializer."""
+
+    def __init__(self, serializer: BaseSerializer, underway: Sequence[Tick]) -> None:
+        self._serializer = serializer
+        self._outcomes = outcomes_as_data(underway, self.event)
+
+    def event(self, event: Event | None) -> str | None:
+        if event is None:
+            return None
+        try:
+            return written(self._serializer, event)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Event {type(event).__name__} cannot be written into a snapshot: {error}") from error
+
+    def step(self, state: RunState, name: str, items: Sequence[WorkItem]) -> dict[str, Any]:
+        step = state.steps.get(name)
+        if step is None:
+            return {
+                "queue": [], "in_progress": [], "collected_events": {}, "static_collect_events": [],
+                "collected_waiters": [],
+            }  # fmt: skip
+        executing = [item for item in items if item.worker >= 0 or item.suspended]
+        queued = [item for item in step.queue or () if item.answered is None]
+        answered = [item for item in step.queue or () if item.answered is not None]
+        delayed = [item for item in state.delayed.values() if item.spec.name == name]
+        names: dict[str, Any] = {}
+        if any(buffer.keys for buffer in step.buffers.values()):
+            names["collect_keys"] = {
+                buffer_id: [key for cls in buffer.have for key in buffer.keys[cls]]
+                for buffer_id, buffer in step.buffers.items()
+            }
+        if step.join_causes:
+            names["join_origins"] = {
+                str(key): [origins_of(tuple(queue)) for queue in queues] for key, queues in step.join_causes.items()
+            }
+        return {
+            **names,
+            "queue": [self.item(item) for item in [*queued, *delayed]],
+            "in_progress": [{**self.item(item), "worker_id": item.worker} for item in [*executing, *answered]],
+            "collected_events": {
+                buffer_id: [self.event(event) for events in buffer.have.values() for event in events]
+                for buffer_id, buffer in step.buffers.items()
+            },
+            "collect_needs": {
+                buffer_id: {qualified_name(cls): count for cls, count in buffer.needs.items()}
+                for buffer_id, buffer in step.buffers.items()
+            },
+            "static_collect_events": [self.event(event) for queue in step.joins.get(0, ()) for event in queue],
+            "joins": {
+                str(key): [[self.event(event) for event in queue] for queue in queues]
+                for key, queues in step.joins.items()
+            },
+            "collected_waiters": [self.waiter(waiter) for waiter in state.waiters if waiter.item.spec.name == name],
+        }
+
+    def item(self, item: WorkItem) -> dict[str, Any]:
+        failures = item.failures
+        bound = None
+        if item.inputs is not None and item.spec.config.collect is None:
+            names = [slot.name for slot in item.spec.slots]
+            bound = {name: self.event(event) for name, event in zip(names, item.inputs, strict=True)}
+        origins = {"origins": origins_of(item.causes), "releases": item.released_stream} if item.causes else {}
+        return {
+            **origins,
+            "event": self.event(item.event),
+            "bound_events": bound,
+            "attempts": failures.count if failures is not None else 0,
+            "first_attempt_at": failures.first_attempt_at if failures is not None else None,
+            "last_exception": dump_exception(failures.last_error) if failures and failures.last_error else None,
+            "last_failed_at": failures.last_failed_at if failures is not None else None,
+            "recovery_counts": dict(item.recoveries or {}),
+            "not_before": item.due,
+            "scope_path": _scope(item.stream),
+            "work_item_id": f"work_item_{item.id}",
+            "progress": self.progress(item.progress),
+            **({"outcome": self._outcomes[item.id]} if item.id in self._outcomes else {}),
+        }
+
+    def progress(self, progress: Progress | None) -> dict[str, Any] | None:
+        if progress is None:
+            return None
+        once = {key: value for key, value in (progress.once or {}).items() if not isinstance(value, asyncio.Future)}
+        once |= progress.unreturned
+        return {
+            **self.numbers(progress),
+            "answers": {key: self.event(answer) for key, answer in progress.answers.items()},
+            "once": {key: self.record(key, value) for key, value in once.items()},
+            "once_calls": {
+                key: self.numbers(call) for key, call in (progress.once_calls or {}).items() if key not in once
+            },
+            "intents": {**(progress.intents or {}), **progress.begun},
+        }
+
+    def numbers(self, numbers: Numbers) -> dict[str, Any]:
+        return {
+            "sends": max(numbers.sends, numbers.skip_sends),
+            "writes": max(numbers.writes, numbers.skip_writes),
+            "streamed": max(numbers.streamed, numbers.skip_streamed),
+            "collected": [
+                None if found is None else [self.event(event) for event in found] for found in numbers.collected or ()
+            ],
+        }
+
+    def record(self, key: str, value: Any) -> str:
+        try:
+            return written(self._serializer, value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The result of ctx.once({key!r}, ...) cannot be written: {error}") from error
+
+    def waiter(self, waiter: Waiter) -> dict[str, Any]:
+        cls = waiter.event_type
+        try:
+            requirements = None if waiter.unknown_requirements else self._serializer.serialize(waiter.requirements)
+        except (TypeError, ValueError):
+            requirements = None
+        return {
+            "waiter_id": waiter.id,
+            "key": waiter.key,
+            "event": self.event(waiter.item.event),
+            "bound_events": None,
+            "waiting_for_event": qualified_name(cls),
+            "fields": answer_fields(cls),
+            "has_requirements": bool(waiter.requirements) or waiter.unknown_requirements,
+            "requirements": requirements,
+            "resolved_event": None,
+            "scope_path": _scope(waiter.item.stream),
+            "work_item_id": f"work_item_{waiter.item.id}",
+            "due": waiter.due,
+            "question": self.question(waiter.question),
+        }
+
+    def question(self, question: Question | None) -> str | None:
+        # One that cannot be written must not make the run impossible to write; it only cannot be listed again.
+        try:
+            return self._serializer.serialize(question.event) if question is not None else None
+        except (TypeError, ValueError):
+            return None
+
+    def questions(self, questions: list[Question]) -> list[dict[str, Any]]:
+        written = [(self.question(question), question) for question in questions]
+        return [
+            {"event": event, "path": question.path, "cause": question.cause, "number": question.number}
+            for event, question in written
+            if event is not None
+        ]
+
+    def stream(self, stream: Stream) -> dict[str, Any]:
+        origins = {name: origins_of(tuple(causes)) for name, causes in stream.collected_causes.items()}
+        return {
+            **({"key": stream.key, "collected_origins": origins} if stream.key else {}),
+            "stream_id": str(stream.id),
+            "source_step": stream.producer,
+            "scope_path": _scope(stream.parent),
+            "open_work_items": stream.live,
+            "recovery_counts": dict(stream.recoveries or {}),
+            "collected": {name: [self.event(event) for event in events] for name, events in stream.collected.items()},
+            "released": sorted(stream.released),
+        }
+
+
+def _scope(stream: Stream | None) -> list[str]:
+    path: list[str] = []
+    while stream is not None:
+        path.insert(0, str(stream.id))
+        stream = stream.parent
+    return path
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> LoadedRun:
+    """Read a snapshot.
+
+    Raises:
+        ContextSerdeError: It is no snapshot, one of a newer version, or something in it cannot be read.
+    """
+    if isinstance(serializer, JsonSerializer):
+        serializer = serializer.knowing(workflow.__batonflow__.declared_types)
+    try:
+        data = upgrade(payload)
+        return _Reader(workflow, data, serializer).read()
+    except ContextSerdeError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        if lacks_default(error):
+            raise ContextSerdeError(str(error)) from error
+        raise ContextSerdeError(
+            f"Context dict specified in an invalid format: {type(error).__name__}: {error}"
+        ) from error
+
+
+class _Reader:
+    """Builds a run's state from a snapshot of version 2."""
+
+    def __init__(self, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer) -> None:
+        self._workflow = workflow
+        self._data = data
+        self._serializer = serializer
+        self._state = RunState(str(data.get("run_id") or ""), workflow.__batonflow__.steps.table)
+        self._streams: dict[str, Stream] = {}
+        self._items: dict[str, WorkItem] = {}
+        self._numbers: set[int] = set()
+        # Of deliveries whose step had come to its end: its place among what was on its way, and what came of it.
+        self._outcomes: dict[WorkItem, tuple[int, StepReturned | StepFailed]] = {}
+
+    def read(self) -> LoadedRun:
+        data, state = self._data, self._state
+        state.running = bool(data.get("is_running"))
+        state.cancelled = bool(data.get("cancelled"))
+        state.served = bool(data.get("served"))
+        state.elapsed = float(data.get("elapsed_alive") or 0.0)
+        state.waiter_seq = int(data.get("waiter_seq") or 0)
+        state.item_seq = int(data.get("work_item_seq") or 0)
+        self._read_streams(mapping(data, "streams"), mapping(data, "collection_release_states"))
+        workers = {name: worker for name, worker in data["workers"].items() if name in state.table.steps}
+        for name, worker in workers.items():
+            self._read_step(state.step(state.table.steps[name]), worker)
+        for name, worker in workers.items():
+            self._read_waiters(state.step(state.table.steps[name]), worker)
+        self._start_what_was_executing(workers)
+        deliveries = [
+            EventArrived(
+                self._event(delivery["event"]),
+                delivery.get("step_id"),
+                _counts(delivery),
+                _causes(entries(delivery, "origins")),
+            )
+            for delivery in entries(data, "deliveries")
+        ]
+        state.restored_deliveries = with_outcomes(deliveries, self._outcomes.values())
+        for entry in entries(data, "questions"):
+            question = self._question(entry["event"])
+            if question is not None:
+                state.question_seq = max(state.question_seq, entry["number"])
+                state.questions.append(Question(question, entry["path"], entry["cause"], number=entry["number"]))
+        cell = self._cell(mapping(data, "state"))
+        written = entries(data, "writes")
+        for path, text in written:
+            write_into(cell.state, path, DELETED if text is None else self._serializer.deserialize(text))
+        for name in {path.partition(".")[0] for path, _ in written}:
+            as_declared(cell.state, name, self._serializer)
+        if data.get("stopped") is not None:
+            state.stopped = cast("StopEvent", self._event(data["stopped"]))
+        return LoadedRun(state, cell, mapping(data, "children"))
+
+    def _cell(self, payload: dict[str, Any]) -> StateCell:
+        state_type = self._workflow.__batonflow__.steps.state_type
+        store_type = payload.get("store_type", "in_memory")
+        if store_type != "in_memory":
+            cell = StateCell(state_type)
+            cell.foreign = str(store_type)
+            return cell
+        if not payload:
+            return StateCell(state_type)
+        loaded = load_state(payload, self._serializer, state_type)
+        return StateCell(state_type, loaded)
+
+    def _event(self, text: Any) -> Event:
+        event = self._serializer.deserialize(text)
+        if not isinstance(event, Event):
+            raise ContextSerdeError(
+                f"The snapshot holds a {type(event).__name__} where an event belongs: {str(text)[:80]}"
+            )
+        return event
+
+    def _read_streams(self, streams: dict[str, Any], releases: dict[str, Any]) -> None:
+        state = self._state
+        pending = sorted(streams.values(), key=lambda entry: len(entries(entry, "scope_path")))
+        for entry in pending:
+            state.stream_seq += 1
+            parent = self._stream(entry.get("scope_path"))
+            stream = Stream(state.stream_seq, entry["source_step"], parent, _counts(entry))
+            stream.released = set(entries(entry, "released"))
+            stream.key = int(entry.get("key") or 0)
+            for name, events in mapping(entry, "collected").items():
+                stream.collected[name] = [self._event(event) for event in events]
+            for name, origins in mapping(entry, "collected_origins").items():
+                stream.collected_causes[name] = list(_causes(origins))
+            self._streams[str(entry["stream_id"])] = state.streams[stream.id] = stream
+            if parent is not None:
+                parent.live += 1
+        for release in releases.values():
+            stream = self._streams.get(str(release["stream_id"]))
+            name = release["binding_id"].partition("->")[2].partition(":")[0]
+            if stream is not None and release.get("released"):
+                stream.released.add(name)
+            elif stream is not None:
+                stream.collected[name] = [self._event(event) for event in entries(release, "buffer")]
+
+    def _stream(self, scope: list[str] | None) -> Stream | None:
+        return self._streams.get(str(scope[-1])) if scope else None
+
+    def _read_step(self, step: StepState, worker: dict[str, Any]) -> None:
+        for entry in [*entries(worker, "in_progress"), *entries(worker, "queue")]:
+            self._item(step, entry)
+        for buffer_id, events in mapping(worker, "collected_events").items():
+            buffer = step.buffers[buffer_id] = Buffer()
+            for event in map(self._event, events):
+                buffer.have.setdefault(type(event), deque()).append(event)
+            needs = mapping(mapping(worker, "collect_needs"), buffer_id)
+            for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
+                buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
+            # Until the step collects again, only for saying what is lacking.
+            buffer.needs = {self._event_type(name): count for name, count in needs.items()}
+        joins = mapping(worker, "joins")
+        if not joins and worker.get("static_collect_events"):
+            events = [self._event(event) for event in worker["static_collect_events"]]
+            step.joins[0] = _dealt(step.spec, events)
+        for key, queues in joins.items():
+            stream = self._streams.get(key)
+            number = stream.id if stream is not None else 0
+            step.joins[number] = [deque(map(self._event, queue)) for queue in queues]
+            if key in mapping(worker, "join_origins"):
+                step.join_causes[number] = [deque(_causes(origins)) for origins in worker["join_origins"][key]]
+            if stream is not None:
+                stream.live += sum(len(queue) for queue in queues)
+
+    def _item(self, step: StepState, entry: dict[str, Any]) -> WorkItem:
+        state = self._state
+        known = str(entry.get("work_item_id") or "")
+        number = int(known.rpartition("_")[2]) if known.rpartition("_")[2].isdigit() else 0
+        while not number or number in self._numbers:
+            number = max(state.item_seq, number) + 1
+        self._numbers.add(number)
+        state.item_seq = max(state.item_seq, number, int(self._data.get("work_item_seq") or 0))
+        event = self._event(entry["event"])
+        item = WorkItem(number, step, event, self._stream(entry.get("scope_path")), _counts(entry))
+        if entry.get("bound_events"):
+            item.inputs = tuple(self._event(entry["bound_events"][slot.name]) for slot in step.spec.slots)
+        elif isinstance(event, CollectionReleaseEvent):
+            item.inputs = cast("list[Event]", event.events)
+        if entry.get("attempts"):
+            error = load_exception(entry.get("last_exception"))
+            first = float(entry.get("first_attempt_at") or 0.0)
+            item.failures = Failures(int(entry["attempts"]), first, error, entry.get("last_failed_at"))
+        item.due = entry.get("not_before")
+        item.causes = _causes(entries(entry, "origins"))
+        item.released_stream = int(entry.get("releases") or 0)
+        item.progress = self._progress(entry.get("progress"))
+        if entry.get("outcome"):
+            outcome: dict[str, Any] = entry["outcome"]
+            self._outcomes[item] = int(outcome["place"]), read_outcome(item, outcome, self._event)
+        if item.stream is not None:
+            item.stream.live += 1
+        self._items[known or f"work_item_{number}"] = item
+        self._state.items[item.id] = item
+        state.busy += 1
+        if item.due is not None:
+            state.delayed[item.id] = item
+        return item
+
+    def _progress(self, entry: dict[str, Any] | None) -> Progress | None:
+        if entry is None:
+            return None
+        progress = Progress()
+        self._read_numbers(progress, entry)
+        for key, call in mapping(entry, "once_calls").items():
+            self._read_numbers(progress.once_call(key), call)
+        for key, answer in entry["answers"].items():
+            progress.answers[key] = None if answer is None else self._event(answer)
+        progress.once = {key: self._serializer.deserialize(value) for key, value in entry["once"].items()}
+        progress.intents = entry.get("intents") or None
+        return progress
+
+    def _read_numbers(self, numbers: Numbers, entry: dict[str, Any]) -> None:
+        numbers.skip_sends, numbers.skip_writes = entry["sends"], entry["writes"]
+        numbers.skip_streamed = entry["streamed"]
+        numbers.collected = [
+            None if found is None else [self._event(event) for event in found] for found in entry["collected"]
+        ]
+
+    def _read_waiters(self, step: StepState, worker: dict[str, Any]) -> None:
+        ordinals: dict[int, int] = {}
+        for entry in entries(worker, "collected_waiters"):
+            item = self._items.get(str(entry.get("work_item_id"))) or self._item(step, entry)
+            self._items.setdefault(str(entry.get("work_item_id")), item)
+            ordinals[item.id] = ordinals.get(item.id, 0) + 1
+            awaited = entry["waiting_for_event"]
+            event_type = self._event_type(awaited)
+            waiter_id = str(entry["waiter_id"])
+            implicit = waiter_id.startswith("waiter_")
+            qualified = qualified_name(event_type)
+            key = entry.get("key") or (f"{ordinals[item.id]}:{qualified}" if implicit else waiter_id)
+            if entry.get("resolved_event"):
+                item.done().answers[key] = self._event(entry["resolved_event"])
+                continue
+            written = entry.get("requirements")
+            requirements: dict[str, Any] = self._serializer.deserialize(written) if isinstance(written, str) else {}
+            waiter = Waiter(None if implicit else waiter_id, key, event_type, requirements, item, entry.get("due"))
+            question = self._question(entry.get("question"))
+            if question is not None:
+                waiter.question = Question(question, "", item.id, waiter)
+            waiter.unknown_requirements = bool(entry.get("has_requirements")) and not isinstance(written, str)
+            self._state.waiters.add(waiter)
+            item.open_waits += 1
+
+    def _question(self, text: Any) -> Event | None:
+        """A question, where it can be read; it is shown to people and decides nothing."""
+        try:
+            return None if text is None else self._event(text)
+        except (ContextSerdeError, ValueError, TypeError):
+            return None
+
+    def _event_type(self, name: str) -> type[Event]:
+        for cls in [*self._workflow.__batonflow__.steps.events, *_known_events()]:
+            # LlamaIndex leaves out the class around a class.
+            if name in (qualified_name(cls), f"{cls.__module__}.{cls.__name__}"):
+                return cls
+        moved = moved_class(name)
+        if isinstance(moved, type) and issubclass(moved, Event):
+            return moved
+        raise ContextSerdeError(
+            f"The snapshot waits for {name}, which is not a loaded event class: import its module first"
+        )
+
+    def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
+        """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
+        items = self._state.items_by_step()
+        for name in workers:
+            step = self._state.step(self._state.table.steps[name])
+            for item in items.get(name, ()):
+                if item.due is not None:
+                    continue
+                if step.active < step.spec.num_workers or item in self._outcomes:
+                    step.occupy(item)
+                else:
+                    step.enqueue(item)
+
+
+def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
+    """The events that a join held back, by slot; several slots of one type take turns."""
+    queues: list[deque[Event]] = [deque() for _ in spec.slots]
+    for event in events:
+        fitting = [queue for slot, queue in zip(spec.slots, queues, strict=True) if type(event) in slot.types]
+        if fitting:
+            min(fitting, key=len).append(event)
+    return queues
+
+
+def _causes(origins: list[Any]) -> Causes:
+    """Where an event came from, in the records of an earlier owner of the run."""
+    named = map(as_origin, origins)
+    return tuple((Segment.past(number), name) for number, name in named)
+
+
+def _counts(entry: dict[str, Any]) -> dict[str, int] | None:
+    return entry.get("recovery_counts") or None
+
+
+def _known_events() -> list[type[Event]]:
+    """Every loaded event class."""
+    found: list[type[Event]] = []
+    stack = [Event]
+    while stack:
+        cls = stack.pop()
+        found.append(cls)
+        stack.extend(cls.__subclasses__())
+    return found

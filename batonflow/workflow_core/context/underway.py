@@ -1,0 +1,96 @@
+"""What was on its way when a snapshot was taken: events, and the outcomes of steps that wait behind what they sent.
+
+A step that has come to its end is not run again, though nobody has acted on what it returned: its outcome is written
+beside its delivery, with its place among the events on their way, and a restored run gives it to the broker there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from batonflow.durable.attempt_record import origins_of
+from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.types import dump_exception, load_exception
+
+__all__ = ["deliveries_as_data", "outcomes_as_data", "read_outcome", "with_outcomes"]
+
+WriteEvent = Callable[[Event], str | None]
+ReadEvent = Callable[[Any], Event]
+
+
+def deliveries_as_data(ticks: Iterable[Tick], write: WriteEvent) -> list[dict[str, Any]]:
+    """The events among what is on its way."""
+    return [
+        {
+            "event": write(tick.event),
+            "step_id": tick.target,
+            "recovery_counts": dict(tick.recoveries or {}),
+            "scope_path": [],
+            **({"origins": origins_of(tick.causes)} if tick.causes else {}),
+        }
+        for tick in ticks
+        if isinstance(tick, EventArrived)
+    ]
+
+
+def outcomes_as_data(ticks: Sequence[Tick], write: WriteEvent) -> dict[int, dict[str, Any]]:
+    """The outcomes among it, by the number of the delivery; ``place`` counts all that is on its way."""
+    found: dict[int, dict[str, Any]] = {}
+    place = 0
+    for tick in ticks:
+        if isinstance(tick, StepReturned | StepFailed):
+            outcome = _outcome(tick, write)
+            if outcome is None:
+                continue
+            found[tick.item.id] = {"place": place, "began": tick.item.started_at, "ended": tick.now, **outcome}
+        place += 1
+    return found
+
+
+def _outcome(tick: StepReturned | StepFailed, write: WriteEvent) -> dict[str, Any] | None:
+    """An outcome as data; None where it would come back as another one, so that the step is to run again instead."""
+    if isinstance(tick, StepFailed):
+        return _failure(tick.error)
+    result = tick.result
+    problem = tick.item.spec.problem_with(result)
+    if problem is not None:  # what it returned need not be anything that can be written
+        return _failure(WorkflowRuntimeError(problem))
+    try:
+        if isinstance(result, list):
+            return {"returned": [write(event) for event in cast("list[Event]", result)]}
+        return {"returned": None if result is None else write(result)}
+    except ValueError:
+        return None
+
+
+def _failure(error: BaseException) -> dict[str, Any] | None:
+    # Retry policies and @catch_error look at what an error is and at what it carries.
+    data = dump_exception(error)
+    read = load_exception(data)
+    same = type(read) is type(error) and read.args == error.args and _carried(read) == _carried(error)
+    return {"failed": data} if same else None
+
+
+def _carried(error: BaseException) -> dict[str, Any]:
+    return {name: value for name, value in vars(error).items() if name != "__notes__"}
+
+
+def read_outcome(item: WorkItem, entry: dict[str, Any], read: ReadEvent) -> StepReturned | StepFailed:
+    """The outcome of a delivery."""
+    item.started_at = entry["began"]
+    if "failed" in entry:
+        return StepFailed(item, load_exception(entry["failed"]), entry["ended"])
+    returned = entry["returned"]
+    if isinstance(returned, list):
+        return StepReturned(item, [read(event) for event in cast("list[Any]", returned)], entry["ended"])
+    return StepReturned(item, None if returned is None else read(returned), entry["ended"])
+
+
+def with_outcomes(deliveries: Iterable[Tick], outcomes: Iterable[tuple[int, StepReturned | StepFailed]]) -> list[Tick]:
+    """All that was on its way, each outcome at its place."""
+    ticks = list(deliveries)
+    for place, tick in sorted(outcomes, key=lambda outcome: outcome[0]):
+        ticks.insert(place, tick)
+    return ticks

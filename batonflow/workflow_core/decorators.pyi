@@ -1,0 +1,1 @@
+from batonflow.workflow_core.step import *

@@ -1,0 +1,135 @@
+"""What the broker wants done: the outputs that the runner carries out, in order."""
+
+from dataclasses import dataclass
+
+from batonflow.durable.attempt_record import Causes
+from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.events import Event, StopEvent
+
+
+@dataclass(slots=True)
+class StartStep:
+    """Run the next attempt of a delivery; it holds a worker from now on."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """A delivery waits for a free worker; said for readers of internal events."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class ResumeWait:
+    """Let a waiting step go on; the answer is kept with its delivery."""
+
+    waiter: Waiter
+
+
+@dataclass(slots=True)
+class Answered:
+    """A wait has its answer, None when its time was up; said for the journal."""
+
+    waiter: Waiter
+    answer: Event | None
+    causes: Causes
+
+
+@dataclass(slots=True)
+class GaveUp:
+    """A step does not wait any more; said for the journal."""
+
+    waiter: Waiter
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A ``@catch_error`` handler takes care of a failed delivery; said for the journal."""
+
+    item: WorkItem
+    handling: WorkItem
+
+
+@dataclass(slots=True)
+class Publish:
+    """Put an event on the public stream."""
+
+    event: Event
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class SetRetryTimer:
+    """Come back with ``RetryDue`` when ``item.due`` is reached."""
+
+    item: WorkItem
+
+
+@dataclass(slots=True)
+class Unrouted:
+    """No step here takes the event: offer it to the tree of workflows, else say that nobody did."""
+
+    event: Event
+    target: str | None
+    causes: Causes
+
+
+@dataclass(slots=True)
+class PersonAnswered:
+    """A step takes a person's answer that no wait wanted."""
+
+    event: Event
+
+
+@dataclass(slots=True)
+class Warn:
+    """Tell the people who read the log."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Idle:
+    """Nothing is queued or executing."""
+
+
+@dataclass(slots=True)
+class Stalled:
+    """Nothing will ever happen by itself; the texts say what each waiting join lacks."""
+
+    waiting_on: list[str]
+
+
+@dataclass(slots=True)
+class Finish:
+    """The run is over: cancel what its deliveries still do, publish ``event`` last, raise ``error`` if there is one.
+
+    ``resumable`` says that the state is kept as it is.
+    """
+
+    event: StopEvent
+    error: BaseException | None
+    resumable: bool
+    items: list[WorkItem]
+    waiters: list[Waiter]
+
+
+Command = (
+    StartStep
+    | Enqueued
+    | ResumeWait
+    | Answered
+    | GaveUp
+    | Recovered
+    | Publish
+    | SetRetryTimer
+    | Unrouted
+    | PersonAnswered
+    | Warn
+    | Idle
+    | Stalled
+    | Finish
+)
+"""Any output of the broker."""

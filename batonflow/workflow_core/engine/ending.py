@@ -1,0 +1,369 @@
+"""How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.workflow_core.child_runs import awaits_people
+from batonflow.workflow_core.engine.commands import Finish
+from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
+from batonflow.workflow_core.engine.ticks import RunEnded
+from batonflow.workflow_core.errors import (
+    RunInterruptedError,
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+    WorkflowStalledError,
+    WorkflowTimeoutError,
+)
+from batonflow.workflow_core.events import (
+    StopEvent,
+    WorkflowCancelledEvent,
+    WorkflowFailedEvent,
+    WorkflowTimedOutEvent,
+)
+from batonflow.workflow_core.stream import ANOTHER_LOOP
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = ["Ending"]
+
+logger = logger_named("batonflow.workflow_core")
+
+SECONDS_FOR_STRAGGLERS = 1.0
+"""How long a finished run waits for cancelled steps to end before it says that it is done."""
+
+
+class Ending:
+    """The end of a run, from its timeout to the last future.
+
+    ``over`` turns true when no step of the run counts any more, ``done`` when its result is known, ``resolved`` when
+    the last task of its steps has ended and the result may be given out.
+
+    Args:
+        run: The run it ends.
+    """
+
+    __slots__ = (
+        "_alive_seconds", "_alive_since", "_deadline", "_dropped", "_futures", "_grace", "_run", "_stragglers",
+        "_unrecorded", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
+    )  # fmt: skip
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self.over = False
+        self.done = False
+        self.resolved = False
+        # It could not begin: nothing of it was recorded, or it is another's.
+        self.refused = False
+        # Handlers that may still ask for the result; one that did counts for ever.
+        self.handlers = 0
+        self.event: StopEvent | None = None
+        self.error: BaseException | None = None
+        # The run a step of which waits for this one.
+        self.awaited_in: Run | None = None
+        self._futures: list[asyncio.Future[None]] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._stragglers = 0
+        # The store does not have the end yet.
+        self._unrecorded = False
+        self._dropped = False
+        self._alive_since: float | None = None
+        self._alive_seconds = 0.0
+
+    # --- the timeout of the run ---------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run starts; so does its timeout, less what a restored run has used up."""
+        self._alive_seconds = self._run.state.elapsed
+        self._go()
+
+    def _go(self) -> None:
+        self._alive_since = self._run.loop.time()
+        timeout = self._run.workflow.__batonflow__.timeout
+        if timeout is not None:
+            self._deadline = self._run.loop.call_later(max(0.0, timeout - self._alive_seconds), self._timed_out)
+
+    def _pause(self) -> None:
+        if self._alive_since is not None:
+            self._alive_seconds += self._run.loop.time() - self._alive_since
+            self._alive_since = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def elapsed(self) -> float:
+        """Seconds of the timeout used up so far."""
+        running = self._run.loop.time() - self._alive_since if self._alive_since is not None else 0.0
+        return self._alive_seconds + running
+
+    def idle(self) -> None:
+        """Where the timeout leaves out waiting for people, it stands still if the run does nothing else.
+
+        The run at the root of the tree decides for all of them: the answer comes to it.
+        """
+        run = self._run
+        leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
+        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and awaits_people(run):
+            self._pause()
+
+    def busy_again(self) -> None:
+        """Something runs again."""
+        if self._run.drive is not None:
+            self._run.drive.busy()
+        if self._alive_since is None and not self.over:
+            self._go()
+
+    def _timed_out(self) -> None:
+        steps = [step for step in self._run.state.steps.values() if step.active]
+        active = sorted(step.spec.name for step in steps)
+        timeout = self._run.workflow.__batonflow__.timeout or 0.0
+        listed = f"Currently active steps: {', '.join(active)}" if active else "No steps active"
+        if waits := sorted({f"{w.item.spec.name} for {w.event_type.__name__}" for w in self._run.state.waiters}):
+            listed += f"; waiting: {', '.join(waits)}"
+        error = WorkflowTimeoutError(f"Operation timed out after {timeout} seconds. {listed}")
+        self.end(RunEnded(WorkflowTimedOutEvent(timeout=timeout, active_steps=active), error))
+
+    # --- other ends ---------------------------------------------------------------------------------------------------
+
+    def end(self, tick: RunEnded) -> None:
+        """End the run from outside its steps, also while it waits for the workflows that it started."""
+        run = self._run
+        if self.done or run.is_replaced:
+            return
+        if run.is_asleep:
+            run.rouse()  # the store has to learn of it
+        if self.over:
+            self._complete(tick.event, tick.error)
+        else:
+            run.start_all(tick)
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the run; its state stays as it is, to be resumed.
+
+        Args:
+            reason: Why, for its last event; empty for none.
+        """
+        event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
+        self.end(RunEnded(event, _cancelled(event), resumable=True))
+
+    def fail(self, step: str, error: BaseException) -> None:
+        """End the run because of something that no step can catch."""
+        shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
+        self.end(RunEnded(WorkflowFailedEvent(step_name=step, exception=shown), error))
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        logger.warning("%s (run %s): %s", self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id, text)
+
+    def stalled(self, waiting_on: list[str]) -> None:
+        """Nothing will happen by itself any more."""
+        lacks = "; ".join(waiting_on) or "no step is left to run and none returned a StopEvent"
+        if nobodys := self._run.stream.last_unhandled():
+            lacks += f"; the last event that no step takes was {nobodys}"
+        text = f"the run can no longer move: {lacks}"
+        if self._run.workflow.__batonflow__.on_stall == "raise":
+            error = WorkflowStalledError(f"{self._run.workflow.__batonflow__.workflow_name}: {text}")
+            self.end(RunEnded(WorkflowFailedEvent(step_name="", exception=error), error))
+        else:
+            self.warn(text)
+
+    # --- the end itself -----------------------------------------------------------------------------------------------
+
+    def finish(self, end: Finish) -> None:
+        """The run's own steps are over. Workflows that an event started may go on first, unless this is no success."""
+        run, event, error = self._run, end.event, end.error
+        run.state.elapsed = self.elapsed()
+        self.over = True
+        self._stop(end.items, end.waiters)
+        if run.recorder is not None:
+            try:
+                run.recorder.cut()
+            except Exception as fault:  # noqa: BLE001 - whatever a serializer raises, the run must not be left hanging
+                run.stop_unrecorded(fault)
+                return
+        if error is None and run.family is not None and run.family.outlives():
+            self.event = event
+            return
+        if end.resumable and run.family is not None:
+            run.family.keep_for_snapshot()
+        self._complete(event, error)
+
+    def children_ended(self) -> None:
+        """The last workflow that an event started has ended; so does this run, if it was only waiting for that."""
+        if self.over and not self.done and self.event is not None:
+            self._complete(self.event, None)
+        self._let_out()
+
+    def _complete(self, event: StopEvent, error: BaseException | None) -> None:
+        run = self._run
+        self.event, self.error = event, error
+        self._pause()
+        self.done = True
+        if run.family is not None:
+            self._stragglers += 1  # children that end at once must not let the result out before it is recorded
+            run.family.cancel()
+            self._stragglers -= 1
+        if run.recorder is not None:
+            self._unrecorded = run.drive is not None
+            if run.early is None:  # else it is recorded as soon as the store has the beginning
+                run.recorder.ended(event, run.stream.seq)
+        elif run.opening is not None:
+            self._unrecorded = True
+        self._let_out()
+        if not self.resolved:
+            self._grace = run.loop.call_later(SECONDS_FOR_STRAGGLERS, self._enough_grace)
+
+    def _stop(self, items: list[WorkItem], waiters: list[Waiter]) -> None:
+        """Cancel timers and tasks, all but the task that brought the end about."""
+        current = asyncio.current_task(self._run.loop)
+        for timer in (*(item.timer for item in items), *(waiter.timer for waiter in waiters)):
+            if timer is not None:
+                timer.cancel()
+        for task in dict.fromkeys(item.task for item in items if item.task is not None):  # a set has no order to repeat
+            if task is not current and not task.done():
+                self._stragglers += 1
+                task.add_done_callback(self._task_ended)
+                task.cancel()
+
+    def _task_ended(self, _: "asyncio.Task[None]") -> None:
+        """The last cancelled task lets the result out."""
+        self._stragglers -= 1
+        self._let_out()
+
+    def _let_out(self) -> None:
+        """Give the result out once no step, and no workflow inside this one, still cleans up."""
+        family = self._run.family
+        if self.done and not self.resolved and not self._stragglers and not (family is not None and family.children):
+            self._resolve()
+
+    def _enough_grace(self) -> None:
+        self._stragglers = 0
+        self._resolve()
+
+    def recorded(self) -> None:
+        """The store has the end, so the result may be given out."""
+        self._unrecorded = False
+        self._let_out()
+
+    def _resolve(self) -> None:
+        if self._unrecorded:
+            return
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        # Last of all, so that whoever sees the end sees it after the steps have cleaned up.
+        run, event = self._run, self.event
+        assert event is not None
+        if not self._dropped:  # else the run goes on, and has not ended
+            run.publish(event, "", 0)
+        run.stream.end(is_recorded=not self._dropped)
+        if run.observer is not None:
+            run.observer.run_ended(run, event, self.error)
+        self._tell()
+        run.workflow.__batonflow__.turns.ended(run)
+        if run.family is not None:
+            run.family.ended()
+        if not self.handlers:
+            self.forgotten()
+
+    def _tell(self) -> None:
+        """Wake whoever awaits the result."""
+        self.resolved = True
+        futures, self._futures = self._futures or [], []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+    def refuse(self, error: BaseException) -> None:
+        """The run cannot begin here; nothing of it was recorded, or it is another's."""
+        shown = error if isinstance(error, Exception) else WorkflowRuntimeError(repr(error))
+        self.over = self.done = self.refused = True
+        self.event, self.error = WorkflowFailedEvent(step_name="", exception=shown), error
+        self._run.stream.end()
+        self._tell()
+        self._run.workflow.__batonflow__.runtime.discard(self._run)
+        if not self.handlers:
+            self.forgotten()
+
+    def drop(self, error: BaseException) -> None:
+        """The run goes on elsewhere, or later: its steps here are cancelled, and nothing of that is recorded."""
+        self._unrecorded, self._dropped = False, True
+        if self.done:
+            self.error = error
+            self._let_out()
+        else:
+            self._run.silence()
+            self.fail("", error)
+
+    def interrupted(self, because: str = "") -> None:
+        """The run stops in this process; the store still has it.
+
+        Args:
+            because: Why, when nobody asked for it.
+        """
+        run_id, drive = self._run.state.run_id, self._run.drive
+        self.drop(
+            RunInterruptedError(
+                f"Run {run_id!r} was interrupted{because and f', {because}'}; it goes on from the store with "
+                f"resume({run_id!r}), or run() under the same id"
+            )
+        )
+        if drive is not None:
+            drive.when_written(drive.close)
+
+    def go_on_after(self, event: StopEvent) -> None:
+        """The run's own steps are over already; what they had started goes on."""
+        self.over, self.event = True, event
+
+    def forgotten(self) -> None:
+        """Nobody holds a handler any more: a failure that nobody has asked for must not vanish without a word."""
+        inside = self._run.family is not None and self._run.family.parent is not None  # the parent is told
+        quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
+        if self.resolved and self.error is not None and not (inside or quiet):
+            name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
+            if self._run.workflow.__batonflow__.store is None:
+                logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
+            else:  # that nobody waits here says nothing: whoever wants to know looks into the store
+                logger.error("run %s of %s failed", run_id, name, exc_info=self.error)
+
+    def restore(self, event: StopEvent) -> None:
+        """The run was over when the snapshot was taken; its result is all that is left of it."""
+        self.over = self.done = True
+        self.event = event
+        if isinstance(event, WorkflowFailedEvent):
+            self.error = event.exception
+        elif isinstance(event, WorkflowTimedOutEvent):
+            self.error = WorkflowTimeoutError(f"Operation timed out after {event.timeout} seconds")
+        elif isinstance(event, WorkflowCancelledEvent):
+            self.error = _cancelled(event)
+        self._run.stream.end()
+        self._tell()
+
+    async def wait(self) -> None:
+        """Wait until the result is known and the steps' tasks have ended."""
+        if self.resolved:
+            return
+        loop = asyncio.get_running_loop()
+        if loop is not self._run.loop:
+            raise WorkflowRuntimeError(
+                f"Run {self._run.state.run_id} {ANOTHER_LOOP}, or use run_sync() from other threads"
+            )
+        item = current_item.get()
+        if item is not None and item.run is not None:
+            self.awaited_in = item.run
+            self._run.workflow.__batonflow__.turns.check(self._run)
+        future: asyncio.Future[None] = loop.create_future()
+        if self._futures is None:
+            self._futures = []
+        self._futures.append(future)
+        try:
+            await future
+        finally:
+            self.awaited_in = None
+
+
+def _cancelled(event: WorkflowCancelledEvent) -> WorkflowCancelledByUser:
+    reason = event.get("reason")
+    return WorkflowCancelledByUser(f"The run was cancelled: {reason}" if reason else "The run was cancelled")

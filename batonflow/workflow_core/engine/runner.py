@@ -1,0 +1,631 @@
+"""Acts. A run starts tasks, keeps timers, streams events and feeds what happens back to the broker as ticks.
+
+There is no loop task and no mailbox: when a step ends, its own task makes the tick, lets the broker decide, acts on the
+commands, and goes on with one of the steps that it started. Three rules keep that honest:
+
+- every task runs in a copy of the run's context variables; when a step changed them, its successor gets a task of its
+  own;
+- a sent event is delivered from an inbox, one started step per turn of the event loop, so that a started step reaches
+  its first pause before the next event arrives; a step's result waits for the step's own sends;
+- after some hops, or a millisecond, the task yields to the loop.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context as ContextVars
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from batonflow.clock import current_source
+from batonflow.durable.attempt_record import Causes
+from batonflow.lazy import at_first_use
+from batonflow.workflow_core.child_runs import Family, awaits_people
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.engine.broker import Broker
+from batonflow.workflow_core.engine.calling import call_step
+from batonflow.workflow_core.engine.commands import (
+    Answered,
+    Command,
+    Enqueued,
+    Finish,
+    GaveUp,
+    Idle,
+    PersonAnswered,
+    Publish,
+    Recovered,
+    ResumeWait,
+    SetRetryTimer,
+    Stalled,
+    StartStep,
+    Unrouted,
+    Warn,
+)
+from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
+from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item, run_in_words
+from batonflow.workflow_core.engine.stored_run import StoredRun
+from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
+from batonflow.workflow_core.engine.waiting import Waiting
+from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
+from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
+from batonflow.workflow_core.questions import Questions
+from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.stream import StreamLog, StreamReader
+from batonflow.workflow_core.types import qualified_name
+
+if TYPE_CHECKING:
+    from batonflow.durable.lease import Drive
+    from batonflow.durable.recorder import Recorder
+    from batonflow.tracing.observer import Observer
+    from batonflow.workflow_core.context.state_store import StateCell
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Run"]
+
+T = TypeVar("T")
+
+stored_stream = at_first_use("batonflow.durable.keeper", "stored_stream")
+
+HOPS_PER_TURN = 32
+SECONDS_PER_TURN = 0.001
+
+SECONDS_TO_LOOK = 1.0
+"""Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
+
+
+class Run(StoredRun):
+    """One run of a workflow: its state, its tasks and its stream.
+
+    Args:
+        workflow: The instance whose steps run.
+        state: A new or restored state.
+        cell: The run's key-value state.
+        path: Which workflow of the tree this is, empty at the root.
+        parent: The family of the run that this one is a child of.
+    """
+
+    __slots__ = (
+        "__weakref__", "_ends_waiting", "_inbox", "_late", "_pump_held", "_pumping", "_questions", "_resumed",
+        "_tick_log", "_unstarted", "broker", "cell", "drive", "early", "ending", "family", "handler_context", "idle",
+        "loop", "now", "observer", "opening", "path", "recorder", "source", "state", "stream", "thread_id",
+        "variables", "waiting", "workflow",
+    )  # fmt: skip
+
+    def __init__(
+        self, workflow: "Workflow", state: RunState, cell: "StateCell", *, path: str = "", parent: Family | None = None
+    ) -> None:
+        self.workflow = workflow
+        self.state = state
+        self.cell = cell
+        self.path = path
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+        self.source = current_source()
+        self.now = self.source.now
+        self.broker = Broker(state)
+        self.stream = StreamLog(self.loop)
+        # Questions are named by their places, and those of a snapshot keep their names.
+        self.stream.seq = state.question_seq
+        self.recorder: Recorder | None = None
+        # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
+        self.drive: Drive | None = None
+        self.opening: asyncio.Task[None] | None = None
+        # What came while the run is not here: events with their steps, and which workflow of the tree they are for.
+        self.early: list[tuple[Event, str | None, str]] | None = None
+        # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
+        self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
+        self._tick_log = self.source.tick_log
+        self.family = Family(self, parent) if parent is not None or workflow.__batonflow__.children else None
+        self.handler_context: Context[Any] | None = None
+        self.waiting = Waiting(self)
+        self._questions: Questions | None = None
+        self.ending = Ending(self)
+        self.observer: Observer | None = None
+        self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
+        self._pumping = True  # what is sent before the run begins waits for it
+        self.idle = self._resumed = False
+        self._unstarted = self._ends_waiting = 0
+        self._pump_held = False
+        self.variables: ContextVars = copy_context()
+
+    # --- the life of a run --------------------------------------------------------------------------------------------
+
+    def begin(self, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
+        """Start with an event, to one step only when it is named, or go on with what a restored state holds."""
+        self.state.running = True
+        self._pumping = held = bool(self._inbox)
+        self.ending.begin()
+        self.observer = self.workflow.__batonflow__.observer()
+        if self.observer is not None:
+            self.observer.run_started(self, event)
+        if event is not None:
+            if self.recorder is not None and self.path:  # at the root it was written before
+                try:
+                    causes = self.recorder.started(event, step, causes, self._as_child())
+                except StoreError as error:
+                    self.ending.fail("", error)
+                    return
+            self.state.restored_deliveries = []
+            self.feed(EventArrived(event, step, causes=causes))
+        else:
+            self._restart()
+        if held:
+            self.loop.call_soon(self._pump)
+
+    def _as_child(self) -> dict[str, Any] | None:
+        """How the run around this one knows it, for the journal."""
+        child = self.family.parent.description_of(self) if self.family and self.family.parent else None
+        return child and {"child": child}
+
+    def _restart(self) -> None:
+        """Bring a restored run to life: what was executing starts again, timers are set anew."""
+        underway, self.state.restored_deliveries = self.state.restored_deliveries, []
+        ended = {tick.item for tick in underway if not isinstance(tick, EventArrived)}
+        for item in list(self.state.items.values()):
+            if item.worker >= 0 and item not in ended:
+                self.spawn(item)
+        for item in self.state.delayed.values():
+            self._set_retry_timer(item)
+        self.waiting.rearm()
+        if self.state.stopped is not None:
+            self.ending.go_on_after(self.state.stopped)
+        if self.family is not None:
+            self.family.restart()
+        for tick in underway:
+            if isinstance(tick, EventArrived):
+                self.when_taken(tick.event, partial(self._post, tick, None))
+            else:
+                self._post(self._ended_before(tick), None)
+        self.loop.call_soon(self.settle)
+        if self.ending.over:
+            self.ending.children_ended()
+
+    def _ended_before(self, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+        """The outcome of a step that came to its end before the snapshot was taken, and is decided about now."""
+        item = tick.item
+        if item.open_waits:
+            self.waiting.abandon(item)
+        if self.recorder is None:
+            return tick
+        self.recorder.open(item, item.event)
+        return written_down(self.recorder, tick)
+
+    def feed(self, tick: Tick) -> None:
+        """Let the broker decide about a tick from outside a step, and start what it starts."""
+        if self.ending.over:
+            return
+        for item in self._decide(tick):
+            self.spawn(item)
+        self.settle()
+
+    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
+        """Queue an event for delivery, in order; the sending step's result will wait for it."""
+        if self.early is not None:
+            self.early.append((event, target, ""))
+            if self.is_asleep:
+                self.rouse()
+            return
+        if sender is not None:
+            sender.undelivered += 1
+            if sender.segment is not None:
+                causes = sender.as_cause(sender.segment.sends[-1][0])
+            produced = sender.step.produced
+            produced[type(event)] = produced.get(type(event), 0) + 1
+        elif self.recorder is not None:
+            causes = self.recorder.received(event, target, causes, answers=self.root.questions.answered_by(event))
+        recoveries = sender.recoveries if sender is not None else None
+        self._post(EventArrived(event, target, recoveries, causes), sender)
+
+    def _post(self, tick: Tick, sender: WorkItem | None) -> None:
+        """Put a tick last in the inbox."""
+        if self._inbox is None:
+            self._inbox = deque()
+        self._inbox.append((tick, sender))
+        if not self._pumping:
+            self._pumping = True
+            self.loop.call_soon(self._pump)
+
+    def underway(self) -> list[Tick]:
+        """What the broker is still to decide about: events, and outcomes of steps behind what they have sent."""
+        return [*self.state.restored_deliveries, *(tick for tick, _ in self._inbox or ())]
+
+    def undelivered(self) -> list[EventArrived]:
+        """Events that are sent and not yet delivered."""
+        return [tick for tick in self.underway() if isinstance(tick, EventArrived)]
+
+    def publish(self, event: Event, step: str, cause: int) -> None:
+        """Put an event on the stream, and on those of the workflows around this one."""
+        ts = self.now()
+        self.stream.publish(event, ts, (step, self.path, cause))
+        if self.family is not None:
+            self.family.forward(event, ts, step, self.path, cause)
+
+    @property
+    def root(self) -> "Run":
+        """The run at the root of the tree that this one belongs to."""
+        run = self
+        while run.family is not None and run.family.parent is not None:
+            run = run.family.parent.run
+        return run
+
+    @property
+    def questions(self) -> Questions:
+        """What the tree asks people; that of the root is the one to use."""
+        if self._questions is None:
+            self._questions = Questions(self)
+        return self._questions
+
+    def context_for(self, item: WorkItem) -> Context[Any]:
+        """The Context that the running attempt of ``item`` sees; always the same object."""
+        if item.context is None:
+            item.context = Context.for_step(self, item)
+        return item.context
+
+    async def resources(self, spec: StepSpec) -> dict[str, Any]:
+        """The injected arguments of a step."""
+        manager = self.workflow.__batonflow__.resource_manager
+        found = manager.resolve_sync_if_ready(spec.resources)
+        if found is None:
+            found = await manager.resolve(spec.resources)
+        for name, value in found.items():
+            if getattr(value, "__batonflow_workflow__", False):
+                self.family = self.family or Family(self, None)
+                self.family.adopt(name, cast("Workflow", value))
+        return found
+
+    def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
+        """Make a reader of the run's stream.
+
+        Args:
+            after: Begin behind this place.
+            internal: Also give what the engine says about itself.
+            stored: Begin with what a store has from before this process took the run up.
+        """
+        earlier = partial(stored_stream, self) if stored and self.workflow.__batonflow__.store is not None else None
+        return StreamReader(self.stream, after, internal=internal, earlier=earlier)
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
+        if threading.get_ident() == self.thread_id:
+            return function()
+        done = self.carry(function)
+        while True:
+            concurrent.futures.wait([done], SECONDS_TO_LOOK)
+            if self.is_carried(done):
+                return done.result()
+
+    def is_carried(self, done: "concurrent.futures.Future[Any]") -> bool:
+        """Tell whether a call that was carried to the loop has its outcome.
+
+        Raises:
+            WorkflowRuntimeError: The loop has ended, so the call is not made.
+        """
+        if not done.done() and self.loop.is_closed():
+            raise WorkflowRuntimeError(
+                f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
+            )
+        return done.done()
+
+    def carry(self, function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+        """Call ``function`` on the thread of the run's event loop, soon."""
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - handed to the calling thread
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(call)
+        return done
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def spawn(self, item: WorkItem) -> None:
+        """Give a step a task of its own."""
+        self._unstarted += 1
+        item.task = self.loop.create_task(self._drive(item), context=self.variables.copy())
+
+    def _spawn_all(self, items: Sequence[WorkItem]) -> None:
+        """Give steps tasks of their own; each comes to its first pause before the next event is delivered."""
+        for item in items:
+            self.spawn(item)
+            self._pump_held = self._pumping
+
+    async def _drive(self, item: WorkItem) -> None:
+        """Run a step, then go on with the first of the steps that its result starts, and so on, for a while."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._unstarted -= 1
+        hops = 0
+        stopwatch = self.source.stopwatch
+        turn_ends = stopwatch() + SECONDS_PER_TURN
+        try:
+            while True:
+                variables = self._enter(item, task)
+                try:
+                    result = await call_step(self, item)
+                    tick: StepReturned | StepFailed = StepReturned(item, result, self.now())
+                    if (self._unstarted or self._ends_waiting) and isinstance(result, StopEvent):
+                        # Steps that the same event started begin before the run ends, and the first end counts.
+                        self._ends_waiting += 1
+                        try:
+                            await asyncio.sleep(0)
+                        finally:
+                            self._ends_waiting -= 1
+                except BaseException as error:  # noqa: BLE001 - the boundary between a step and the engine
+                    failure = self._failure(item, error, task)
+                    if failure is None:
+                        return
+                    tick = failure
+                started = self.leave(item, tick) or self._deliver_next()
+                if not started:
+                    return
+                hops += 1
+                over = hops > HOPS_PER_TURN or stopwatch() > turn_ends
+                if over or task.cancelling() or _changed(variables):
+                    self._spawn_all(started)
+                    return
+                if len(started) > 1:
+                    self._spawn_all(started[1:])
+                item = started[0]
+        except Exception as error:  # noqa: BLE001 - a fault of the engine itself must not leave the run hanging
+            self.ending.fail(item.spec.name, error)
+
+    def _enter(self, item: WorkItem, task: "asyncio.Task[None]") -> ContextVars:
+        """Open an attempt; the copy of the context variables tells later whether the step changed any."""
+        item.run = self
+        item.task = task
+        item.started_at = now = self.now()
+        current_item.set(item)
+        spec = item.spec
+        if self.recorder is not None:
+            self.recorder.open(item, item.event)
+        if spec.timeout is not None:
+            self.waiting.start_step_timer(item, task)
+        self.stream.note(now, "running", spec.name, item.worker, type(item.event), None)
+        if self.observer is not None:
+            self.observer.step_started(self, item)
+        return copy_context()
+
+    def _failure(self, item: WorkItem, error: BaseException, task: "asyncio.Task[None]") -> StepFailed | None:
+        """What an exception means: a failed attempt, or the end of the run that is over anyway."""
+        if self.ending.over or self.loop.is_closed() or self.is_past(item):
+            return None  # of a run that is over or left memory
+        if isinstance(error, GeneratorExit):
+            if asyncio.current_task(self.loop) is not task:
+                return None  # of a task that is thrown away with its loop
+            own = WorkflowRuntimeError(f"Step {item.spec.name} raised GeneratorExit by itself")
+            own.__cause__ = error
+            error = own
+        if isinstance(error, asyncio.CancelledError):
+            cancelled = error
+            if self.waiting.timed_out(item):
+                task.uncancel()
+                if item.context is not None:
+                    item.context.detach()
+                error = StepTimeoutError(
+                    f"Step {item.spec.name} took longer than its timeout of {item.spec.timeout} seconds{run_in_words()}"
+                )
+            elif task.cancelling():
+                if self.root.drive is None:
+                    self.ending.cancel()
+                else:  # by somebody else than the engine, as when the event loop ends
+                    self.root.ending.interrupted("as a task of its steps was cancelled")
+                return None
+            else:
+                error = StepCancelledError(
+                    f"Step {item.spec.name} raised CancelledError by itself; a task it awaited was probably cancelled"
+                )
+            error.__cause__ = cancelled
+        self.root.questions.attempt_failed(self, item)
+        return StepFailed(item, error, self.now())
+
+    def leave(self, item: WorkItem, tick: StepReturned | StepFailed) -> list[WorkItem]:
+        """Close an attempt and give its outcome to the broker; returns the steps to start."""
+        if item.at_end is not None:
+            item.look_at_end()
+        item.run = None
+        item.context = None
+        # The task's variables hold the item: without this the two would keep one another until the collector comes.
+        item.task = None
+        if self.ending.over or self.is_past(item):
+            if self.recorder is not None:
+                self.recorder.abandon(item)
+            return []
+        if self.recorder is not None:
+            tick = written_down(self.recorder, tick)
+        if self.family is not None and item.progress is not None and item.progress.has_called:
+            self.family.attempt_over(item)
+        spec = item.spec
+        if spec.timeout is not None:
+            self.waiting.stop_step_timer(item)
+        if item.open_waits:
+            self.waiting.abandon(item)
+        result: object = None
+        error: BaseException | None = None
+        if isinstance(tick, StepReturned):
+            result = tick.result
+        else:
+            error = tick.error
+        returns = type(result) if error is None else None
+        self.stream.note(tick.now, "not_running", spec.name, item.worker, type(item.event), returns)
+        if self.observer is not None:
+            self.observer.step_ended(self, item, result, error)
+        if item.undelivered and (error is None or self.state.running):
+            self._post(tick, None)
+            return []
+        started = self._decide(tick)
+        if not started:
+            self.settle()
+        return started
+
+    # --- deciding and acting ------------------------------------------------------------------------------------------
+
+    def _deliver_next(self) -> list[WorkItem]:
+        """Deliver from the inbox until something starts, for a task that has nothing else to go on with.
+
+        That saves a task for each event that a step sends; the pump is on its way in any case.
+        """
+        while self._inbox and not self._unstarted and not self.ending.over:
+            tick, sender = self._inbox.popleft()
+            if sender is not None:
+                sender.undelivered -= 1
+            started = self._decide(tick)
+            if self._resumed:
+                self._resumed, self._pump_held = False, True
+                return started
+            if started:
+                return started
+        return []
+
+    def _pump(self) -> None:
+        """Deliver from the inbox until something starts; what follows waits a turn of the loop."""
+        if self._pump_held:
+            self._pump_held = False
+            self.loop.call_soon(self._pump)
+            return
+        self._pumping = False
+        try:
+            while self._inbox and not self.ending.over:
+                tick, sender = self._inbox.popleft()
+                if sender is not None:
+                    sender.undelivered -= 1
+                started = self._decide(tick)
+                if started or self._resumed:
+                    self._resumed = False
+                    for item in started:
+                        self.spawn(item)
+                    if self._inbox:
+                        self._pumping = True
+                        self.loop.call_soon(self._pump)
+                    return
+            self.settle()
+        except Exception as error:  # noqa: BLE001 - nobody awaits a callback, so its failure must end the run
+            self.ending.fail("", error)
+
+    def _decide(self, tick: Tick) -> list[WorkItem]:
+        """Let the broker decide and carry out its commands; the steps to start are returned."""
+        if self._tick_log is not None:
+            self._tick_log.append(str(tick))
+        started: list[WorkItem] = []
+        commands = self.broker.decide(tick)
+        for command in commands:
+            if type(command) is StartStep:
+                started.append(command.item)
+            else:
+                if type(command) is Finish:
+                    self._close_segment(tick, commands)  # before the record of the end
+                self._act(command)
+        if self.recorder is not None:
+            # Only now, so that what its events started in other workflows is committed with it.
+            self._close_segment(tick, commands)
+        if started or type(tick) is EventArrived or (self.idle and self.state.busy):
+            self.ending.busy_again()
+            if self.idle:
+                self.idle = False
+                if self.family is not None:
+                    self.family.wake_around()
+        return [] if self.ending.over else started
+
+    def _close_segment(self, tick: Tick, commands: list[Command]) -> None:
+        """An attempt's outcome is decided: it is the last that its record says."""
+        if self.recorder is not None and isinstance(tick, StepReturned | StepFailed):
+            self.recorder.close(tick.item, verdict(tick, commands))
+
+    def start_all(self, tick: Tick) -> None:
+        """Decide, and give every started step a task of its own."""
+        for item in self._decide(tick):
+            self.spawn(item)
+
+    def settle(self) -> None:
+        """When nothing is queued, executing or on its way: say so once, and whether anything may still come."""
+        if self._inbox or self.idle or self.ending.over or (self.state.busy and self.family is None):
+            return
+        idle = not (self.state.busy or (self.family is not None and self.family.active()))
+        if idle and self._late is not None:
+            if self._late:
+                self._late.popleft()[1]()
+                return
+            self._late = None
+        self.idle = idle
+        self.ending.idle()
+        root = self.root
+        if root.drive is not None and awaits_people(root):
+            root.drive.idle()
+        if not self.idle:
+            return
+        self.start_all(RunIdle(self.state.table.accepts_human or (self.family is not None and self.family.expecting())))
+        if self.family is not None and self.family.parent is not None:
+            self.family.parent.run.settle()
+
+    def _set_retry_timer(self, item: WorkItem) -> None:
+        delay = max(0.0, (item.due or 0.0) - self.now())
+        item.timer = self.loop.call_later(delay, self.feed, RetryDue(item))
+
+    def _act(self, command: Command) -> None:
+        """Carry out a command; steps are started by whoever let the broker decide."""
+        match command:
+            case Answered() | GaveUp():
+                tell(self.recorder, command)
+            case Recovered():
+                pass  # the record of the failed attempt says it
+            case Publish():
+                if self.recorder is not None:
+                    self.recorder.published(command.item, self.root.stream.seq, self.now())
+                self.publish(command.event, command.item.spec.name, command.item.id)
+            case Enqueued(item):
+                self.stream.note(self.now(), "preparing", item.spec.name, "<enqueued>", type(item.event), None)
+            case ResumeWait():
+                self.waiting.resume(command.waiter)
+                self._resumed = True
+            case Unrouted():
+                self._offer(command)
+            case PersonAnswered():
+                self.root.questions.person_answered(self, command.event)
+            case Warn():
+                self.ending.warn(command.text)
+            case Idle():
+                self.stream.note(self.now(), "idle", "", "", "", None)
+            case Stalled():
+                self.stream.note(self.now(), "stalled", "", "", "\n".join(command.waiting_on), None)
+                self.ending.stalled(command.waiting_on)
+            case SetRetryTimer():
+                self._set_retry_timer(command.item)
+            case _:
+                assert isinstance(command, Finish)
+                self.ending.finish(command)
+
+    def _offer(self, command: Unrouted) -> None:
+        """Offer an event that no step here takes to the tree of workflows, else say that nobody took it."""
+        event = command.event
+        if is_address(command.target) and command.target != TO_STEPS:
+            self.ending.warn(f"{type(event).__name__} answers a question that is not open any more, and is dropped")
+        elif self.family is not None and self.family.offer(event, command.causes):
+            return
+        if self.recorder is not None and command.causes and not was_returned(command.causes):
+            self.recorder.dropped(command.causes)
+        cls = type(event)
+        # The sender's own end, which waits behind its sends, is no work any more.
+        ending = [
+            tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
+        ]
+        idle = "idle" if self.state.busy == len(ending) == len(self._inbox or ()) else ""
+        self.stream.note(self.now(), "unhandled", cls.__name__, idle, qualified_name(cls), command.target)
+
+
+def _starts_nothing(result: Any) -> bool:
+    return result is None or isinstance(result, InputRequiredEvent)
+
+
+def _changed(before: ContextVars) -> bool:
+    """Whether the current context variables differ from a copy taken before; values that cannot be compared count."""
+    try:
+        return copy_context() != before
+    except Exception:  # noqa: BLE001 - == of user values may raise anything
+        return True

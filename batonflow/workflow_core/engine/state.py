@@ -1,0 +1,416 @@
+"""What a run is made of: plain data that the broker changes in place.
+
+Nothing here acts or decides. ``RunState`` holds the steps' queues, the executions, the streams of list fan-outs and the
+waits; a snapshot is read straight off it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from batonflow.durable.attempt_record import RETURNED, Cause, Causes, Segment
+from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.engine.progress import Number, Progress
+from batonflow.workflow_core.engine.waits import Waits
+from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.routing import StepSpec, StepTable
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.engine.runner import Run
+
+__all__ = [
+    "Buffer",
+    "Failures",
+    "Question",
+    "RunState",
+    "StepState",
+    "Stream",
+    "Waiter",
+    "WorkItem",
+    "current_item",
+    "run_in_words",
+]
+
+
+class Timer(Protocol):
+    """Something that fires later unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+Recoveries = dict[str, int]
+"""How often each ``@catch_error`` handler ran in the lineage of an event; shared, never changed in place."""
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failed attempts of one delivery. Times are wall-clock seconds."""
+
+    count: int
+    first_attempt_at: float
+    last_error: BaseException | None = None
+    last_failed_at: float | None = None
+
+
+class WorkItem:
+    """One delivery of an event to a step, from its arrival to its end, over all its attempts and waits."""
+
+    __slots__ = (
+        "after", "answered", "at_end", "away", "causes", "context", "due", "event", "failures", "id", "inputs",
+        "open_waits", "progress", "recoveries", "released_stream", "run", "segment", "spec", "started_at", "step",
+        "stream", "suspended", "task", "timer", "undelivered", "worker",
+    )  # fmt: skip
+
+    def __init__(
+        self, item_id: int, step: "StepState", event: Event, stream: "Stream | None", recoveries: Recoveries | None
+    ) -> None:
+        self.id = item_id
+        self.step = step
+        self.spec = step.spec
+        self.event = event
+        self.stream = stream
+        self.recoveries = recoveries
+        self.inputs: Sequence[Event] | None = None
+        self.progress: Progress | None = None
+        self.failures: Failures | None = None
+        self.due: float | None = None
+        self.worker = -1
+        self.open_waits = 0
+        # Answered waits of a suspended attempt that stands in the queue for a worker.
+        self.answered: list[Waiter] | None = None
+        self.undelivered = 0
+        self.started_at = 0.0
+        self.suspended = False
+        # Whether the running attempt has said that it stopped because of a wait.
+        self.away = False
+        self.causes: Causes = ()
+        self.segment: Segment | None = None
+        # Of a step that takes a collection: the journal's name of its stream, and the work that was done in it.
+        self.released_stream = 0
+        self.after: list[Segment] | None = None
+        # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
+        self.run: Run | None = None
+        self.context: Context[Any] | None = None
+        # Looks at what the attempt was given, when it ends.
+        self.at_end: list[partial[None]] | None = None
+        # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
+        self.task: asyncio.Task[None] | None = None
+        self.timer: Timer | None = None
+
+    def as_cause(self, number: Number = RETURNED) -> Causes:
+        """Where an event made by this attempt comes from, when a journal listens; ``number`` names it there."""
+        return ((self.segment, number),) if self.segment is not None else ()
+
+    def done(self) -> Progress:
+        """The progress record, made at first use."""
+        if self.progress is None:
+            self.progress = Progress()
+        return self.progress
+
+    def look_at_end(self) -> None:
+        """Look at what the attempt was given, as it ends."""
+        looks, self.at_end = self.at_end or (), None
+        for look in looks:
+            look()
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.name}#{self.id}>"
+
+
+class Question:
+    """A question to a person: an event that was streamed, and the wait for its answer if there is one.
+
+    ``path`` and ``cause`` say which workflow of the tree and which delivery asked; ``number`` names a question without
+    a wait.
+    """
+
+    __slots__ = ("answered", "cause", "event", "number", "path", "run", "waiter")
+
+    def __init__(self, event: Event, path: str, cause: int, waiter: "Waiter | None" = None, *, number: int = 0) -> None:
+        self.event = event
+        self.path = path
+        self.cause = cause
+        self.number = number
+        self.waiter = waiter
+        self.answered = False
+        # Whose wait it is; known as soon as somebody looks for open questions.
+        self.run: Run | None = None
+
+
+class Waiter:
+    """An open ``wait_for_event``: what it wants, until when, and for whom. ``due`` is wall-clock seconds."""
+
+    __slots__ = (
+        "asked", "due", "event_type", "explicit_id", "futures", "item", "key", "opened", "question", "requirements",
+        "timer", "unknown_requirements",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        waiter_id: str | None,
+        key: str,
+        event_type: type[Event],
+        requirements: dict[str, Any],
+        item: WorkItem,
+        due: float | None,
+    ) -> None:
+        self.explicit_id = waiter_id
+        self.key = key
+        self.event_type = event_type
+        self.requirements = requirements
+        self.item = item
+        self.due = due
+        # Whether the step has come to it since it was restored.
+        self.asked = False
+        self.question: Question | None = None
+        # The segment that ended with this wait, when a journal listens.
+        self.opened: Segment | None = None
+        # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
+        self.unknown_requirements = False
+        # The runner's side of it: who awaits the answer, and the timer of ``due``.
+        self.futures: list[asyncio.Future[None]] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def id(self) -> str:
+        """The id given by the step, else one made of the place of the wait."""
+        return self.explicit_id or f"waiter_{self.key.partition(':')[2]}_{self.item.id}_{self.key.partition(':')[0]}"
+
+    def is_for_the_same(self, other: "Waiter") -> bool:
+        """Tell whether two waits are for the answer to one question: the program names it by id and requirements."""
+        named = self.explicit_id is not None and self.explicit_id == other.explicit_id
+        return named and bool(self.requirements) and self.requirements == other.requirements
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event is of the awaited type and meets every requirement."""
+        if self.unknown_requirements:
+            return False
+        if type(event) is not self.event_type and not (self.item.spec.wide and isinstance(event, self.event_type)):
+            return False
+        return all(getattr(event, name, None) == value for name, value in self.requirements.items())
+
+
+class Buffer:
+    """Events put aside by ``collect_events``, by type, until the expected set is full."""
+
+    __slots__ = ("causes", "count", "expected", "have", "keys", "needs")
+
+    def __init__(self) -> None:
+        self.expected: list[type[Event]] = []
+        self.needs: dict[type[Event], int] = {}
+        self.have: dict[type[Event], deque[Event]] = {}
+        # Names what is put aside, in the same order, when a journal listens: delivery and number of the collect.
+        self.keys: dict[type[Event], deque[list[Any]]] = {}
+        self.count = 0
+        self.causes: list[Segment] = []
+
+    def lacks(self) -> list[str]:
+        """Names of the types still missing, with how many of each."""
+        missing: list[str] = []
+        for cls, need in self.needs.items():
+            short = need - len(self.have.get(cls, ()))
+            if short > 0:
+                missing.append(cls.__name__ if short == 1 else f"{short} {cls.__name__}")
+        return missing
+
+
+class Stream:
+    """The events of one list fan-out: open while any work in it goes on."""
+
+    __slots__ = (
+        "causes", "collected", "collected_causes", "id", "key", "live", "parent", "producer", "recoveries", "released",
+    )  # fmt: skip
+
+    def __init__(self, stream_id: int, producer: str, parent: "Stream | None", recoveries: Recoveries | None) -> None:
+        self.id = stream_id
+        self.producer = producer
+        self.parent = parent
+        self.recoveries = recoveries
+        self.live = 0
+        self.collected: dict[str, list[Event]] = {}
+        self.released: set[str] = set()
+        # For the journal: its name of the stream, the work that was done in it, and where each member comes from.
+        self.key = 0
+        self.causes: list[Segment] = []
+        self.collected_causes: dict[str, list[Cause]] = {}
+
+
+class StepState:
+    """The live side of a step: its queue, its workers and what its joins hold back."""
+
+    __slots__ = (
+        "_buffers", "_free_workers", "_join_causes", "_joins", "active", "produced", "queue", "received", "spec",
+        "workers",
+    )  # fmt: skip
+
+    def __init__(self, spec: StepSpec) -> None:
+        self.spec = spec
+        self.active = 0
+        self.workers = 0
+        # How often each event type came in and went out, for drawing what happened.
+        self.received: dict[type[Event], int] = {}
+        self.produced: dict[type[Event], int] = {}
+        # Work that waits for a worker: new deliveries, and items whose wait was answered, first come first served.
+        # Made when first needed, as most steps of most runs never queue.
+        self.queue: deque[WorkItem] | None = None
+        self._free_workers: list[int] | None = None
+        self._buffers: dict[str, Buffer] | None = None
+        self._joins: dict[int, list[deque[Event]]] | None = None
+        self._join_causes: dict[int, list[deque[Cause]]] | None = None
+
+    def occupy(self, item: WorkItem) -> None:
+        """Give an item the worker that became free last, or a new one; the first one when none works."""
+        if self.active == 0:
+            self.workers, self._free_workers = 1, None
+            item.worker = 0
+        elif self._free_workers:
+            item.worker = self._free_workers.pop()
+        else:
+            item.worker = self.workers
+            self.workers += 1
+        self.active += 1
+
+    def release(self, item: WorkItem) -> None:
+        """Take an item's worker back, if it has one."""
+        if item.worker >= 0:
+            self.active -= 1
+            if self.active:
+                if self._free_workers is None:
+                    self._free_workers = []
+                self._free_workers.append(item.worker)
+            item.worker = -1
+
+    # Made when first needed, too.
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """What ``collect_events`` has put aside, by buffer."""
+        if self._buffers is None:
+            self._buffers = {}
+        return self._buffers
+
+    @property
+    def joins(self) -> dict[int, list[deque[Event]]]:
+        """Per open stream (0: none): one queue for each parameter of a join."""
+        if self._joins is None:
+            self._joins = {}
+        return self._joins
+
+    @property
+    def join_causes(self) -> dict[int, list[deque[Cause]]]:
+        """Where each of those comes from, in the same order, when a journal listens."""
+        if self._join_causes is None:
+            self._join_causes = {}
+        return self._join_causes
+
+    def enqueue(self, item: WorkItem) -> None:
+        """Put an item last in the queue."""
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.append(item)
+
+    def clear(self) -> None:
+        """Drop all that is queued, held back or executing; the counts of what happened stay."""
+        self.active = self.workers = 0
+        self._free_workers = self.queue = self._buffers = self._joins = self._join_causes = None
+
+
+class RunState:
+    """Everything a run knows. Times are wall-clock seconds."""
+
+    __slots__ = (
+        "busy", "cancelled", "child_counts", "delayed", "elapsed", "item_seq", "items", "question_seq", "questions",
+        "restored_deliveries", "run_id", "running", "served", "steps", "stopped", "stream_seq", "streams", "table",
+        "waiter_seq", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, run_id: str, table: StepTable) -> None:
+        self.run_id = run_id
+        self.table = table
+        self.steps: dict[str, StepState] = {}
+        # Deliveries that are not over, by number: queued, executing, waiting or timed.
+        self.items: dict[int, WorkItem] = {}
+        self.streams: dict[int, Stream] = {}
+        self.waiters = Waits()
+        self.delayed: dict[int, WorkItem] = {}
+        # Deliveries that are queued, executing or timed; waiting ones do not count.
+        self.busy = 0
+        self.item_seq = self.stream_seq = self.waiter_seq = self.question_seq = 0
+        self.running = False
+        # Whether somebody cancelled the run that was restored: it may still go on.
+        self.cancelled = False
+        # Whether a server began it, with input of a client.
+        self.served = False
+        # What a snapshot found on its way: events, and outcomes of steps behind what they had sent.
+        self.restored_deliveries: list[Any] = []
+        # Seconds of the run's timeout used up before this process.
+        self.elapsed = 0.0
+        # What the run's own steps ended with, of one that was restored while workflows that events had started go on.
+        self.stopped: StopEvent | None = None
+        # Questions to people that were streamed and are tied to no wait; kept at the root of a tree.
+        self.questions: list[Question] = []
+        # What the ended runs of attached workflows did, by name.
+        self.child_counts: dict[str, ExecutionCounts] | None = None
+
+    def step(self, spec: StepSpec) -> StepState:
+        """The live side of a step, made at first use."""
+        state = self.steps.get(spec.name)
+        if state is None:
+            state = self.steps[spec.name] = StepState(spec)
+        return state
+
+    def items_by_step(self) -> dict[str, list[WorkItem]]:
+        """The deliveries that are not over, by step; steps without one are left out."""
+        found: dict[str, list[WorkItem]] = {}
+        for item in self.items.values():
+            found.setdefault(item.spec.name, []).append(item)
+        return found
+
+    def name_parts(self) -> None:
+        """Give what a snapshot brought along names for a journal, as nobody knows which records made it."""
+        numbers = count(1)
+        past = Segment.past(0)
+
+        def name() -> Cause:
+            return past, next(numbers)
+
+        for item in self.items.values():
+            item.causes = tuple(name() for _ in item.inputs or (item.event,))
+        for step in self.steps.values():
+            for key, queues in step.joins.items():
+                step.join_causes[key] = [deque(name() for _ in queue) for queue in queues]
+            for buffer in step.buffers.values():
+                for cls, held in buffer.have.items():
+                    buffer.keys[cls] = deque([0, next(numbers)] for _ in held)
+        for stream in self.streams.values():
+            stream.key = -stream.id
+            for step_name, members in stream.collected.items():
+                stream.collected_causes[step_name] = [name() for _ in members]
+        for tick in self.restored_deliveries:
+            if hasattr(tick, "causes"):
+                tick.causes = (name(),)
+
+    def count_child(self, name: str, ended: "RunState") -> None:
+        """Keep the numbers of an attached workflow's run that is over."""
+        if self.child_counts is None:
+            self.child_counts = {}
+        self.child_counts.setdefault(name, ExecutionCounts()).add(ended)
+
+
+current_item: ContextVar[WorkItem | None] = ContextVar("batonflow_step", default=None)
+"""The delivery whose step is running here."""
+
+
+def run_in_words() -> str:
+    """Name the workflow and the run whose step is running here, behind a blank; empty outside of steps."""
+    item = current_item.get()
+    run = None if item is None else item.run
+    if run is None:
+        return ""
+    return f" (workflow {run.workflow.__batonflow__.workflow_name}, run {run.root.state.run_id})"

@@ -1,0 +1,474 @@
+"""Events: what steps receive, return and stream.
+
+An event carries three kinds of data, told apart by name when it is built: declared fields (validated), declared private
+attributes (settable by name) and everything else, the *dynamic* data. Dynamic data lives in pydantic's own extra
+dict, so that building an event never runs Python code for the usual case.
+"""
+
+from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
+from weakref import WeakKeyDictionary
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_serializer,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.problems import NotInitializedError, misspelt
+from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
+
+__all__ = [
+    "CollectionReleaseEvent",
+    "DictLikeModel",
+    "Event",
+    "EventType",
+    "HumanResponseEvent",
+    "IdleReleasedEvent",
+    "InputRequiredEvent",
+    "InternalDispatchEvent",
+    "InternalEventsMissedEvent",
+    "SerializableException",
+    "StartEvent",
+    "StepFailedEvent",
+    "StepState",
+    "StepStateChanged",
+    "StopEvent",
+    "StreamResetEvent",
+    "UnhandledEvent",
+    "UnreconstructedException",
+    "WorkflowCancelledEvent",
+    "WorkflowFailedEvent",
+    "WorkflowIdleEvent",
+    "WorkflowStalledEvent",
+    "WorkflowTimedOutEvent",
+    "check_public",
+]
+
+
+SerializableException = Annotated[
+    Exception,
+    BeforeValidator(load_exception),
+    PlainSerializer(lambda value: dump_exception(value) if isinstance(value, BaseException) else value),
+    WithJsonSchema({"type": "object", "properties": {"exception_type": {}, "exception_message": {}}}),
+]
+"""An exception field that is written as type name and message, and read back without calling anything else."""
+
+_ToldException = Annotated[
+    SerializableException,
+    PlainSerializer(
+        lambda value: dump_exception(value, attributes=False) if isinstance(value, BaseException) else value
+    ),
+]
+"""The same for readers outside of the program, to whom what an exception carries beside is not shown."""
+
+
+_new = object.__new__
+
+# What a model consists of, set in its slots: looking each up by name would take half as long again.
+_put_values: Any = BaseModel.__dict__["__dict__"].__set__
+_put_given: Any = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_put_extra: Any = BaseModel.__dict__["__pydantic_extra__"].__set__
+_put_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
+
+
+_SLOTS = frozenset({"__pydantic_extra__", "__pydantic_fields_set__", "__pydantic_private__"})
+"""Are there as soon as pydantic's constructor was called."""
+
+# By class, the names of its fields: one set for all events that are made without validation, as one for each would be
+# an object more for the collector to look at.
+_given: dict[type[BaseModel], set[str]] = {}
+
+
+class DictLikeModel(BaseModel):
+    """A pydantic model whose undeclared data can be used like a dict; shared by events and ``DictState``.
+
+    ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the
+    dynamic data only, never declared fields. Attribute access sees everything.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
+
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - pydantic's signature
+        """Unfold a given ``_data`` and hand values over to declared private attributes."""
+        extra = self.__pydantic_extra__
+        if not extra:
+            return
+        if "_data" in extra:
+            data: Any = extra.pop("_data")
+            if not isinstance(data, Mapping):
+                raise ValueError(f"_data is a dict of dynamic data, not {type(data).__name__}")
+            for name, value in cast("Mapping[str, Any]", data).items():
+                extra.setdefault(name, value)
+        private = self.__private_attributes__
+        if private:
+            for name in [name for name in extra if name in private]:
+                setattr(self, name, extra.pop(name))
+        if not _DICT_METHODS.isdisjoint(extra) and isinstance(self, Event):
+            _warn_of_hidden(type(self), _DICT_METHODS.intersection(extra))
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped = handler(self)
+        extra = self.__pydantic_extra__
+        if extra:
+            dumped["_data"] = {name: dumped.pop(name) for name in extra if name in dumped}
+        return dumped
+
+    @property
+    def _data(self) -> dict[str, Any]:
+        extra = self.__pydantic_extra__
+        if extra is None:
+            extra = {}
+            object.__setattr__(self, "__pydantic_extra__", extra)
+        return extra
+
+    @_data.setter
+    def _data(self, value: dict[str, Any]) -> None:
+        object.__setattr__(self, "__pydantic_extra__", value)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            extra = self.__pydantic_extra__
+            if extra is not None and name in extra:
+                return extra[name]
+            private = self.__pydantic_private__
+            if private is not None and name in private:
+                return private[name]
+        elif name in _SLOTS:
+            raise NotInitializedError(type(self), "the fields of the event")
+        raise AttributeError(f"{type(self).__name__!r} has no field, private attribute or dynamic value {name!r}")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name in type(self).model_fields:
+            yield name, getattr(self, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._data[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._data[name] = value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override] - the contract iterates dynamic names
+        return iter(self._data)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The dynamic value ``name``, or ``default``; declared fields are not seen."""
+        extra = self.__pydantic_extra__
+        return default if extra is None else extra.get(name, default)
+
+    def keys(self) -> KeysView[str]:
+        """The dynamic names."""
+        return self._data.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The dynamic values."""
+        return self._data.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The dynamic names with their values."""
+        return self._data.items()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The live dict of dynamic data, not a copy."""
+        extra = self.__pydantic_extra__
+        return self._data if extra is None else extra
+
+
+class Event(DictLikeModel):
+    """Base of every event. Subclass it and declare fields; anything else passed in becomes dynamic data.
+
+    Events are shared, not copied: two steps that receive the same instance see one another's writes.
+
+    Example:
+        >>> class Query(Event):
+        ...     text: str
+        >>> Query(text="tides", source="web").source
+        'web'
+    """
+
+    @classmethod
+    def made(cls, **fields: Any) -> Self:
+        """An event of all its fields, unvalidated; for loops that make many of values they have made themselves.
+
+        Args:
+            fields: Every declared field by name. The class must not have private attributes.
+        """
+        event = _new(cls)
+        # What the constructor would do.
+        _put_values(event, fields)
+        given = _given.get(cls)
+        if given is None:
+            given = _given[cls] = set(cls.model_fields)
+        _put_given(event, given)
+        _put_extra(event, {})
+        _put_private(event, None)
+        return event
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # The name of dynamic data that is set so is one that was given, to this event alone.
+            if name not in self.__pydantic_fields__:
+                _own_names(self)
+            super().__setattr__(name, value)
+
+        @property
+        def model_fields_set(self) -> set[str]:
+            """The names of what was given."""
+            _own_names(self)
+            return self.__pydantic_fields_set__
+
+        def __getstate__(self) -> dict[Any, Any]:
+            _own_names(self)
+            return super().__getstate__()
+
+
+_DICT_METHODS = frozenset({"get", "items", "keys", "to_dict", "values"})
+
+_warned_of: WeakKeyDictionary[type[Event], set[str]] = WeakKeyDictionary()
+
+
+def _warn_of_hidden(cls: type[Event], names: Iterable[str]) -> None:
+    """Warn once per class and name: the attribute is the method, and not the value."""
+    for name in sorted(names):
+        warned = _warned_of.setdefault(cls, set())
+        if name not in warned:
+            warned.add(name)
+            warn_user(
+                f"{cls.__name__}.{name} is a method, and not the value that was given as {name}=. Read the value as "
+                f"ev[{name!r}], or choose another name"
+            )
+
+
+def _warn_of_misspelt(event: Event, names: Iterable[str], open_name: str | None) -> None:
+    """Warn once per class and name of data that resembles a field which was not given."""
+    cls = type(event)
+    open_fields = [name for name in (*cls.model_fields, open_name) if name and name not in event.model_fields_set]
+    warned = _warned_of.setdefault(cls, set())
+    for name, meant in misspelt(names, open_fields).items():
+        if name not in warned:
+            warned.add(name)
+            warn_user(f"{cls.__name__} has no field {name!r}, and keeps it as data. Did you mean {meant!r}?")
+
+
+def _own_names(event: Event) -> None:
+    """Give an event a set of names of its own, if it is made already and shares one."""
+    shared = _given.get(type(event))
+    if shared is not None and getattr(event, "__pydantic_fields_set__", None) is shared:
+        _put_given(event, set(shared))
+
+
+EventType = type[Event]
+"""The class of an event."""
+
+
+def check_public(cls: type[Event], fields: Mapping[str, Any]) -> None:
+    """Refuse fields that others than the program give for an event, when they name private attributes of its class.
+
+    Raises:
+        ValidationError: They do; nobody would check the values.
+    """
+    data = fields.get("_data")
+    named = {*fields, *(cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else ())}
+    problems = [
+        InitErrorDetails(
+            type=PydanticCustomError("private", "Private attributes cannot be given"), loc=(name,), input=None
+        )
+        for name in sorted(named & cls.__private_attributes__.keys())
+    ]
+    if problems:
+        raise ValidationError.from_exception_data(cls.__name__, problems)
+
+
+class StartEvent(Event):
+    """Starts a run; ``workflow.run(**kwargs)`` builds one from its keyword arguments."""
+
+    # Dynamic data that a class takes beside the fields that it, or a class below it, declares.
+    __batonflow_takes__: ClassVar[Collection[str]] = ()
+
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
+
+
+class StopEvent(Event):
+    """Ends a run with a result.
+
+    Args:
+        result: What ``await handler`` gives. A subclass is given itself instead.
+        kwargs: Declared fields and dynamic data.
+    """
+
+    _result: Any = PrivateAttr(default=None)
+
+    def __init__(self, /, result: Any = None, **kwargs: Any) -> None:
+        if result is not None:
+            kwargs["_result"] = result
+        super().__init__(**kwargs)
+        if self.__pydantic_extra__:
+            _warn_of_misspelt(self, self.__pydantic_extra__, "result" if result is None else None)
+
+    def _get_result(self) -> Any:
+        return self._result
+
+    @property
+    def result(self) -> Any:
+        """The result of the run."""
+        return self._get_result()
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # pydantic lets one model serializer stand per class, so the dynamic part is repeated through the
+        # base's function.
+        dumped = DictLikeModel._dump(self, handler)  # pyright: ignore[reportPrivateUsage]
+        if self._result is not None:
+            dumped["result"] = self._result
+        return dumped
+
+    def __repr__(self) -> str:
+        values: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        values.update(self._data)
+        if self._result is not None and "result" not in values:
+            values["result"] = self._result
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    def __str__(self) -> str:
+        result = self.result
+        return repr(self) if result is None and type(self) is not StopEvent else str(result)
+
+
+class WorkflowTimedOutEvent(StopEvent):
+    """Last event of a run that took longer than its timeout (seconds)."""
+
+    timeout: float
+    active_steps: list[str]
+
+
+class WorkflowCancelledEvent(StopEvent):
+    """Last event of a run that was cancelled; has a ``reason`` when one was given."""
+
+
+class WorkflowFailedEvent(StopEvent):
+    """Last event of a run that failed."""
+
+    step_name: str
+    exception: _ToldException
+    attempts: int | None = None
+    elapsed_seconds: float | None = None
+
+
+class IdleReleasedEvent(StopEvent):
+    """Result of a run that was put aside while it waited; never streamed."""
+
+
+class StepFailedEvent(Event):
+    """What a ``@catch_error`` handler receives; ``failed_at`` is in UTC."""
+
+    step_name: str
+    input_event: Any
+    exception: SerializableException
+    attempts: int
+    elapsed_seconds: float
+    failed_at: datetime
+
+
+class InputRequiredEvent(Event):
+    """Asks a person for something; streamed when a step returns it."""
+
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
+
+
+class HumanResponseEvent(Event):
+    """A person's answer; comes from outside, so no step needs to produce it."""
+
+    if TYPE_CHECKING:  # type checkers learn here that it takes dynamic data
+
+        def __init__(self, **data: Any) -> None: ...
+
+
+class InternalDispatchEvent(Event):
+    """Base of what the engine says about itself; only readers that ask with ``expose_internal`` get these."""
+
+
+class StepState(Enum):
+    """Where an execution of a step stands."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    NOT_RUNNING = "not_running"
+
+
+class StepStateChanged(InternalDispatchEvent):
+    """An execution of a step was queued, started or ended."""
+
+    name: str
+    step_state: StepState
+    worker_id: str
+    input_event_name: str
+    output_event_name: str | None = None
+
+
+class WorkflowIdleEvent(InternalDispatchEvent):
+    """Nothing is queued or executing; the run waits for something from outside."""
+
+
+class WorkflowStalledEvent(InternalDispatchEvent):
+    """The run can no longer move by itself; ``waiting_on`` says what each waiting join still lacks."""
+
+    waiting_on: list[str]
+
+
+class InternalEventsMissedEvent(InternalDispatchEvent):
+    """A reader of internal events came too late for the first ``count`` of them."""
+
+    count: int
+
+
+class StreamResetEvent(Event):
+    """A run goes on in another process: what was streamed from ``lost_from`` to ``lost_to`` and not stored is lost.
+
+    What belongs to steps that are repeated is streamed again.
+    """
+
+    lost_from: int
+    lost_to: int
+
+
+class UnhandledEvent(InternalDispatchEvent):
+    """Nobody accepted an event."""
+
+    event_type: str
+    qualified_name: str
+    step_name: str | None = None
+    idle: bool = False
+
+
+class CollectionReleaseEvent(Event):
+    """The trigger of a step that joins several events at once."""
+
+    events: list[Any] = Field(default_factory=list)
+    stream_id: str = ""
+    binding_id: str = ""

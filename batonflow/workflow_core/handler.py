@@ -1,0 +1,274 @@
+"""WorkflowHandler: what a caller holds of a run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Generator
+from typing import TYPE_CHECKING, Any
+
+from batonflow.lazy import at_first_use
+from batonflow.workflow_core.child_runs import awaits_people
+from batonflow.workflow_core.compat.handler import EarlierHandler
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.errors import WorkflowCancelledByUser
+from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
+from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["WorkflowHandler"]
+
+
+give_up = at_first_use("batonflow.durable.keeper", "give_up")
+execution_svg = at_first_use("batonflow.draw", "execution_svg")
+
+
+class WorkflowHandler(EarlierHandler):
+    """A running or finished run: await it for the result, stream its events, send to it, cancel it.
+
+    Dropping the handler does not stop the run.
+
+    Args:
+        run: The run.
+
+    Example:
+        >>> handler = workflow.run(topic="tides")
+        >>> async for event in handler.stream_events():
+        ...     print(event)
+        >>> result = await handler
+    """
+
+    __slots__ = ("__weakref__", "_asked", "_reader", "_run", "_was_cancelled")
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._asked = self._was_cancelled = False
+        run.ending.handlers += 1
+        # The position of stream_events, shared by all its iterators: it reads a run once.
+        self._reader: StreamReader | None = None
+
+    def __del__(self) -> None:
+        ending = self._run.ending
+        if not self._asked:
+            ending.handlers -= 1
+            if not ending.handlers:
+                ending.forgotten()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        event = yield from self.stop_event_result().__await__()
+        return event.result if type(event) is StopEvent else event
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run.state.run_id
+
+    @property
+    def ctx(self) -> Context[Any]:
+        """The run's context, as seen from outside its steps."""
+        context = self._run.handler_context
+        if context is None:
+            context = self._run.handler_context = Context(self._run.workflow)
+            context.bind(self._run)
+        return context
+
+    async def started(self) -> None:
+        """Wait until the run has begun, with a store: until it is there; does not wait for its end.
+
+        Raises:
+            StoreError: It cannot begin, for example ``RunInUseError`` or ``RunInputMismatchError``.
+        """
+        run = self._run
+        if run.opening is not None:
+            await asyncio.wait({run.opening})
+        if run.ending.refused and run.ending.error is not None:
+            self._asked = True
+            raise run.ending.error
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the run was released from memory (``idle_release``): it waits in its store until something comes."""
+        return self._run.root.is_asleep
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing goes on in the run and it waits for an event from outside."""
+        run = self._run
+        return not run.ending.over and (run.is_asleep or awaits_people(run))
+
+    def is_done(self) -> bool:
+        """Whether the result is known."""
+        return self._run.ending.resolved
+
+    def get_stop_event(self) -> StopEvent | None:
+        """The event that ended the run, None while it goes on."""
+        return self._run.ending.event if self._run.ending.done else None
+
+    @property
+    def stopped_by(self) -> BaseException | None:
+        """What awaiting the handler raises, None while the run goes on or when it has a result."""
+        return self._run.ending.error if self._run.ending.done else None
+
+    @property
+    def workflow(self) -> "Workflow":
+        """The workflow that runs."""
+        return self._run.workflow
+
+    @property
+    def execution_counts(self) -> ExecutionCounts:
+        """How often each step took and returned events so far, attached workflows included."""
+        counts = ExecutionCounts()
+        counts.add_run(self._run)
+        return counts
+
+    async def stop_event_result(self) -> StopEvent:
+        """Wait for the end and return the event that ended the run.
+
+        Raises:
+            WorkflowTimeoutError: The run took longer than its timeout.
+            WorkflowCancelledByUser: The run was cancelled.
+            asyncio.CancelledError: The run was cancelled by ``cancel()`` of this handler, as tasks are.
+            BaseException: Whatever a step raised that nothing caught, the very object.
+        """
+        self._asked = True
+        ending = self._run.ending
+        await ending.wait()
+        if self._was_cancelled and isinstance(ending.error, WorkflowCancelledByUser):
+            raise asyncio.CancelledError from ending.error
+        if ending.error is not None:
+            raise ending.error
+        assert ending.event is not None
+        return ending.event
+
+    async def send_event(self, event: Event, step: str | None = None) -> None:
+        """Send an event into the run, to every step that accepts it, or to one.
+
+        Args:
+            event: The event.
+            step: Name of a single step, or ``child.step`` of an attached workflow.
+
+        Raises:
+            WorkflowRuntimeError: No such step, the step does not accept the event, or the run is over.
+
+        Example:
+            >>> if handler.is_waiting:
+            ...     await handler.send_event(HumanResponseEvent(response="yes"))
+        """
+        self.ctx.send_event(event, step)
+
+    def stream_events(self, expose_internal: bool = False) -> AsyncIterator[Event]:
+        """The events that the run streams, from its beginning to its StopEvent.
+
+        One reading: after the end it cannot be read again; breaking out and iterating again goes on. Errors of the
+        run are raised by awaiting the handler, not here.
+
+        Args:
+            expose_internal: Also give what the engine says about itself.
+
+        Raises:
+            WorkflowRuntimeError: While iterating, when the stream has already been consumed to its end, or somebody
+                else waits for its next event: ``subscribe()`` is for several readers.
+        """
+        if self._reader is None:
+            self._reader = self._run.reader(internal=expose_internal)
+        elif self._reader.internal is not expose_internal:
+            self._reader.show_internal(expose_internal)
+        return EventIterator(self._reader, self.run_id)
+
+    def subscribe(self, after: int = -1, internal: bool = False) -> AsyncIterator[StreamItem]:
+        """Read the stream with positions and origins; any number of readers, each independent.
+
+        Of a run that this process took up from a store, the stored stream comes first. The questions that are open are
+        streamed again when the run is taken up, so a reader of the live part alone meets them too.
+
+        Args:
+            after: Begin behind this ``seq``; -1 for the beginning.
+            internal: Also give what the engine says about itself; of that, the last 10,000 notes are kept.
+
+        Example:
+            >>> async for item in handler.subscribe(after=41):
+            ...     print(item.seq, item.step, item.event)
+        """
+        return self._run.reader(after, internal=internal, stored=True)
+
+    def inputs(self) -> AsyncIterator[InputRequest]:
+        """What the run asks people, workflows inside it included: the open questions, then those to come, to its end.
+
+        Any number of readers; each gets a question once, unless it was answered before. Independent of
+        ``stream_events``; after a restore the questions that stood open are given again.
+
+        Example:
+            >>> async for request in handler.inputs():
+            ...     request.respond(response=input(request.event.prefix))
+        """
+        return InputReader(self._run)
+
+    def open_inputs(self) -> list[InputRequest]:
+        """The questions to people that stand open now."""
+        return self._run.on_loop(lambda: open_requests(self._run))
+
+    async def cancel_run(self, *, timeout: float = 5.0) -> None:
+        """Cancel the run and wait until its steps have ended; never raises. ``ctx.to_dict()`` remains resumable.
+
+        Awaiting the handler raises ``WorkflowCancelledByUser`` then. A run that is over stays as it is.
+
+        Args:
+            timeout: Seconds to wait for the steps.
+
+        Example:
+            >>> await handler.cancel_run()
+            >>> snapshot = handler.ctx.to_dict()
+        """
+        ending = self._run.ending
+        if self._run.is_replaced:
+            return  # a step that is thrown away while its run leaves memory must not end what goes on later
+        self._run.on_loop(ending.cancel)
+        await self._on_its_loop(_until_ended(self._run, timeout, "cancelled"), timeout)
+
+    async def interrupt(self, *, timeout: float = 5.0) -> None:
+        """Stop the run in this process. One that a store keeps can be resumed, by any process; another is cancelled.
+
+        A run that is over stays as it is.
+
+        Args:
+            timeout: Seconds to wait for the steps.
+        """
+        run = self._run.root
+        if run.workflow.__batonflow__.store is None:
+            await self.cancel_run(timeout=timeout)
+            return
+        await self._on_its_loop(_interrupted(run, timeout), timeout)
+
+    async def _on_its_loop(self, work: Coroutine[Any, Any, None], seconds: float) -> None:
+        """Wait for something on the loop of the run, which need not be the one that runs here."""
+        loop = self._run.loop
+        if asyncio.get_running_loop() is loop:
+            await work
+        elif loop.is_running():
+            # Not longer than it takes there: the loop may come to its end meanwhile.
+            await asyncio.wait([asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))], timeout=seconds + 1)
+        else:
+            work.close()  # nothing goes on there
+
+    def _repr_html_(self) -> str:
+        return execution_svg(self)
+
+    def __str__(self) -> str:
+        event = self.get_stop_event()
+        result = None if event is None else event.result if type(event) is StopEvent else event
+        name = self._run.workflow.__batonflow__.workflow_name
+        return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"
+
+
+async def _until_ended(run: "Run", timeout: float, what: str) -> None:
+    try:
+        await asyncio.wait_for(run.ending.wait(), timeout)
+    except TimeoutError:
+        run.ending.warn(f"some steps did not end within {timeout} seconds after the run was {what}")
+
+
+async def _interrupted(run: "Run", timeout: float) -> None:
+    await give_up(run)
+    await _until_ended(run, timeout, "interrupted")

@@ -1,0 +1,369 @@
+"""What a run asks people, as its handler hands it out: requests that know which answer is awaited."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from batonflow.instrumentation.logs import logger_named
+from batonflow.lazy import at_first_use
+from batonflow.workflow_core.engine.state import Question, Waiter
+from batonflow.workflow_core.engine.waits import TO_STEPS, address_of
+from batonflow.workflow_core.errors import InputClosedError, InputResponseError
+from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
+from batonflow.workflow_core.questions import News, runs_inside
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.handler import WorkflowHandler
+
+__all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
+
+in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
+
+logger = logger_named("batonflow.workflow_core")
+
+SECONDS_TO_ANSWER = 1.0
+"""After so long a question is said to wait for a person."""
+
+_ANSWER_TO = "answer to "
+
+
+def answer_key(path: str, delivery: int, *, wait: str = "", attempt: int = 0, question: int = 0) -> str:
+    """The key of an answer in the inbox of a run: the same for all who answer, so that only the first one counts.
+
+    Args:
+        path: Which workflow of the tree asks, empty for the run itself.
+        delivery: Number of the delivery whose step asks.
+        wait: Key of the wait; empty for a question that a step streamed or returned without one.
+        attempt: How often the delivery failed before; of a question with a wait.
+        question: Number of a question without a wait.
+
+    Example:
+        >>> await flow.send_to_run("tides-1", event, key=answer_key("", 3, wait="approval"))
+    """
+    named = f"{path}:{delivery} {f'{attempt} {wait}' if wait else question}"
+    # The names of waits are the user's own, and may be longer than keys are.
+    return f"{_ANSWER_TO}{hashlib.sha256(named.encode(errors='surrogatepass')).hexdigest()[:32]}"
+
+
+class InputRequest:
+    """An open question of a run, to be answered once.
+
+    Attributes:
+        event: The question.
+
+    Example:
+        >>> async for request in handler.inputs():
+        ...     request.respond(input(request.event.prefix))
+    """
+
+    __slots__ = ("_question", "_run", "event")
+
+    def __init__(self, run: "Run", question: Question) -> None:
+        self.event = question.event
+        self._question = question
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"InputRequest({self.event!r}, id={self.id!r})"
+
+    @property
+    def id(self) -> str:
+        """Names the request within its run, also after a restore.
+
+        Of several open waits to which the program gave the same id, each has the number of its delivery behind it.
+        """
+        waiter = self._question.waiter
+        if waiter is not None and self._run.root.questions.shares_id(self._run, self._question):
+            return self.long_id
+        own = waiter.id if waiter is not None else f"question_{self._question.number}"
+        return f"{self.path}:{own}" if self.path else own
+
+    @property
+    def long_id(self) -> str:
+        """The id with the number of the delivery, which no other open request of the run has."""
+        waiter = self._question.waiter
+        own = f"{waiter.id}#{waiter.item.id}" if waiter is not None else f"question_{self._question.number}"
+        return f"{self.path}:{own}" if self.path else own
+
+    def _look_again(self) -> None:
+        """The run may have left memory and come back: the wait is another object of the same name then."""
+        waiter = self._question.waiter
+        if self._question.answered:
+            return
+        questions = self._run.root.questions
+        away = questions.away(self._run, self._question)
+        if away is not None:
+            self._run, self._question = away
+        elif self._run.root.is_asleep:
+            self._question.answered = True
+        elif waiter is None:
+            name = self._question.path, self._question.number
+            for question in self._run.root.state.questions:
+                if (question.path, question.number) == name:
+                    self._question = question
+        else:
+            self._look_for_wait(waiter)
+
+    def _look_for_wait(self, waiter: Waiter) -> None:
+        if waiter in self._run.state.waiters:
+            return
+        here = [run for run in runs_inside(self._run.root) if run.path == self._run.path]
+        asking = [(run, other) for run in here for other in run.state.waiters if other.question is not None]
+        place = waiter.item.id, waiter.key
+        same = [one for one in asking if (one[1].item.id, one[1].key) == place]
+        if waiter.explicit_id is not None:
+            # Several steps may wait for the answer to one question, which their requirements name.
+            same += [one for one in asking if one[1].is_for_the_same(waiter)]
+        if same:
+            self._run, waiting = same[0]
+            assert waiting.question is not None
+            self._question = waiting.question
+            self._question.run = self._run
+
+    @property
+    def path(self) -> str:
+        """Which workflow of the tree asks, empty for the run itself."""
+        return self._question.path if self._question.waiter is None else self._run.path
+
+    @property
+    def response_type(self) -> type[Event]:
+        """The class of the answer."""
+        return self._awaited()[1] or HumanResponseEvent
+
+    @property
+    def filled(self) -> dict[str, Any]:
+        """The fields of the answer that are filled in."""
+        return dict(self._awaited()[2])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still awaited."""
+        self._look_again()
+        return self._run.root.questions.place(self._question, self._run) is not None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the answer, without what is filled in."""
+        _, cls, filled = self._awaited()
+        return _schema(cls or HumanResponseEvent, filled)
+
+    @property
+    def answer_key(self) -> str:
+        """The key of its answer in the inbox of the run."""
+        question = self._question
+        if question.waiter is not None:
+            return _key_of(question.waiter, self._run.path)
+        return answer_key(question.path, question.cause, question=question.number)
+
+    def respond(self, /, response: Any = None, **fields: Any) -> None:
+        """Answer; what the waiting step requires is filled in.
+
+        Args:
+            response: The field ``response`` of the answer.
+            fields: Its other fields.
+
+        Raises:
+            InputClosedError: It was answered before, or nobody waits for the answer any more.
+            InputResponseError: The awaited event cannot be built from this.
+        """
+        given = fields if response is None else {**fields, "response": response}
+        self._run.on_loop(lambda: self._respond(given))
+
+    def answer(self, /, **fields: Any) -> Event:
+        """The event that answers, to be sent by other ways, ``workflow.send_to_run`` for example.
+
+        Args:
+            fields: Its fields, without those that are filled in.
+
+        Raises:
+            InputResponseError: The awaited event cannot be built from this.
+        """
+        run, cls, filled = self._awaited()
+        if cls is None:
+            names = ", ".join(sorted(cls.__name__ for cls in run.state.table.human_events))
+            raise InputResponseError(
+                f"This {type(self.event).__name__} may be answered by any of {names}: send the one you mean with "
+                "handler.ctx.send_event(...)"
+            )
+        event = _built(cls, filled, fields)
+        waiter = self._question.waiter
+        if waiter is not None and not waiter.wants(event):
+            raise InputResponseError(f"The {cls.__name__} is not what step {waiter.item.spec.name} requires: {filled}")
+        return event
+
+    def _respond(self, given: dict[str, Any]) -> None:
+        name = type(self.event).__name__
+        if self._question.answered:
+            raise InputClosedError(f"This {name} ({self.id}) was answered before; an answer is used once")
+        if not self.is_open:
+            raise InputClosedError(
+                f"This {name} ({self.id}) is not open any more: it was answered otherwise, its time was up, or its "
+                "step or run is over"
+            )
+        run, event = self._awaited()[0], self.answer(**given)
+        run.root.questions.close(self._question, event)
+        waiter = self._question.waiter
+        target = TO_STEPS if waiter is None else address_of(waiter)
+        if run.root.is_away or run.is_replaced:
+            run.root.send_to(event, run.path, target)
+        else:
+            run.send(event, target, None)
+
+    def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
+        """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
+        waiter = self._question.waiter
+        if waiter is not None:
+            return self._run, waiter.event_type, waiter.requirements
+        taking = self._run.root.questions.taking(self._question)
+        if taking is None:
+            return self._run, HumanResponseEvent, {}
+        run, classes = taking
+        own = [cls for cls in classes if cls is not HumanResponseEvent]
+        if len(own) == 1:
+            return run, own[0], {}
+        return run, HumanResponseEvent if HumanResponseEvent in classes else None, {}
+
+
+class InputReader(AsyncIterator[InputRequest]):
+    """One reading of the questions of a run: the open ones, then those to come, each once, to the end of the run."""
+
+    __slots__ = ("_news", "_run", "_seen")
+
+    def __init__(self, run: "Run") -> None:
+        self._run = run
+        self._seen: set[Question] = set()
+        self._news: News | None = None
+
+    def __aiter__(self) -> "InputReader":
+        return self
+
+    async def __anext__(self) -> InputRequest:
+        questions = self._run.root.questions
+        if self._news is None:
+            self._news = questions.reader(self._run)
+        while True:
+            questions.look()
+            coming = self._news.coming
+            while coming:
+                question = coming.popleft()
+                run = None if question in self._seen else questions.place(question, self._run)
+                if run is not None:
+                    self._seen.add(question)
+                    return InputRequest(run, question)
+            if self._run.stream.ended:
+                raise StopAsyncIteration
+            await self._run.stream.more()
+
+
+async def say_when_asked(handler: "WorkflowHandler") -> None:
+    """Log a warning when a run asks a person for a while that nobody here can answer: its handler is out of reach."""
+    async for request in handler.inputs():
+        await asyncio.sleep(SECONDS_TO_ANSWER)
+        if request.is_open:
+            logger.warning(
+                "Run %s waits for a person to answer its %s, and whoever called run_sync() has no handler for that: "
+                "use run(), whose handler has inputs() and, for agents, approvals(); or answer from elsewhere",
+                handler.run_id,
+                type(request.event).__name__,
+            )
+            return
+
+
+def open_requests(run: "Run") -> list[InputRequest]:
+    """The questions of a run, and of those inside it, that are open now."""
+    questions = run.root.questions
+    found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
+    return [InputRequest(place, question) for place, question in found if place is not None]
+
+
+def is_answer(key: str) -> bool:
+    """Whether an event in the inbox of a run is the answer to a question, by its key."""
+    return key.startswith(_ANSWER_TO)
+
+
+def asker_of(run: "Run", key: str) -> "tuple[Run, str] | None":
+    """Return the run of a tree that takes the answer with this key, and the address there.
+
+    Returns:
+        None when the run is not here, or asks no more.
+
+    Args:
+        run: The run at the root.
+        key: Of the event in the inbox, see ``answer_key``.
+    """
+    if not is_answer(key):
+        return None
+    run.questions.look()
+    for question in run.state.questions:
+        if key == answer_key(question.path, question.cause, question=question.number):
+            taking = run.questions.taking(question)
+            return None if taking is None or taking[0].is_replaced else (taking[0], TO_STEPS)
+    asking = (
+        (inner, address_of(waiter))
+        for inner in runs_inside(run)
+        for waiter in inner.state.waiters
+        if key == _key_of(waiter, inner.path)
+    )
+    return next(asking, None)
+
+
+def close_answered(run: "Run", key: str, event: Event) -> None:
+    """Close the question without a wait that an event from the inbox answers.
+
+    An answer that comes too late closes none: it must not be taken for that of another question.
+
+    Args:
+        run: The run at the root.
+        key: Of the event in the inbox, see ``answer_key``.
+        event: The answer.
+    """
+    if not is_answer(key):
+        return
+    run.questions.look()
+    for question in run.state.questions:
+        if key == answer_key(question.path, question.cause, question=question.number):
+            run.questions.close(question, event)
+            return
+    if not any(key == _key_of(waiter, inner.path) for inner in runs_inside(run) for waiter in inner.state.waiters):
+        run.questions.closes_nothing(event)
+
+
+def _key_of(waiter: Waiter, path: str) -> str:
+    item = waiter.item
+    attempt = item.failures.count if item.failures is not None else 0
+    return answer_key(path, item.id, wait=waiter.key, attempt=attempt)
+
+
+def _built(cls: type[Event], filled: dict[str, Any], given: dict[str, Any]) -> Event:
+    for name in filled.keys() & given.keys():
+        if given[name] != filled[name]:
+            raise InputResponseError(
+                f"{cls.__name__}: {name} must be {filled[name]!r}, as the waiting step requires; leave it out"
+            )
+    try:
+        check_public(cls, given)
+        return cls(**{**filled, **given})
+    except ValidationError as error:
+        problems = in_words(error, "the answer")
+        raise InputResponseError(f"{cls.__name__} cannot be made of this answer: {problems}") from error
+
+
+def _schema(cls: type[Event], filled: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any]
+    try:
+        schema = cls.model_json_schema()
+    except (PydanticInvalidForJsonSchema, PydanticUserError):
+        # A field of a type that JSON Schema does not know: the names are still worth saying.
+        wanted = [name for name, field in cls.model_fields.items() if field.is_required()]
+        schema = {"type": "object", "properties": {name: {} for name in cls.model_fields}, "required": wanted}
+    properties = {name: value for name, value in schema.get("properties", {}).items() if name not in filled}
+    required = [name for name in schema.get("required", ()) if name not in filled]
+    if not properties:
+        properties, required = {"response": {"type": "string"}}, ["response"]
+    schema = {**schema, "title": cls.__name__, "type": "object", "properties": properties, "required": required}
+    return schema if required else {key: value for key, value in schema.items() if key != "required"}

@@ -1,0 +1,1 @@
+from batonflow.instrumentation.event_handlers import *

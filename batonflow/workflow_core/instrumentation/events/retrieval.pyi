@@ -1,0 +1,1 @@
+from batonflow.instrumentation.events.retrieval import *

@@ -1,0 +1,1 @@
+from batonflow.instrumentation.span_handlers import *

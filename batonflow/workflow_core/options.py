@@ -1,0 +1,339 @@
+"""What is chosen for one workflow instance, and what it keeps between runs, apart from the user's attributes.
+
+All that the engine, the journal, the server and the agents want of a workflow they read here, at
+``workflow.__batonflow__``: of the other names of an instance each may be the user's own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+from batonflow.instrumentation import get_dispatcher
+from batonflow.lazy import at_first_use
+from batonflow.values.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.amounts import is_seconds, is_whole
+from batonflow.workflow_core.class_steps import ClassSteps
+from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
+from batonflow.workflow_core.problems import NotInitializedError
+from batonflow.workflow_core.resource import ResourceManager
+from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.types import qualified_name
+from batonflow.workflow_core.validation.validate import check_graph_names, validate_workflow
+
+if TYPE_CHECKING:
+    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.tracing.observer import Observer
+    from batonflow.workflow_core.engine.state import RunState
+    from batonflow.workflow_core.events import Event
+    from batonflow.workflow_core.routing import StepTable
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["NotInitialized", "Options", "ParentStop", "Upcaster", "checked", "is_workflow", "option", "shown"]
+
+dispatcher = get_dispatcher("batonflow.workflow_core.observers")
+
+observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
+
+ParentStop = Literal["finish", "cancel"]
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+"""Translates a record that an earlier version of a workflow's code wrote."""
+
+
+T = TypeVar("T")
+
+
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
+
+
+def _one_of(*choices: str) -> Callable[[Any], bool]:
+    return lambda value: value in choices
+
+
+def _an(cls: type) -> Callable[[Any], bool]:
+    # A class has the methods that a protocol asks of its objects.
+    return lambda value: isinstance(value, cls) and not isinstance(value, type)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _by_text(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, cast("Mapping[Any, Any]", value)))
+
+
+def _classes(value: Any) -> bool:
+    # A class may be iterable itself, as those of enums are.
+    several = isinstance(value, Iterable) and not isinstance(value, type)
+    return several and all(isinstance(one, type) for one in cast("Iterable[Any]", value))
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "timeout": (_or_none(is_seconds), "is a number of seconds, or None for as long as it takes"),
+    "resource_manager": (_or_none(_an(ResourceManager)), "is a ResourceManager(), or None for a new one"),
+    "num_concurrent_runs": (_or_none(partial(is_whole, least=1)), "must be an integer greater than 0"),
+    "runtime": (_or_none(_an(BasicRuntime)), "is a runtime such as BasicRuntime(), or None for that of the process"),
+    "workflow_name": (_or_none(_is_text), 'is a text such as "orders"'),
+    "serializer": (
+        _or_none(_an(BaseSerializer)),
+        "is an object with serialize(value) and deserialize(text), or None for JSON",
+    ),
+    "on_stall": (_one_of("warn", "raise"), 'must be "warn" or "raise"'),
+    "types": (_classes, "is a list of classes, such as [Note]"),
+    "workflows": (_or_none(_by_text), 'is a dict of names with workflows, such as {"child": Child()}'),
+    "version": (_or_none(_is_text), 'is a text such as "2"'),
+    "upcasters": (
+        _or_none(lambda value: _by_text(value) and all(map(callable, value.values()))),
+        'is a dict of versions with functions, such as {"1": from_version_1}',
+    ),
+    "idle_release": (_or_none(is_seconds), "is a number of seconds, 0 or more"),
+    "on_parent_stop": (_one_of("finish", "cancel"), 'must be "finish" or "cancel"'),
+}
+
+
+_ANYTHING: tuple[Callable[[Any], bool], str] = (lambda value: True, "")  # noqa: ARG005 - as of `verbose`: true or not
+
+
+def is_workflow(value: object) -> bool:
+    """Whether a value is a workflow, and not the class of one."""
+    return getattr(type(value), "__batonflow_workflow__", False)
+
+
+def checked(name: str, value: T) -> T:
+    """The value of an option.
+
+    Raises:
+        WorkflowValidationError: The option cannot have it; names the option, what it is, and the value.
+    """
+    fits, says = _RULES.get(name, _ANYTHING)
+    if not fits(value):
+        raise WorkflowValidationError(f"{name} {says}, got {value!r}")
+    return value
+
+
+class Options:
+    """The options of a workflow. Arguments as of ``Workflow``, all but the store, behind the steps of its class.
+
+    Raises:
+        WorkflowValidationError: An option has a value that it cannot have.
+    """
+
+    __slots__ = (
+        "_on_parent_stop", "children", "disable_validation", "given_serializer", "idle_release", "last_state", "name",
+        "num_concurrent_runs", "on_stall", "resource_manager", "runtime", "said_verbose", "skip_graph_checks", "steps",
+        "store", "store_streamed", "timeout", "timeout_excludes_waiting", "turns", "types", "upcasters", "validated",
+        "verbose", "version",
+    )  # fmt: skip
+
+    store: "RunStore | None"
+
+    def __init__(
+        self,
+        steps: ClassSteps,
+        *,
+        timeout: float | None,
+        disable_validation: bool,
+        verbose: bool,
+        resource_manager: ResourceManager | None,
+        num_concurrent_runs: int | None,
+        runtime: BasicRuntime | None,
+        workflow_name: str | None,
+        skip_graph_checks: Iterable[str] | None,
+        serializer: BaseSerializer | None,
+        on_stall: Literal["warn", "raise"],
+        timeout_excludes_waiting: bool,
+        types: Iterable[type],
+        version: str | None,
+        upcasters: Mapping[str, Upcaster] | None,
+        idle_release: float | None,
+        store_streamed: bool,
+    ) -> None:
+        self.steps = steps
+        self.timeout = checked("timeout", timeout)
+        self.disable_validation = disable_validation
+        self.verbose = self.said_verbose = verbose
+        self.resource_manager = checked("resource_manager", resource_manager) or ResourceManager()
+        self.num_concurrent_runs = checked("num_concurrent_runs", num_concurrent_runs)
+        self.runtime = checked("runtime", runtime) or get_current_runtime()
+        self.name = checked("workflow_name", workflow_name)
+        self.skip_graph_checks = check_graph_names(skip_graph_checks)
+        self.given_serializer = checked("serializer", serializer)
+        self.on_stall = checked("on_stall", on_stall)
+        self.timeout_excludes_waiting = timeout_excludes_waiting
+        # What can be gone through only once is kept before it is looked at.
+        self.types = tuple(checked("types", tuple(types) if isinstance(types, Iterator) else types))
+        self.version = checked("version", version)
+        self.upcasters = dict(checked("upcasters", upcasters) or {})
+        self.idle_release = checked("idle_release", idle_release)
+        self.store_streamed = store_streamed
+        self.children: dict[str, Workflow] = {}
+        self._on_parent_stop: dict[str, ParentStop] = {}
+        self.forget_runs()
+        self.validated: StepTable | None = None
+        self.last_state: RunState | None = None
+
+    def forget_runs(self) -> None:
+        """Have no runs: these are the options of a workflow that is new."""
+        self.turns = Turns(self)
+
+    def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
+        """Attach workflows by name; see ``Workflow.add_workflows``.
+
+        Args:
+            workflows: Name -> workflow.
+            on_parent_stop: What happens to their runs.
+
+        Raises:
+            WorkflowValidationError: A name is taken by another workflow, or a value is none that it can have.
+        """
+        checked("on_parent_stop", on_parent_stop)
+        for name, workflow in (checked("workflows", workflows) or {}).items():
+            given: Any = workflow
+            if not is_workflow(given):
+                is_class = isinstance(given, type)
+                got = f"the class {given.__name__}: make an object of it" if is_class else type(given).__name__
+                raise WorkflowValidationError(f"add_workflows({name}=...) takes a workflow, got {got}")
+            if self.children.get(name, workflow) is not workflow:
+                said = (
+                    f"A workflow named {name!r} is already attached to {self.steps.cls.__name__}: choose another name"
+                )
+                raise WorkflowValidationError(said)
+            self.children[name] = workflow
+            self._on_parent_stop[name] = on_parent_stop
+        self.validated = None
+
+    def when_parent_stops(self, name: str) -> ParentStop:
+        """What happens to event-started runs of an attached workflow when this one stops."""
+        return self._on_parent_stop.get(name, "finish")
+
+    # --- what follows from the options and the steps ------------------------------------------------------------------
+
+    @property
+    def workflow_name(self) -> str:
+        """The name given at construction, else module and class."""
+        cls = self.steps.cls
+        return self.name or qualified_name(cls)
+
+    @property
+    def declared_types(self) -> list[type]:
+        """The classes that snapshots may hold besides those found by their name."""
+        return [*self.steps.events, self.steps.state_type, *self.types]
+
+    @property
+    def serializer(self) -> BaseSerializer:
+        """Writes and reads snapshots; knows the classes that the steps declare."""
+        given = self.given_serializer or JsonSerializer()
+        return given.knowing(self.declared_types) if isinstance(given, JsonSerializer) else given
+
+    def upcaster(self, version: str | None) -> Upcaster | None:
+        """Translates records of runs that were started under a version; None when nothing has to be translated."""
+        return self.upcasters.get(version or "") if version != self.version else None
+
+    def observer(self) -> "Observer | None":
+        """Who hears the runs: spans when anybody listens, verbose output when asked for."""
+        return observer_for(verbose=self.verbose) if self.verbose or dispatcher.enabled else None
+
+    def check_target(self, event: "Event", step: str) -> None:
+        """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
+        table = self.steps.table
+        spec = table.steps.get(step)
+        if spec is None:
+            raise WorkflowRuntimeError(
+                f"Step {step} does not exist in {self.steps.cls.__name__}; its steps are {', '.join(table.steps)}"
+            )
+        route = table.route(type(event))
+        if spec not in [*route.singles, *(spec for spec, _ in route.joins), *route.collects]:
+            raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
+
+    def check_once(self, workflow: "Workflow") -> None:
+        """Check the steps of the workflow with these options, unless that was done or is left out.
+
+        Raises:
+            WorkflowValidationError: The workflow is not sound.
+        """
+        table = self.steps.table
+        if self.validated is not table:
+            if not self.disable_validation:
+                validate_workflow(workflow)
+            self.validated = table
+
+
+class NotInitialized:
+    """Stands for what a workflow has until its constructor has set it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, workflow: Any, owner: type) -> Any:
+        if workflow is None:
+            raise AttributeError(f"{owner.__name__}.{self._name} is there on instances only")
+        base = next(cls for cls in owner.__mro__ if cls.__module__.startswith("batonflow."))
+        raise NotInitializedError(owner, f"the options of {base.__name__}")
+
+
+class shown(Generic[T]):  # noqa: N801 - stands where `property` would
+    """A property that an attribute of the same name hides, be it set on an instance or declared in a class.
+
+    Args:
+        get: What it shows of a workflow.
+    """
+
+    def __init__(self, get: Callable[[Any], T]) -> None:
+        self._get = get
+        self.__doc__ = get.__doc__
+        self._name = get.__name__
+
+    def __get__(self, workflow: Any, owner: type) -> T:
+        if workflow is None:
+            # Else pydantic would take it for the default of a field of this name.
+            raise AttributeError(f"{owner.__name__}.{self._name} is there on instances only")
+        return self._get(workflow)
+
+    if TYPE_CHECKING:  # it is hidden by what is set, whatever that is
+
+        def __set__(self, workflow: Any, value: Any) -> None: ...
+
+
+class option:  # noqa: N801 - stands where `property` would
+    """An option under the name of the attribute that programs of LlamaIndex read and set.
+
+    What is set holds for runs that begin afterwards. Before ``Workflow.__init__`` it is an attribute like any other,
+    and the option takes its place.
+
+    Args:
+        name: The option.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._option = name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, workflow: Any, owner: type) -> Any:
+        if workflow is None:
+            return self
+        attributes: dict[str, Any] = workflow.__dict__
+        options: Options | None = attributes.get("__batonflow__")
+        if options is not None:
+            return getattr(options, self._option)
+        if self._name not in attributes:
+            raise AttributeError(f"{owner.__name__} has no {self._name} before Workflow.__init__()")
+        return attributes[self._name]
+
+    def __set__(self, workflow: Any, value: Any) -> None:
+        attributes: dict[str, Any] = workflow.__dict__
+        options: Options | None = attributes.get("__batonflow__")
+        if options is None:
+            attributes[self._name] = value
+        else:
+            try:
+                setattr(options, self._option, checked(self._option, value))
+            except WorkflowValidationError as error:
+                raise WorkflowValidationError(
+                    f"{type(workflow).__name__}.{self._name} is the option {self._option}, {error}: call an attribute "
+                    "of your own otherwise"
+                ) from None

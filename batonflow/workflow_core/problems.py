@@ -1,0 +1,97 @@
+"""What is wrong with the fields of a model, in words that name the place and not the value."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from batonflow.lazy import at_first_use
+from batonflow.workflow_core.errors import WorkflowRuntimeError
+
+__all__ = [
+    "NotInitializedError",
+    "close_to_fields",
+    "in_words",
+    "in_words_with_hints",
+    "misspelt",
+    "problems_of",
+    "unknown_fields",
+]
+
+get_close_matches = at_first_use("difflib", "get_close_matches")
+
+
+class NotInitializedError(WorkflowRuntimeError, AttributeError):
+    """A constructor did not call that of its base class.
+
+    Args:
+        cls: The class of the object.
+        given: What the constructor of the base class takes.
+    """
+
+    def __init__(self, cls: type, given: str) -> None:
+        at_fault = next(one for one in cls.__mro__ if "__init__" in vars(one))
+        super().__init__(f"{at_fault.__name__}.__init__() did not call super().__init__(): call it first, with {given}")
+
+
+def problems_of(error: ValidationError) -> list[dict[str, Any]]:
+    """What is wrong, each with ``loc`` and ``msg``, without the values that were given: they may be secrets."""
+    return [{"loc": list(problem["loc"]), "msg": problem["msg"]} for problem in error.errors(include_url=False)]
+
+
+def in_words(error: ValidationError, whole: str = "all") -> str:
+    """The same as text.
+
+    Args:
+        error: What pydantic says.
+        whole: Stands for the place of what is wrong with no field of its own.
+    """
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or whole}: {one['msg']}" for one in problems_of(error))
+
+
+def unknown_fields(model: BaseModel) -> str:
+    """Say which data of a model its class does not declare, and which fields may be meant.
+
+    A class without any field takes anything: there is nothing to say then.
+    """
+    cls = type(model)
+    taken: Collection[str] = getattr(cls, "__batonflow_takes__", ())
+    extra = [name for name in model.__pydantic_extra__ or () if name not in taken]
+    return _unknown(cls, extra, cls.model_fields.keys() - model.model_fields_set) if extra and cls.model_fields else ""
+
+
+def in_words_with_hints(error: ValidationError, cls: type[BaseModel], given: Mapping[str, Any]) -> str:
+    """As ``in_words``, and for what is missing which of the other names may be meant for it."""
+    missing = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["type"] == "missing" and one["loc"]}
+    inner = given.get("_data")
+    names = {**given, **(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {})}
+    others = [name for name in names if name not in _names(cls) and get_close_matches(name, missing, n=1)]
+    hints = _unknown(cls, others, missing)
+    return f"{in_words(error)}; {hints}" if hints else in_words(error)
+
+
+def close_to_fields(model: BaseModel) -> str:
+    """As ``unknown_fields``, only of names that resemble a field that was not given."""
+    open_fields = type(model).model_fields.keys() - model.model_fields_set
+    names = [name for name in model.__pydantic_extra__ or () if get_close_matches(name, open_fields, n=1, cutoff=0.75)]
+    return _unknown(type(model), names, open_fields)
+
+
+def misspelt(names: Iterable[str], fields: Collection[str]) -> dict[str, str]:
+    """Name -> the field that it resembles; a name that only goes on behind a field's is one of the program's own."""
+    near = {name: get_close_matches(name, fields, n=1, cutoff=0.75) for name in names}
+    return {name: found[0] for name, found in near.items() if found and not name.startswith(found[0])}
+
+
+def _unknown(cls: type[BaseModel], names: Iterable[str], open_fields: Collection[str]) -> str:
+    said: list[str] = []
+    for name in names:
+        near = get_close_matches(name, list(open_fields) or list(cls.model_fields), n=1)
+        meant = f". Did you mean {near[0]!r}?" if near else f"; it has {', '.join(cls.model_fields)}"
+        said.append(f"{cls.__name__} has no field {name!r}{meant}")
+    return "; ".join(said)
+
+
+def _names(cls: type[BaseModel]) -> set[str]:
+    """The names under which fields are given; the first parts of paths."""
+    return {"_data", *cls.model_fields, *(str(field.validation_alias or "") for field in cls.model_fields.values())}

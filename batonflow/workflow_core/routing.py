@@ -1,0 +1,295 @@
+"""The step table of a workflow class: signatures and routes as lookups, built once, read by every run.
+
+Exact event type -> who takes it. A type that was never declared is looked up the slow way once and kept.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from batonflow.workflow_core.collect import Cardinality, Take
+from batonflow.workflow_core.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StepFailedEvent,
+)
+from batonflow.workflow_core.step import StepConfig
+
+__all__ = ["Level", "Route", "StepSpec", "StepTable"]
+
+T = TypeVar("T")
+
+Level = tuple[str, ...]
+"""The fan-out steps whose streams are open around an event, outermost first."""
+
+_MAX_DEPTH = 8
+_MAX_LEVELS = 64
+
+
+class StepSpec:
+    """One step as the engine uses it: the function with what its signature said, flat and ready."""
+
+    __slots__ = (
+        "children",
+        "config",
+        "context_name",
+        "fans_out",
+        "func",
+        "handler",
+        "has_collection",
+        "is_async",
+        "is_free",
+        "may_be_bare",
+        "name",
+        "num_workers",
+        "plan",
+        "resources",
+        "retry_policy",
+        "slots",
+        "take",
+        "timeout",
+        "wide",
+    )
+
+    def __init__(self, name: str, func: Callable[..., Any], config: StepConfig, handler: str | None) -> None:
+        self.name = name
+        self.func = func
+        self.config = config
+        self.handler = handler
+        self.num_workers = config.num_workers
+        self.retry_policy = config.retry_policy
+        self.is_async = config.is_async
+        self.is_free = config.is_free
+        self.context_name = config.context_parameter
+        self.resources = config.resources
+        self.children = config.children
+        self.slots = config.slots
+        self.take = config.collect.n if isinstance(config.collect, Take) else 0
+        self.timeout = config.timeout
+        self.wide = config.accept_event_subclasses
+        self.has_collection = config.collect is not None
+        self.fans_out = bool(config.list_return_types)
+        # Whether it may return a single event.
+        self.may_be_bare = config.bare_return
+        self.plan = self._calling_plan()
+
+    def _calling_plan(self) -> str:
+        """How to pass arguments without building a dict: the event alone, context then event, or by name.
+
+        ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
+        """
+        config = self.config
+        if config.children or config.resources or len(config.slots) > 1 or not config.by_position:
+            return "names"
+        if config.parameters == (config.event_name,):
+            return "event"
+        if config.parameters == (config.context_parameter, config.event_name):
+            usual = config.is_async and not config.is_free and config.collect is None
+            return "method" if usual else "context, event"
+        return "names"
+
+    @property
+    def cardinality(self) -> Cardinality | None:
+        """The rule of the list parameter, None for steps without one."""
+        return self.config.collect
+
+    def matches(self, event_type: type[Event], accepted: Iterable[type[Event]]) -> bool:
+        """Whether an event type counts as one of ``accepted``, types of this step's parameters."""
+        return _accepts(self, accepted, event_type)
+
+    def problem_with(self, result: Any) -> str | None:
+        """What is wrong with the result of the step, None when it is as declared."""
+        if result is None or (isinstance(result, Event) and self.may_be_bare):
+            return None
+        if not isinstance(result, list):
+            if isinstance(result, Event):
+                return (
+                    f"Step function {self.name} returned a bare {type(result).__name__}, but declares only list[...]: "
+                    "return a list, or add the bare event to the return annotation"
+                )
+            return f"Step function {self.name} returned {type(result).__name__} instead of an Event instance."
+        if not self.fans_out:
+            return (
+                f"Step function {self.name} returned list instead of an Event instance. "
+                "Annotate the return type as list[SomeEvent] to fan out"
+            )
+        for index, member in enumerate(cast("list[Any]", result)):
+            if not isinstance(member, Event):
+                return (
+                    f"Step function {self.name} returned a list whose member {index} is {type(member).__name__} "
+                    "instead of an Event instance."
+                )
+        return None
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Route:
+    """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
+
+    __slots__ = ("accepted", "collects", "is_input_required", "joins", "singles", "takes_human")
+
+    def __init__(self, event_type: type[Event], specs: Iterable[StepSpec]) -> None:
+        singles: list[StepSpec] = []
+        joins: list[tuple[StepSpec, tuple[int, ...]]] = []
+        collects: list[StepSpec] = []
+        for spec in specs:
+            if not _accepts(spec, spec.config.accepted_events, event_type):
+                continue
+            if spec.config.collect is not None:
+                collects.append(spec)
+            elif len(spec.slots) == 1:
+                singles.append(spec)
+            else:
+                fitting = [i for i, slot in enumerate(spec.slots) if _accepts(spec, slot.types, event_type)]
+                joins.append((spec, tuple(fitting)))
+        self.singles = tuple(singles)
+        self.joins = tuple(joins)
+        self.collects = tuple(collects)
+        # Whether any step takes the event.
+        self.accepted = bool(singles or joins or collects)
+        self.is_input_required = issubclass(event_type, InputRequiredEvent)
+        self.takes_human = self.accepted and issubclass(event_type, HumanResponseEvent)
+
+
+def _accepts(spec: StepSpec, types: Iterable[type[Event]], event_type: type[Event]) -> bool:
+    return issubclass(event_type, tuple(types)) if spec.wide else event_type in types
+
+
+class _Routes(dict[type[Event], Route]):
+    """The route of every type that has been looked up."""
+
+    def __init__(self, specs: Sequence[StepSpec]) -> None:
+        super().__init__()
+        self._specs = specs
+
+    def __missing__(self, event_type: type[Event]) -> Route:
+        route = self[event_type] = Route(event_type, self._specs)
+        return route
+
+
+class StepTable:
+    """All steps of one workflow class, in the order of their definition.
+
+    Args:
+        class_name: For messages.
+        functions: Step name -> decorated function.
+    """
+
+    def __init__(self, class_name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.class_name = class_name
+        configs: dict[str, StepConfig] = {name: getattr(func, "_step_config") for name, func in functions.items()}  # noqa: B009
+        replaced = {config.replaces for config in configs.values()}
+        self.unknown_replaced = {
+            name: config.replaces
+            for name, config in configs.items()
+            if config.replaces is not None and config.replaces not in configs
+        }
+        configs = {name: config for name, config in configs.items() if name not in replaced}
+        self.handlers = {name: config.catch_error for name, config in configs.items() if config.catch_error is not None}
+        self.steps = {
+            name: StepSpec(name, functions[name], config, self._handler_of(name)) for name, config in configs.items()
+        }
+        # Handlers are started by the engine alone: a StepFailedEvent that a step sends by hand is not for them.
+        self.routes = _Routes([spec for spec in self.steps.values() if spec.name not in self.handlers])
+        self._levels: dict[type[Event], set[Level]] | None = None
+        self._bound: dict[str, tuple[StepSpec, ...]] = {}
+        self._facts: dict[str, Any] = {}
+        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
+        self.human_events = tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, HumanResponseEvent)))
+        self.accepts_human = bool(self.human_events)
+
+    def once(self, key: str, find: Callable[[], T]) -> T:
+        """What ``find`` says about these steps, found out at the first time."""
+        if key not in self._facts:
+            self._facts[key] = find()
+        return self._facts[key]
+
+    def _handler_of(self, step: str) -> str | None:
+        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; none for handlers."""
+        if step in self.handlers:
+            return None
+        for name, config in self.handlers.items():
+            if config.for_steps is not None and step in config.for_steps:
+                return name
+        return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
+
+    def route(self, event_type: type[Event]) -> Route:
+        """Where events of exactly this type go."""
+        return self.routes[event_type]
+
+    def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:
+        """The steps whose list is filled by the streams that ``producer`` opens, by the declared types."""
+        if producer not in self._bound:
+            self._bound[producer] = tuple(
+                spec
+                for spec in self.steps.values()
+                if spec.config.collect is not None
+                and any(
+                    level and level[-1] == producer
+                    for cls in self._declared_for(spec)
+                    for level in self.levels().get(cls, ())
+                )
+            )
+        return self._bound[producer]
+
+    def _declared_for(self, spec: StepSpec) -> list[type[Event]]:
+        accepted = spec.config.accepted_events
+        return [cls for cls in self.levels() if _accepts(spec, accepted, cls)]
+
+    def levels(self) -> dict[type[Event], set[Level]]:
+        """For every event type that can occur: the open streams it can occur in, following the declared types."""
+        if self._levels is None:
+            self._levels = self._find_levels()
+        return self._levels
+
+    def _find_levels(self) -> dict[type[Event], set[Level]]:
+        found: dict[type[Event], set[Level]] = {}
+        # Shallow levels first, so that the bounds cut off only what repeats them.
+        queue: deque[tuple[type[Event], Level]] = deque((cls, ()) for cls in self._entry_types())
+        while queue:
+            event_type, level = queue.popleft()
+            seen = found.setdefault(event_type, set())
+            # Fan-outs that feed each other nest without end; beyond these bounds no new combination of types turns up.
+            if level in seen or len(level) > _MAX_DEPTH or len(seen) >= _MAX_LEVELS:
+                continue
+            seen.add(level)
+            for spec in self.steps.values():
+                if not _accepts(spec, spec.config.accepted_events, event_type):
+                    continue
+                if spec.config.collect is None:
+                    inside = level
+                elif level:
+                    inside = level[:-1]
+                else:
+                    continue
+                queue.extend(_results(spec, inside))
+                if spec.handler is not None:
+                    queue.extend(_results(self.steps[spec.handler], inside))
+        return found
+
+    def _entry_types(self) -> list[type[Event]]:
+        """Types that come from outside: those that start a run or answer, and those that no step returns."""
+        produced = {cls for spec in self.steps.values() for cls in spec.config.return_types}
+        accepted = [cls for spec in self.steps.values() for cls in spec.config.accepted_events]
+        outside = [
+            cls
+            for cls in accepted
+            # Handlers are entered on the level of the step that failed, see _find_levels.
+            if cls is not StepFailedEvent and (cls not in produced or issubclass(cls, HumanResponseEvent | StartEvent))
+        ]
+        return list(dict.fromkeys(outside))
+
+
+def _results(spec: StepSpec, level: Level) -> Iterable[tuple[type[Event], Level]]:
+    """What a step that is executed on a level declares to return, with the levels of that."""
+    listed = spec.config.list_return_types
+    bare = spec.config.return_types[: len(spec.config.return_types) - len(listed)]
+    for cls in listed:
+        yield cls, (*level, spec.name)
+    for cls in bare:
+        if issubclass(cls, Event):
+            yield cls, level

@@ -1,0 +1,1 @@
+from batonflow.testing.runner import *

@@ -1,0 +1,192 @@
+"""The turns of a workflow's runs, where only some of them may be active at a time."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextvars import Context as ContextVars
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from batonflow.workflow_core.engine.state import current_item
+from batonflow.workflow_core.engine.ticks import EventArrived
+
+if TYPE_CHECKING:
+    from batonflow.durable.attempt_record import Causes
+    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.events import Event
+    from batonflow.workflow_core.options import Options
+
+__all__ = ["Turns"]
+
+
+class _Watch(NamedTuple):
+    """A task by which the end of an event loop is noticed."""
+
+    task: "asyncio.Task[None]"
+    over: asyncio.Event
+
+
+class Turns:
+    """The active runs of one workflow, and those that wait for their turn, on any number of event loops.
+
+    Args:
+        options: The options of the workflow; ``num_concurrent_runs`` is read when a run may begin.
+    """
+
+    __slots__ = ("_active", "_lock", "_options", "_pending", "_watches")
+
+    def __init__(self, options: "Options") -> None:
+        self._options = options
+        self._lock = threading.RLock()
+        self._active = 0
+        self._pending: OrderedDict[Run, tuple[Event | None, str | None, Causes]] = OrderedDict()
+        # On each event loop with runs that wait for their turn.
+        self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
+
+    @property
+    def active(self) -> int:
+        """The number of active runs."""
+        return self._active
+
+    @property
+    def pending(self) -> int:
+        """The number of runs that wait for their turn."""
+        return len(self._pending)
+
+    def launch(self, run: "Run", event: "Event | None", step: str | None = None, causes: "Causes" = ()) -> None:
+        """Begin a run now, or when one of the active runs ends.
+
+        Args:
+            run: The run.
+            event: Its first event; None for a restored run.
+            step: The only step that the event goes to.
+            causes: What the event depends on, when another workflow of the tree made it.
+        """
+        limit = self._options.num_concurrent_runs
+        with self._lock:
+            may_begin = limit is None or self._active < limit
+            if may_begin:
+                self._active += 1
+            else:
+                self._pending[run] = event, step, causes
+                self._watch(run.loop)
+        if may_begin:
+            run.begin(event, step, causes)
+        elif event is not None:  # a snapshot that is taken until its turn comes holds it
+            run.state.running = True
+            run.state.restored_deliveries = [EventArrived(event, step)]
+        if not may_begin:
+            self.check(run)
+
+    def check(self, run: "Run") -> None:
+        """Warn of a run that may wait for ever: all active runs wait in steps for further runs of the workflow."""
+        limit = self._options.num_concurrent_runs
+        with self._lock:
+            if limit is None or run not in self._pending or run.ending.awaited_in is None:
+                return
+            awaited_in = {waiting.ending.awaited_in for waiting in self._pending}
+            callers = {one for caller in awaited_in for one in _callers(caller)}
+            held = [one for one in callers if one.workflow.__batonflow__.turns is self and one not in self._pending]
+            if len(held) < self._active:
+                return
+        name = type(run.workflow).__name__
+        run.ending.warn(
+            f"the run waits for its turn, and may wait for ever: num_concurrent_runs={limit}, and every active run "
+            f"waits in a step for another run of the same workflow. Give {name}(...) a larger num_concurrent_runs, or "
+            f"run another instance of {name} inside the step"
+        )
+
+    def ended(self, run: "Run") -> None:
+        """Forget a run that is over, and let the next waiting runs begin."""
+        self._options.runtime.discard(run)
+        if self._options.num_concurrent_runs is None and not self._pending:
+            with self._lock:
+                self._active -= 1
+            return
+        with self._lock:
+            if run in self._pending:
+                del self._pending[run]
+            else:
+                self._active -= 1
+        self._let_begin()
+        with self._lock:
+            if self._watches and not any(one.loop is run.loop for one in self._pending):
+                watch = self._watches.pop(run.loop, None)
+                if watch is not None:  # it ends by itself: programs may await all tasks that there are
+                    watch.over.set()
+
+    def _has_room(self) -> bool:
+        limit = self._options.num_concurrent_runs
+        return limit is None or self._active < limit
+
+    def _let_begin(self) -> None:
+        """Begin the waiting runs of this event loop, and wake the loops of those before them."""
+        woken: set[asyncio.AbstractEventLoop] = set()
+        while True:
+            with self._lock:
+                waiting = (one for one in self._pending if one.loop not in woken and self._goes_on(one.loop))
+                following = next(waiting, None)
+                if following is None or not self._has_room():
+                    return
+                if following.thread_id != threading.get_ident():
+                    # A run begins on its own loop. It keeps its place until then, so an end of that loop loses no turn.
+                    woken.add(following.loop)
+                    if self._wake(following.loop):
+                        return
+                    continue
+                self._active += 1
+                event, step, causes = self._pending.pop(following)
+            following.begin(event, step, causes)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> bool:
+        try:
+            loop.call_soon_threadsafe(self._let_begin)
+        except RuntimeError:  # the loop was closed a moment ago
+            return False
+        return True
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Notice the end of a loop: all of its tasks are cancelled at once then, before any of them goes on."""
+        known = self._watches.get(loop)
+        if known is None or known.task.done():
+            self._watches = {one: watch for one, watch in self._watches.items() if not one.is_closed()}
+            over = asyncio.Event()
+            task = loop.create_task(_until(over), name="batonflow-queue", context=ContextVars())
+            task.add_done_callback(partial(self._loop_ended, loop))
+            self._watches[loop] = _Watch(task, over)
+
+    def _goes_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        watch = self._watches.get(loop)
+        return watch is not None and not (loop.is_closed() or watch.task.done() or watch.task.cancelling())
+
+    def _loop_ended(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
+        """End the runs that wait there as the active ones end; a store keeps them for the next time."""
+        with self._lock:
+            watch = self._watches.get(loop)
+            if watch is None or watch.task is not task:
+                return  # nothing waits there any more
+            waiting = [one for one in self._pending if one.loop is loop]
+        for run in waiting:
+            if run.root.drive is None:
+                run.ending.cancel()
+            else:
+                run.root.ending.interrupted("as its event loop ended before its turn came")
+        with self._lock:
+            self._watches.pop(loop, None)
+        self._let_begin()
+
+
+def _callers(caller: "Run | None") -> "Iterator[Run]":
+    """A run whose step waits for another run, and those whose steps called that one."""
+    while caller is not None and not caller.ending.over:
+        yield caller
+        if caller.family is not None and caller.family.parent is not None:
+            caller = caller.family.parent.run
+        else:
+            item = caller.variables.get(current_item)
+            caller = None if item is None else item.run
+
+
+async def _until(over: asyncio.Event) -> None:
+    await over.wait()

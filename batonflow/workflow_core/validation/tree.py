@@ -1,0 +1,166 @@
+"""A workflow with the workflows attached to it, as checks and drawings see them: which events pass between them.
+
+An event that no step of its own workflow takes goes to the attached workflows and to the workflow around, never
+further; so all that matters of the tree to one workflow is its neighbours.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from batonflow.workflow_core.class_steps import steps_of
+from batonflow.workflow_core.engine.state import current_item
+from batonflow.workflow_core.events import Event, StartEvent, StopEvent
+from batonflow.workflow_core.routing import StepSpec, StepTable
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["Member", "member_of"]
+
+
+@dataclass(eq=False)
+class Member:
+    """One workflow of a tree.
+
+    Attributes:
+        name: Under which name it is attached; empty for the root.
+        workflow_class: Its class.
+        workflow: The instance; None where only the class is known: one was asked for, or a resource will make it.
+        table: Its steps.
+        entry: Events that start a run of it when it is attached.
+        parent: The workflow it is attached to.
+        children: The workflows attached to it.
+    """
+
+    name: str
+    workflow_class: "type[Workflow]"
+    workflow: "Workflow | None"
+    table: StepTable
+    entry: tuple[type[Event], ...]
+    parent: "Member | None" = None
+    children: "list[Member]" = field(default_factory=list["Member"])
+
+    @property
+    def label(self) -> str:
+        """The class with the name under which it is attached."""
+        own = self.workflow_class.__name__
+        return f"{own} (attached as {self.name!r})" if self.name else own
+
+    @property
+    def steps(self) -> dict[str, StepSpec]:
+        """Step name -> step."""
+        return self.table.steps
+
+    def everyone(self) -> "Iterator[Member]":
+        """This workflow and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.everyone()
+
+    def produced(self) -> dict[type[Event], list[str]]:
+        """Event class -> the steps that declare to return it."""
+        found: dict[type[Event], list[str]] = {}
+        for spec in self.steps.values():
+            for cls in spec.config.return_types:
+                if issubclass(cls, Event):
+                    found.setdefault(cls, []).append(spec.name)
+        return found
+
+    def takes(self, event_type: type[Event]) -> bool:
+        """Whether a step takes events of this type."""
+        if issubclass(event_type, StopEvent):
+            # A returned StopEvent ends the run and is routed to nobody, however wide a step's parameter is.
+            return any(event_type in spec.config.accepted_events for spec in self.steps.values())
+        return self.table.route(event_type).accepted
+
+    def receivers(self, event_type: type[Event]) -> "list[Member]":
+        """The neighbours that an event goes to when no step here takes it."""
+        if issubclass(event_type, StopEvent) or self.takes(event_type):
+            return []
+        found = [child for child in self.children if event_type in child.entry or child.takes(event_type)]
+        if self.parent is not None and self.parent.takes(event_type):
+            found.append(self.parent)
+        return found
+
+    def neighbours(self) -> "list[Member]":
+        """The workflows attached here and the one around."""
+        return [*self.children, *([self.parent] if self.parent is not None else [])]
+
+    def arrivals(self) -> set[type[Event]]:
+        """Event types that neighbours produce and that come here."""
+        return {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
+
+
+def member_of(workflow: "Workflow | type[Workflow]") -> Member:
+    """Read the tree that begins with a workflow.
+
+    A workflow that a step of the workflow around it is just running is read with that one as its parent.
+    """
+    if isinstance(workflow, type):
+        return _read("", workflow, None, None, ())
+    around = _calling_workflow(workflow)
+    if around is None:
+        return _read("", type(workflow), workflow, None, ())
+    name, parent_workflow = around
+    parent = _read("", type(parent_workflow), parent_workflow, None, ())
+    known = next((child for child in parent.children if child.workflow is workflow), None)
+    if known is not None:
+        return known
+    parent.children = [child for child in parent.children if child.name != name]
+    member = _read(name, type(workflow), workflow, parent, (parent_workflow,))
+    parent.children.append(member)
+    return member
+
+
+def _calling_workflow(workflow: "Workflow") -> "tuple[str, Workflow] | None":
+    item = current_item.get()
+    if item is None or item.run is None or item.run.family is None:
+        return None
+    name = item.run.family.name_of(workflow)
+    return None if name is None else (name, item.run.workflow)
+
+
+def _read(
+    name: str,
+    workflow_class: "type[Workflow]",
+    workflow: "Workflow | None",
+    parent: Member | None,
+    ancestors: tuple[object, ...],
+) -> Member:
+    table = steps_of(workflow_class).table
+    member = Member(name, workflow_class, workflow, table, _entry_of(workflow_class, table), parent)
+    ancestors = (*ancestors, workflow if workflow is not None else workflow_class)
+    for child_name, child in (workflow.__batonflow__.children if workflow is not None else {}).items():
+        if child not in ancestors:
+            member.children.append(_read(child_name, type(child), child, member, ancestors))
+    promised = _made_by_resources(table) if workflow is not None else {**_asked_for(table), **_made_by_resources(table)}
+    for child_name, child_class in promised.items():
+        if child_class not in ancestors and all(child.name != child_name for child in member.children):
+            member.children.append(_read(child_name, child_class, None, member, ancestors))
+    return member
+
+
+def _entry_of(workflow_class: "type[Workflow]", table: StepTable) -> tuple[type[Event], ...]:
+    declared = steps_of(workflow_class).entry
+    if declared:
+        return declared
+    accepted = [cls for spec in table.steps.values() for cls in spec.config.accepted_events]
+    return tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, StartEvent) and cls is not StartEvent))
+
+
+def _asked_for(table: StepTable) -> "dict[str, type[Workflow]]":
+    """Parameter name -> class, for attached workflows that steps ask for: all that a class can tell."""
+    slots = [slot for spec in table.steps.values() for slot in spec.children]
+    return {slot.name: cast("type[Workflow]", slot.workflow_class) for slot in slots}
+
+
+def _made_by_resources(table: StepTable) -> "dict[str, type[Workflow]]":
+    """Parameter name -> class, for workflows that steps are given as resources."""
+    found: dict[str, type[Workflow]] = {}
+    for spec in table.steps.values():
+        for definition in spec.resources:
+            wanted: Any = definition.type_annotation
+            if isinstance(wanted, type) and getattr(wanted, "__batonflow_workflow__", False):
+                found.setdefault(definition.name, cast("type[Workflow]", wanted))
+    return found

@@ -1,0 +1,395 @@
+"""The checks before a run: does every event have somebody who takes it, can every step be reached, do resources exist.
+
+The checks follow a fixed order, so that the message one reads first is the one that explains the others. They look at
+the whole tree of attached workflows: what one produces and another takes is neither lost nor missing.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from batonflow.workflow_core.amounts import is_whole
+from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
+from batonflow.workflow_core.events import (
+    Event,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    StartEvent,
+    StepFailedEvent,
+    StopEvent,
+)
+from batonflow.workflow_core.routing import Level, StepSpec
+from batonflow.workflow_core.types import qualified_name
+from batonflow.workflow_core.validation.graph_checks import GRAPH_CHECKS, graph_problems
+from batonflow.workflow_core.validation.tree import Member, member_of
+
+if TYPE_CHECKING:
+    from batonflow.workflow_core.workflow import Workflow
+
+__all__ = ["check_graph_names", "validate_workflow"]
+
+_FROM_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent, StepFailedEvent)
+_TO_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent)
+
+
+def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
+    """Return the names of graph checks to leave out as a set.
+
+    Args:
+        names: Some of ``"reachability"``, ``"terminal_event"``, ``"dead_end"``; None for none.
+
+    Raises:
+        WorkflowValidationError: There is no check of such a name.
+    """
+    # A bare string is one name, not a collection of letters.
+    several: Any = () if names is None else [names] if isinstance(names, str) else names
+    given: list[Any] = [*several] if isinstance(several, Iterable) else [several]
+    unknown = sorted((name for name in given if name not in [*GRAPH_CHECKS]), key=str)
+    if unknown:
+        raise WorkflowValidationError(
+            f"Unknown graph check names in skip_graph_checks: {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(sorted(GRAPH_CHECKS))}"
+        )
+    return frozenset(given)
+
+
+def validate_workflow(
+    workflow: "Workflow", *, validate_resource_configs: bool = True, validate_resources: bool = False
+) -> bool:
+    """Check a workflow and those attached to it.
+
+    Args:
+        workflow: The workflow.
+        validate_resource_configs: Also read the files of ``ResourceConfig`` parameters.
+        validate_resources: Also make every resource; not inside a running event loop.
+
+    Returns:
+        Whether people take part: an InputRequiredEvent is produced or a HumanResponseEvent accepted.
+
+    Raises:
+        WorkflowConfigurationError: There are no steps, or no or several start or stop events.
+        WorkflowValidationError: Anything else does not fit.
+        RuntimeError: ``validate_resources`` inside a running event loop.
+    """
+    root = member_of(workflow)
+    members = [member for member in root.everyone() if member is root or not _is_left_out(member)]
+    for member in members:
+        if member.neighbours():
+            _check_member(member)
+        else:  # all of it is about the class and what is left out, which holds for the next instance, too
+            key = " ".join(["sound without", *sorted(_skipped(member))])
+            member.table.once(key, partial(_check_member, member))
+    if validate_resource_configs:
+        _raise_all("Resource config validation failed:", _config_problems(members, workflow))
+    if validate_resources:
+        _raise_all("Resource validation failed:", _resource_problems(members, workflow))
+    return any(member.table.once("asks people", partial(_asks_people, member)) for member in members)
+
+
+def _is_left_out(member: Member) -> bool:
+    options: Any = member.workflow.__batonflow__ if member.workflow is not None else None
+    return options is not None and options.disable_validation
+
+
+def _skipped(member: Member) -> frozenset[str]:
+    """The graph checks that are left out."""
+    return member.workflow.__batonflow__.skip_graph_checks if member.workflow is not None else frozenset()
+
+
+def _check_member(member: Member) -> None:
+    _check_steps(member)
+    _check_list_joins(member)
+    _check_joins(member)
+    _check_stop_not_accepted(member)
+    _check_consumed(member)
+    _check_produced(member)
+    _check_handlers(member)
+    _check_attached(member)
+    problems = graph_problems(member, _skipped(member))
+    if problems:
+        detail = "\n".join(f"  - {problem}" for problem in problems)
+        raise WorkflowValidationError(f"Graph validation failed:\n{detail}")
+
+
+def _raise_all(headline: str, problems: list[str]) -> None:
+    if problems:
+        raise WorkflowValidationError("\n".join([headline, *(f"  - {problem}" for problem in problems)]))
+
+
+def _names(classes: Iterable[type]) -> str:
+    return ", ".join(sorted(cls.__name__ for cls in classes))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _check_steps(member: Member) -> None:
+    if not member.steps:
+        raise WorkflowConfigurationError(
+            f"Workflow {member.label} has no configured steps: decorate its methods with @step, "
+            f"or add free functions with @step(workflow={member.workflow_class.__name__})"
+        )
+    if member.workflow is not None:
+        # Reading them raises when there is not exactly one class of each.
+        steps = member.workflow.__batonflow__.steps
+        _ = (steps.start_event_class, steps.stop_event_class)
+    for name, replaced in member.table.unknown_replaced.items():
+        raise WorkflowValidationError(
+            f"Step {name!r} of {member.label} replaces {replaced!r}, but there is no such step; "
+            f"the steps are {_quoted(member.steps)}"
+        )
+    for event_type in member.entry:
+        if not member.takes(event_type):
+            raise WorkflowValidationError(
+                f"{member.label} declares {event_type.__name__} in entry=[...], but none of its steps accepts it: "
+                f"write a step for {event_type.__name__}, or drop it from entry"
+            )
+
+
+def _check_list_joins(member: Member) -> None:
+    levels = member.table.levels()
+    for spec in member.steps.values():
+        if spec.cardinality is None:
+            continue
+        missing = [
+            wanted
+            for wanted in spec.config.accepted_events
+            if not any(level for cls in levels if spec.matches(cls, [wanted]) for level in levels[cls])
+        ]
+        if missing:
+            raise WorkflowValidationError(
+                f"Step {spec.name!r} of {member.label}: parameter {spec.config.event_name!r} collects "
+                f"list[{_names(missing)}], but {_names(missing)} has no returned-list producer. A list parameter is "
+                "filled by what comes from a step annotated `-> list[...]`; for events sent one by one use "
+                "ctx.collect_events"
+            )
+
+
+def _check_joins(member: Member) -> None:
+    levels = member.table.levels()
+    for spec in member.steps.values():
+        if len(spec.slots) < 2:
+            continue
+        found: list[set[Level]] = [
+            {level for cls in levels if spec.matches(cls, slot.types) for level in levels[cls]} for slot in spec.slots
+        ]
+        if not found[0].intersection(*found[1:]):
+            where = "; ".join(
+                f"{slot.name!r} ({slot.types[0].__name__}) comes {_places(slot_levels)}"
+                for slot, slot_levels in zip(spec.slots, found, strict=True)
+            )
+            raise WorkflowValidationError(
+                f"Step {spec.name!r} of {member.label} joins events that never meet on a common stream level: {where}. "
+                "Let all of them come from the same list, or wait for the other event with ctx.wait_for_event"
+            )
+
+
+def _places(levels: set[Level]) -> str:
+    nested = [" inside that of ".join(map(repr, reversed(level))) for level in sorted(levels) if level]
+    outside = ["outside any list"] if () in levels else []
+    return " and ".join([*outside, *(f"in the list of {place}" for place in nested)]) or "from nowhere"
+
+
+def _check_stop_not_accepted(member: Member) -> None:
+    wrong: dict[str, type[Event]] = {}
+    for spec in member.steps.values():
+        accepted = [cls for cls in spec.config.accepted_events if issubclass(cls, StopEvent)]
+        if accepted:
+            wrong[spec.name] = accepted[0]
+    if wrong:
+        names = " and ".join(map(repr, wrong))
+        raise WorkflowValidationError(
+            f"Step {names} of {member.label} cannot accept StopEvent ({_names(set(wrong.values()))}): it ends the run "
+            "and reaches no step. Let the step before return another event, and return the StopEvent last"
+        )
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def _check_consumed(member: Member) -> None:
+    produced = {*member.produced(), *member.arrivals(), *member.entry, _start_class(member)}
+    lost: dict[type[Event], list[str]] = {}
+    for spec in member.steps.values():
+        for wanted in spec.config.accepted_events:
+            if not issubclass(wanted, _FROM_OUTSIDE) and not any(spec.matches(cls, [wanted]) for cls in produced):
+                lost.setdefault(wanted, []).append(spec.name)
+    if lost:
+        lines = [_consumed_line(member, cls, lost[cls]) for cls in sorted(lost, key=lambda cls: cls.__name__)]
+        _raise_all(f"The following events are consumed but never produced: {_names(lost)}", lines)
+
+
+def _start_class(member: Member) -> type[Event]:
+    accepted = [cls for spec in member.steps.values() for cls in spec.config.accepted_events]
+    return next((cls for cls in accepted if issubclass(cls, StartEvent)), StartEvent)
+
+
+def _consumed_line(member: Member, wanted: type[Event], steps: list[str]) -> str:
+    name = wanted.__name__
+    line = f"{name} is accepted by step {_quoted(steps)} of {member.label}, but {_nobody(member)} returns it"
+    near = [(other, cls) for other in (member, *member.neighbours()) for cls in other.produced()]
+    for other, cls in near:
+        where = f"step {_quoted(other.produced()[cls])} of {other.label}"
+        if cls is wanted and other is not member:
+            return (
+                f"{line} to it: {where} does, but a step of {other.label} takes it there. "
+                f"Let only one workflow accept {name}"
+            )
+        if cls is not wanted and cls.__name__ == name:
+            return (
+                f"{line}: {where} returns another class of that name ({qualified_name(cls)}, "
+                f"not {qualified_name(wanted)}). Import the same one on both sides"
+            )
+        if other is member and cls is not wanted and issubclass(cls, wanted):
+            return (
+                f"{line}: {where} returns {cls.__name__}, a subclass, but a step takes exactly the annotated types. "
+                f"Use @step(accept_event_subclasses=True) on {_quoted(steps)}, or annotate {cls.__name__}"
+            )
+    return (
+        f"{line}. Add {name} to the return annotation of the step that returns or sends it, "
+        f"or remove it from {_quoted(steps)}"
+    )
+
+
+def _nobody(member: Member) -> str:
+    others = [f"of {other.label}" for other in member.neighbours()]
+    return " nor ".join(["no other step" if not others else "no step of it", *others])
+
+
+def _check_produced(member: Member) -> None:
+    produced = member.produced()
+    lost = [
+        cls
+        for cls in produced
+        if not issubclass(cls, _TO_OUTSIDE) and not member.takes(cls) and not member.receivers(cls)
+    ]
+    if lost:
+        lines = [_produced_line(member, cls, produced[cls]) for cls in sorted(lost, key=lambda cls: cls.__name__)]
+        _raise_all(f"The following events are produced but never consumed: {_names(lost)}", lines)
+
+
+def _produced_line(member: Member, cls: type[Event], producers: list[str]) -> str:
+    name = cls.__name__
+    line = f"{name} is returned by step {_quoted(producers)} of {member.label}, but {_nobody(member)} accepts it"
+    bases = [
+        (spec, base)
+        for spec in member.steps.values()
+        for base in spec.config.accepted_events
+        if issubclass(cls, base) and spec.config.catch_error is None
+    ]
+    if bases:
+        spec, base = bases[0]
+        return (
+            f"{line}: step {spec.name!r} takes exactly {base.__name__}, not its subclasses. "
+            f"Use @step(accept_event_subclasses=True) there, or annotate {name}"
+        )
+    return f"{line}. Write a step that takes {name}, attach a workflow that does, or remove it from the annotation"
+
+
+def _asks_people(member: Member) -> bool:
+    accepted = (cls for spec in member.steps.values() for cls in spec.config.accepted_events)
+    return any(issubclass(cls, InputRequiredEvent) for cls in member.produced()) or any(
+        issubclass(cls, HumanResponseEvent) for cls in accepted
+    )
+
+
+# --- handlers and attached workflows ----------------------------------------------------------------------------------
+
+
+def _check_handlers(member: Member) -> None:
+    problems: list[str] = []
+    handlers = member.table.handlers
+    for name, config in handlers.items():
+        bound = config.max_recoveries
+        if not is_whole(bound, least=1):
+            problems.append(
+                f"@catch_error handler {name!r} has max_recoveries={bound!r}; it must be an int of at least 1"
+            )
+    wildcards = sorted(name for name, config in handlers.items() if config.for_steps is None)
+    if len(wildcards) > 1:
+        problems.append(
+            f"There can be only one wildcard @catch_error handler, found {len(wildcards)}: {_quoted(wildcards)}; "
+            "say for_steps=[...] on the others"
+        )
+    owners: dict[str, str] = {}
+    for name, config in handlers.items():
+        for target in dict.fromkeys(config.for_steps or ()):
+            if target not in member.steps:
+                known = _quoted(step for step in member.steps if step not in handlers)
+                problems.append(f"@catch_error handler {name!r} lists unknown step {target!r}; the steps are {known}")
+            elif target in handlers:
+                problems.append(
+                    f"@catch_error handler {name!r} cannot cover another handler step, {target!r}; "
+                    "remove it from for_steps"
+                )
+            elif target in owners:
+                problems.append(
+                    f"Step {target!r} is claimed by two @catch_error handlers, {owners[target]!r} and {name!r}; "
+                    "name it in one of them"
+                )
+            owners.setdefault(target, name)
+    _raise_all(f"The @catch_error handlers of {member.label} do not fit:", problems)
+
+
+def _check_attached(member: Member) -> None:
+    if member.workflow is None:
+        return
+    attached = member.workflow.__batonflow__.children
+    for spec in member.steps.values():
+        for slot in spec.children:
+            named = attached.get(slot.name)
+            fitting = [name for name, child in attached.items() if isinstance(child, slot.workflow_class)]
+            if slot.has_default or slot.name in fitting or (named is None and len(fitting) == 1):
+                continue
+            found = f"several of them are attached, as {_quoted(fitting)}" if len(fitting) > 1 else "none is attached"
+            wanted = slot.workflow_class.__name__
+            raise WorkflowValidationError(
+                f"Step {spec.name!r} of {member.label} asks for the attached workflow {slot.name!r} ({wanted}), "
+                f"but {found}: call add_workflows({slot.name}={wanted}(...))"
+            )
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+def _config_problems(members: list[Member], root: "Workflow") -> list[str]:
+    problems: list[str] = []
+    for member in members:
+        manager = (member.workflow or root).__batonflow__.resource_manager
+        for spec in member.steps.values():
+            problems.extend(f"{_in_step(member, spec)}, {text}" for text in manager.validate_configs(spec.resources))
+    return problems
+
+
+def _in_step(member: Member, spec: StepSpec) -> str:
+    return f"In step '{spec.name}'" if member.parent is None else f"In {member.label}, step '{spec.name}'"
+
+
+def _resource_problems(members: list[Member], root: "Workflow") -> list[str]:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_make_resources(members, root))
+    raise RuntimeError(
+        "validate(validate_resources=True) makes the resources in an event loop of its own and cannot be used inside a "
+        "running one: call it from plain code, before the loop starts"
+    )
+
+
+async def _make_resources(members: list[Member], root: "Workflow") -> list[str]:
+    problems: list[str] = []
+    for member in members:
+        manager = (member.workflow or root).__batonflow__.resource_manager
+        for spec in member.steps.values():
+            for definition in spec.resources:
+                try:
+                    await manager.resolve([definition])
+                except Exception as error:  # noqa: BLE001 - whatever a user's factory raises is what is being asked
+                    place = f"{_in_step(member, spec)}, parameter '{definition.name}'"
+                    problems.append(f"{place}: {type(error).__name__}: {error}")
+    return problems

@@ -1,0 +1,208 @@
+"""Runs that leave memory while they wait (``idle_release``), and runs that are stopped here to go on elsewhere."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from batonflow.durable.stores.protocol import RunStore
+from batonflow.workflow_core import (
+    Context,
+    HumanResponseEvent,
+    InputRequiredEvent,
+    RunInterruptedError,
+    StartEvent,
+    StopEvent,
+    Workflow,
+    WorkflowCancelledByUser,
+    WorkflowHandler,
+    WorkflowTimeoutError,
+    step,
+)
+from tests.workflow_core.flows import until
+
+
+class Ask(InputRequiredEvent):
+    text: str
+
+
+class Waits(Workflow):
+    @step
+    async def go(self, ctx: Context, ev: StartEvent) -> StopEvent:
+        reply = await ctx.wait_for_event(HumanResponseEvent, waiter_event=Ask(text="go on?"), timeout=None)
+        return StopEvent(result=reply.response)
+
+
+class Greets(Workflow):
+    @step
+    async def greet(self, ev: StartEvent) -> StopEvent:
+        return StopEvent(result="hello")
+
+
+def waits(store: RunStore) -> Waits:
+    return Waits(store=store, timeout=None, idle_release=0)
+
+
+async def asleep(flow: Workflow, store: RunStore) -> WorkflowHandler:
+    """A run that left memory."""
+    handler = flow.run(run_id="r")
+    async with asyncio.timeout(10):
+        while await status(store) != "waiting":  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
+    return handler
+
+
+async def status(store: RunStore) -> str:
+    info = await store.info("r")
+    return "" if info is None else info.status
+
+
+async def test_an_answer_brings_it_back(store: RunStore):
+    flow = waits(store)
+    handler = await asleep(flow, store)
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
+    assert await handler == "yes"
+
+
+@pytest.mark.parametrize("how", ["resume", "run"])
+async def test_its_id_gives_a_second_handler_on_it(store: RunStore, how: str):
+    flow = waits(store)
+    handler = await asleep(flow, store)
+    second = flow.resume("r") if how == "resume" else flow.run(run_id="r")
+    second.ctx.send_event(HumanResponseEvent(response="yes"))
+    assert await second == await handler == "yes"
+
+
+async def test_the_store_learns_that_it_was_cancelled(store: RunStore):
+    handler = await asleep(waits(store), store)
+    await handler.cancel_run()
+    assert await status(store) == "cancelled"
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler
+
+
+async def test_one_that_is_interrupted_stays_in_the_store_and_does_not_come_back_here(store: RunStore):
+    flow = waits(store)
+    handler = await asleep(flow, store)
+    await handler.interrupt()
+    with pytest.raises(RunInterruptedError):
+        await handler
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
+    assert await status(store) == "ready"
+    (recovered,) = await flow.recover()
+    assert await recovered == "yes"
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_one_that_is_interrupted_while_it_leaves_does_not_come_back_here(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, *, before: bool
+):
+    leaving, go_on, park = asyncio.Event(), asyncio.Event(), store.park
+
+    async def slowly(*given: Any) -> bool:
+        parked = False if before else await park(*given)
+        leaving.set()
+        await go_on.wait()
+        return await park(*given) if before else parked
+
+    monkeypatch.setattr(store, "park", slowly)
+    flow = waits(store)
+    handler = flow.run(run_id="r")
+    await leaving.wait()
+    interrupting = asyncio.create_task(handler.interrupt())
+    await asyncio.sleep(0.01)
+    go_on.set()
+    await interrupting
+    with pytest.raises(RunInterruptedError):
+        await handler
+    await flow.send_to_run("r", HumanResponseEvent(response="yes"))
+    await asyncio.sleep(0.05)
+    assert await status(store) == "ready"
+    (recovered,) = await flow.recover()
+    assert await recovered == "yes"
+
+
+async def test_an_answer_that_comes_while_an_interrupted_run_leaves_is_not_its_end(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+):
+    held: list[tuple[Any, Any]] = []
+    commit_soon = store.commit_soon
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "commit_soon", lambda commits, done: held.append((commits, done)))
+        handler = waits(store).run(run_id="r")
+        await until(lambda: held)
+        await asyncio.sleep(0.01)  # it is about to leave, as soon as its wait is written
+        interrupting = asyncio.create_task(handler.interrupt())
+        await asyncio.sleep(0.01)
+        handler.ctx.send_event(HumanResponseEvent(response="yes"))
+    for commits, done in held:
+        commit_soon(commits, done)
+    await interrupting
+    if await status(store) != "completed":  # the answer was quicker, or the interruption
+        handler = waits(store).resume("r")
+        (await anext(handler.inputs())).respond("yes")
+    assert await handler == "yes"
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("how", ["cancelled", "out of time"])
+async def test_the_store_learns_of_an_end_that_comes_while_the_run_leaves(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, *, how: str, written: bool
+):
+    leaving, go_on, park = asyncio.Event(), asyncio.Event(), store.park
+
+    async def slowly(*given: Any) -> bool:
+        parked = await park(*given) if written else False
+        leaving.set()
+        await go_on.wait()
+        return parked if written else await park(*given)
+
+    timeout = None if how == "cancelled" else 0.1
+    handler = Waits(store=store, timeout=timeout, idle_release=0).run(run_id="r")
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "park", slowly)
+        await leaving.wait()
+    ending = asyncio.create_task(handler.cancel_run() if how == "cancelled" else asyncio.sleep(0.2))
+    await asyncio.sleep(0.01)
+    if how == "out of time":
+        await ending
+    go_on.set()
+    await ending
+    with pytest.raises(WorkflowCancelledByUser if how == "cancelled" else WorkflowTimeoutError):
+        await handler
+    assert await status(store) == ("cancelled" if how == "cancelled" else "failed")
+
+
+async def test_an_interrupted_run_is_free_for_others_at_once_and_leaves_nothing_behind(store: RunStore):
+    handler = Waits(store=store).run(run_id="r")
+    await anext(handler.inputs())
+    await handler.interrupt()
+    assert handler.is_done()
+    assert await status(store) == "ready"
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("batonflow")] == []
+
+
+async def test_an_interrupted_run_that_nobody_awaits_is_no_failure(store: RunStore, caplog: pytest.LogCaptureFixture):
+    handler = Waits(store=store).run(run_id="r")
+    await anext(handler.inputs())
+    await handler.interrupt()
+    del handler
+    gc.collect()
+    assert caplog.records == []
+
+
+async def test_a_run_that_is_over_cannot_be_interrupted(store: RunStore):
+    handler = Greets(store=store).run(run_id="r")
+    await handler
+    await handler.interrupt()
+    assert await handler == "hello"
+    assert await status(store) == "completed"
+
+
+async def test_without_a_store_an_interrupted_run_is_cancelled():
+    handler = Waits().run()
+    await anext(handler.inputs())
+    await handler.interrupt()
+    with pytest.raises(WorkflowCancelledByUser):
+        await handler

@@ -1,0 +1,391 @@
+"""Measure how the source is built, and fail where a figure is worse than its bound: ``make house``.
+
+Circles count all imports: at the top, inside functions, under ``TYPE_CHECKING`` and by a constant string. Lines are all
+lines of tracked files. The ten files of the engine do not include ``__init__.py``.
+"""
+
+import argparse
+import ast
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "batonflow"
+ENGINE = f"{PACKAGE}/workflow_core/engine/"
+
+LEFT_OUT_OF_CIRCLES = {f"{PACKAGE}._moved", f"{PACKAGE}.llms._vendor", f"{PACKAGE}.workflow_core.engine.ports"}
+NAMES_BY_STRING_IN_PORTS = 8
+NAME_CALLS = {"getLogger", "logger_named", "get_dispatcher", "ContextVar"}
+"""Functions whose strings are names of loggers, dispatchers and variables, which look like modules and are data."""
+
+VAGUE = re.compile(r"\b(what|whatever|who|whoever|whom|whose|those|nobody|somebody)\b", re.IGNORECASE)
+
+
+@dataclass
+class Module:
+    """A source file with the modules it imports."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    text: str
+    imports: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def is_lazy_package(self) -> bool:
+        return self.is_package and "def __getattr__(" in self.text
+
+
+@dataclass
+class Figure:
+    """A measured value with the value that is asked for, and the bound that holds now."""
+
+    what: str
+    found: float
+    asked: float
+    bound: float
+    unit: str = ""
+    details: list[str] = field(default_factory=list)
+
+    def row(self) -> str:
+        mark = "ok" if self.found <= self.asked else "held" if self.found <= self.bound else "WORSE"
+        return f"| {self.what} | {self.found:g}{self.unit} | {self.asked:g}{self.unit} | {mark} |"
+
+
+@cache
+def tracked(*patterns: str) -> list[str]:
+    """The tracked files of the package, links left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split("\n")  # fmt: skip
+    return [name for name in listed if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
+
+
+def lines_of(names: list[str]) -> int:
+    return sum(len((ROOT / name).read_bytes().splitlines()) for name in names)
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """The modules of the package by name, with their imports."""
+    found: dict[str, Module] = {}
+    for name in tracked(f"{PACKAGE}/*.py"):
+        dotted = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        text = (ROOT / name).read_text()
+        found[dotted] = Module(dotted, ROOT / name, ast.parse(text), text)
+    reexported = {name: _reexports(module) for name, module in found.items() if module.is_package}
+    for module in found.values():
+        _find_imports(module, found, reexported)
+    return found
+
+
+def _reexports(module: Module) -> dict[str, tuple[str, str]]:
+    nodes = (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.module)
+    return {one.asname or one.name: (node.module or "", one.name) for node in nodes for one in node.names}
+
+
+def _find_imports(
+    module: Module, known: dict[str, Module], reexported: dict[str, dict[str, tuple[str, str]]]
+) -> None:
+    def home(package: str, name: str, depth: int = 0) -> str | None:
+        """The module that a name imported from a package comes from."""
+        if f"{package}.{name}" in known:
+            return f"{package}.{name}"
+        if name in reexported.get(package, {}) and depth < len(known):
+            origin, original = reexported[package][name]
+            if origin in known:
+                return home(origin, original, depth + 1)
+        return package if package in known else None
+
+    passed_over = _docstrings(module.tree) | _names_of_loggers(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                if one.name in known:
+                    module.imports[one.name].add("import")
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                if (origin := home(node.module, one.name)) is not None:
+                    module.imports[origin].add("import")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
+            named = node.value.partition(":")[0]
+            if named in known and "." in named:
+                module.imports[named].add("string")
+    module.imports.pop(module.name, None)
+
+
+def _docstrings(tree: ast.Module) -> set[int]:
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def _names_of_loggers(tree: ast.Module) -> set[int]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    named = (call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) in NAME_CALLS)
+    return {id(argument) for call in named for argument in call.args}
+
+
+def circles() -> list[list[str]]:
+    """The strongly connected files, the largest first (R. Tarjan, 1972)."""
+    known = modules()
+    left_out = LEFT_OUT_OF_CIRCLES | {name for name, module in known.items() if module.is_lazy_package}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in known[name].imports:
+            if other in left_out:
+                continue
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    sys.setrecursionlimit(10_000)
+    for name in known:
+        if name not in left_out and name not in index:
+            visit(name)
+    return sorted(found, key=len, reverse=True)
+
+
+def imports_by_string() -> list[str]:
+    """Modules of the package that are imported by a string, in files that must not do so."""
+    return [
+        f"{module.name} names {other}"
+        for module in modules().values()
+        if module.name not in LEFT_OUT_OF_CIRCLES and not module.is_lazy_package
+        for other, ways in module.imports.items()
+        if "string" in ways
+    ]
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def run_attributes() -> list[tuple[int, str, list[str]]]:
+    """For each file outside the engine: the distinct attributes of ``Run`` that it reads."""
+    found: list[tuple[int, str, list[str]]] = []
+    for module in modules().values():
+        if f"{PACKAGE}.workflow_core.engine" in module.name:
+            continue
+        names = _parameters_of_runs(module.tree) | {"run", "_run"}
+        read = {
+            node.attr
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Attribute) and _is_run(node.value, names) and isinstance(node.ctx, ast.Load)
+        }
+        if read and _knows_runs(module):
+            found.append((len(read), module.name, sorted(read)))
+    return sorted(found, reverse=True)
+
+
+def _knows_runs(module: Module) -> bool:
+    return bool(re.search(r"\bRun\b", module.text))
+
+
+def _parameters_of_runs(tree: ast.Module) -> set[str]:
+    arguments = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation is not None)
+    return {one.arg for one in arguments if re.fullmatch(r"\W*Run\W*( \| None)?\W*", ast.unparse(one.annotation or one))}
+
+
+def _is_run(node: ast.expr, names: set[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return isinstance(node, ast.Attribute) and node.attr in {"run", "_run"}
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def first_lines() -> Iterator[tuple[str, str]]:
+    """The first line of each docstring, with its place."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, kinds):
+                text = ast.get_docstring(node)
+                if text:
+                    yield f"{module.name}:{getattr(node, 'lineno', 1)}", text.strip().splitlines()[0]
+        yield from _attribute_docstrings(module)
+
+
+def _attribute_docstrings(module: Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(module.tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for before, after in zip(body, body[1:], strict=False):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(text, str) and text.strip():
+                yield f"{module.name}:{after.lineno}", text.strip().splitlines()[0]
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    """The comments, with their places."""
+    for module in modules().values():
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+            if token.type == tokenize.COMMENT and not re.match(r"# *(noqa|pyright|type:|fmt:|---)", token.string):
+                yield f"{module.name}:{token.start[0]}", token.string
+
+
+def vague(texts: Iterator[tuple[str, str]]) -> tuple[float, list[str]]:
+    """The share of texts with words that stand for nothing in particular, in percent, and these texts."""
+    every = list(texts)
+    found = [f"{place}: {text}" for place, text in every if VAGUE.search(text)]
+    return round(100 * len(found) / max(1, len(every)), 1), found
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+TOOL_CALL = """
+import asyncio, sys
+from batonflow import FunctionAgent, ScriptedLLM
+from batonflow.llms.scripted import tool_call
+from batonflow.workflow_core.stream import StreamLog
+
+calls, files, results = 0, set(), 0
+publish = StreamLog.publish
+
+def count(frame, event, _):
+    global calls
+    if event == "call" and "/batonflow/" in frame.f_code.co_filename:
+        calls += 1
+        files.add(frame.f_code.co_filename)
+
+def counted_publish(log, event, *rest):
+    global results
+    name = type(event).__name__
+    if name == "AgentStream" and results == 1:
+        sys.setprofile(count)
+    publish(log, event, *rest)
+    if name == "ToolCallResult":
+        sys.setprofile(None)
+        results += 1
+
+StreamLog.publish = counted_publish
+
+async def add(a: int, b: int) -> int:
+    return a + b
+
+async def main():
+    llm = ScriptedLLM([tool_call("add", a=1, b=2), tool_call("add", a=2, b=40), "42"])
+    await FunctionAgent(llm=llm, tools=[add]).run("What is 2 + 40?")
+    print(calls, len(files))
+
+asyncio.run(main())
+"""
+"""The second turn of an agent, from the first delta of the answer to the result of the call in the stream."""
+
+
+def run_program(program: str) -> list[int]:
+    """Run a program in a process of its own and return the numbers that it prints."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [int(number) for number in done.stdout.split()]
+
+
+def modules_loaded(name: str) -> int:
+    """Count the modules of a process that ran one workflow or one agent."""
+    command = [sys.executable, "-B", str(ROOT / "benchmarks" / "weight.py"), name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return json.loads(done.stdout)["modules"]
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def figures(bounds: dict[str, float]) -> Iterator[Figure]:
+    """Measure everything."""
+
+    def figure(what: str, found: float, asked: float, details: list[str] | None = None, unit: str = "") -> Figure:
+        return Figure(what, found, asked, bounds.get(what, asked), unit, details or [])
+
+    circular = circles()
+    yield figure("files in import circles", sum(map(len, circular)), 0, [", ".join(one) for one in circular])
+    strings = imports_by_string()
+    yield figure("imports by string outside engine/ports.py", len(strings), 0, strings)
+    ports = modules().get(f"{PACKAGE}.workflow_core.engine.ports")
+    late = [] if ports is None else [name for name, ways in ports.imports.items() if "string" in ways]
+    yield figure("modules named by string in engine/ports.py", len(late), NAMES_BY_STRING_IN_PORTS, late)
+
+    by_package: Counter[str] = Counter()
+    for name in tracked(f"{PACKAGE}/*.py", f"{PACKAGE}/*.js"):
+        by_package[name.split("/")[1]] += lines_of([name])
+    largest, size = by_package.most_common(1)[0]
+    share = round(100 * size / by_package.total(), 1)
+    sizes = [f"{name} {count}" for name, count in by_package.most_common()]
+    yield figure("largest package, share of source lines", share, 20, sizes, " %")
+    yield figure("workflow_core, Python lines", lines_of(tracked(f"{PACKAGE}/workflow_core/*.py")), 12_000)
+    engine = [name for name in tracked(f"{ENGINE}*.py") if not name.endswith("__init__.py")]
+    yield figure("engine, Python lines", lines_of(engine), 3_000)
+    yield figure("engine, files", len(engine), 10)
+    yield figure("all packages, Python lines", lines_of(tracked(f"{PACKAGE}/*.py")), 59_000)
+
+    readers = run_attributes()
+    told = [f"{name} reads {count}: {', '.join(read)}" for count, name, read in readers if count > 8]
+    yield figure("attributes of Run read in one file outside the engine", readers[0][0] if readers else 0, 8, told)
+
+    share, found = vague(first_lines())
+    yield figure("first lines of docstrings with vague words", share, 2, found, " %")
+    share, found = vague(comments())
+    yield figure("comments with vague words", share, 3, found, " %")
+
+    yield figure("modules loaded by a one-step workflow", modules_loaded("workflow"), 320)
+    yield figure("modules loaded by an agent with a tool", modules_loaded("agent"), 390)
+    calls, files = run_program(TOOL_CALL)
+    yield figure("calls for a tool call, from the first delta to the result", calls, 200)
+    yield figure("files that a tool call passes through", files, 22)
+
+
+def main() -> int:
+    """Print the figures; 1 when one is worse than its bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--details", action="store_true", help="say where the figures come from")
+    parser.add_argument("--only", default="", help="a part of a module's name: details of these modules alone")
+    options = parser.parse_args()
+    found = list(figures(BOUNDS))
+    print("| figure | found | asked | |\n|---|---:|---:|---|")
+    for one in found:
+        print(one.row())
+    if options.details:
+        for one in found:
+            for detail in one.details:
+                if options.only in detail:
+                    print(f"{one.what}: {detail}")
+    return 1 if any(one.found > one.bound for one in found) else 0
+
+
+BOUNDS: dict[str, float] = {}
+"""Bounds that hold until a figure reaches the value that is asked for."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Every example runs offline and prints what stands in `expected/`; nothing stays behind in the folder it ran in.
+
+Some keep their runs in a file there, as they say; that is all that they leave.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.promises.programs.running import ROOT, run_program
+
+EXPECTED = Path(__file__).with_name("expected")
+EXAMPLES = [*sorted(ROOT.glob("examples/[0-9]*.py")), ROOT / "examples" / "demo.py"]
+KEPT = {"19_team_with_approval": ("runs.db",), "25_served": ("runs.db", "harbour.log"), "demo": (".demo",)}
+"""What the names of files begin with that an example leaves behind on purpose."""
+KILLED = ROOT / "examples" / "survives_kill.py"
+NEED_MORE = {"local_model", "inventory", "models", "tides"}
+"""The first needs a model on this machine (`make test-local`), the others are what examples share."""
+
+
+def test_every_example_is_run() -> None:
+    names = {path.stem for path in ROOT.glob("examples/*.py")}
+    assert names == {path.stem for path in EXAMPLES} | NEED_MORE | {KILLED.stem}
+    assert {path.stem for path in [*EXAMPLES, KILLED]} == {path.stem for path in EXPECTED.glob("*.txt")}
+
+
+def settled(output: str) -> str:
+    """What an example prints, without what is different each time: where it lies, and the ids of runs."""
+    return re.sub(
+        r"#run=\w+",
+        "#run=...",
+        re.sub(r"^  \S+/batonflow serve \S+/", "  batonflow serve ", output, flags=re.MULTILINE),
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+async def test_example(example: Path, tmp_path: Path) -> None:
+    code, output, errors = await run_program(example, tmp_path)
+    assert (code, errors) == (0, "")
+    assert settled(output) == (EXPECTED / f"{example.stem}.txt").read_text()
+    left = [entry.name for entry in os.scandir(tmp_path)]
+    assert all(name.startswith(KEPT[example.stem]) for name in left) if example.stem in KEPT else left == []
+
+
+async def test_a_program_that_is_killed_ends_as_if_it_were_not(tmp_path: Path) -> None:
+    code, output, errors = await run_program(KILLED, tmp_path, "3")
+    assert code == 0
+    assert output == (EXPECTED / f"{KILLED.stem}.txt").read_text()
+    assert re.fullmatch(r"killed [0-3] times; the world saw: published 'Tides'\n", errors)
+    assert list(os.scandir(tmp_path)) == []

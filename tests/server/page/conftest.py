@@ -1,0 +1,31 @@
+"""A browser for each test, and files of exported runs."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from batonflow.server.page import export_run
+from tests.server.page.browser import Chromium, chromium
+from tests.server.page.flows import Recorded
+
+Exported = Callable[[Awaitable[Recorded]], Awaitable[str]]
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Chromium]:
+    async with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Exported:
+    """Writes a recorded run as a file; gives its address."""
+
+    async def write(recorded: Awaitable[Recorded]) -> str:
+        run = await recorded
+        path = tmp_path / f"{run.run_id}.html"
+        await export_run(run.store, run.run_id, workflow=run.workflow, path=path)
+        return path.as_uri()
+
+    return write

@@ -1,1 +1,0 @@
-"""Records of what runs did: segments, the recorder that orders them, and stores."""
