@@ -29,7 +29,7 @@ HOMES = {
     "workflow_core.context.values": "values.unmarked",
     "workflow_core.decorators": "workflow_core.step",
     "workflow_core.draw": "draw",
-    "workflow_core.durable": "durable.keeper",
+    "workflow_core.durable": "durable.lifecycle",
     "workflow_core.family": "workflow_core.child_runs",
     "workflow_core.instrumentation": "instrumentation",
     "workflow_core.instrumentation.genai": "llms.genai",

@@ -28,7 +28,6 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFailedEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
-from batonflow.workflow_core.questions import runs_inside
 from batonflow.workflow_core.stored_runs import StoredRuns
 from batonflow.workflow_core.types import qualified_name
 from batonflow.workflow_core.workflow import Workflow
@@ -233,7 +232,7 @@ def _nothing_else(handler: WorkflowHandler) -> bool:
 def _waiters(handler: WorkflowHandler) -> list[Waiter]:
     """What the steps of a run, and of those inside it, wait for."""
     run = handler.ctx.run
-    return [] if run is None else [waiter for inner in runs_inside(run) for waiter in inner.state.waiters]
+    return [] if run is None else [waiter for inner in run.inside() for waiter in inner.state.waiters]
 
 
 def question_of(request: InputRequest) -> Question:

@@ -3,22 +3,22 @@
 from typing import TYPE_CHECKING
 
 from batonflow.durable.history import no_such_run
-from batonflow.durable.keeper import folded, known_run, restore
+from batonflow.durable.lifecycle import folded, known_run, restore
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
-from batonflow.workflow_core.questions import runs_inside
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.runs import WorkflowRun
 
 if TYPE_CHECKING:
     from batonflow.durable.stores.protocol import RunStore
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "run_at_rest"]
 
 
-async def run_at_rest(workflow: "Workflow", store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
+async def run_at_rest(workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None) -> "Run | None":
     """A run as its records leave it, with those inside it; it never begins. None when there is none, or it is over.
 
     Args:
@@ -35,7 +35,7 @@ async def run_at_rest(workflow: "Workflow", store: "RunStore", run_id: str, at: 
     if loaded is None or (loaded.info.result is not None and (at is None or at >= loaded.info.seq)):
         return None
     steps = workflow.__batonflow__.steps
-    run = Run(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
+    run = WorkflowRun(workflow, RunState(run_id, steps.table), StateCell(steps.state_type))
     restore(run, folded(workflow, loaded))
     if run.family is not None:
         run.family.unfold()
@@ -43,7 +43,7 @@ async def run_at_rest(workflow: "Workflow", store: "RunStore", run_id: str, at: 
 
 
 async def _found_at_rest(
-    workflow: "Workflow", store: "RunStore", run_id: str, at: int | None = None, *, is_known: bool
+    workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None, *, is_known: bool
 ) -> "Run | None":
     run = await run_at_rest(workflow, store, run_id, at)
     # One that this process has just begun may not have reached the store yet.
@@ -52,7 +52,7 @@ async def _found_at_rest(
     return run
 
 
-async def open_inputs_of(workflow: "Workflow", store: "RunStore", run_id: str) -> list[InputRequest]:
+async def open_inputs_of(workflow: AnyWorkflow, store: "RunStore", run_id: str) -> list[InputRequest]:
     """The questions to people that stand open in a run, wherever it is.
 
     Raises:
@@ -67,7 +67,7 @@ async def open_inputs_of(workflow: "Workflow", store: "RunStore", run_id: str) -
 
 
 async def awaited_events_of(
-    workflow: "Workflow", store: "RunStore", run_id: str, at: int | None = None
+    workflow: AnyWorkflow, store: "RunStore", run_id: str, at: int | None = None
 ) -> set[type[Event]]:
     """What the steps of a run wait for, wherever it is, or waited for after a commit.
 
@@ -84,4 +84,4 @@ async def awaited_events_of(
 
 def awaited_events(run: "Run") -> set[type[Event]]:
     """The classes of the events that the steps of a run, and of those inside it, wait for."""
-    return {waiter.event_type for inner in runs_inside(run) for waiter in inner.state.waiters}
+    return {waiter.event_type for inner in run.inside() for waiter in inner.state.waiters}

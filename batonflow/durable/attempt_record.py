@@ -13,19 +13,13 @@ from pydantic_core import PydanticSerializationError
 from batonflow.values.serializers import as_json as json_text
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.engine.progress import Number
+from batonflow.workflow_core.engine.state import Causes
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 
 __all__ = [
-    "CAME_IN", "RETURNED", "Cause", "Causes", "Origin", "Segment", "as_json", "as_origin", "check_name",
-    "lowest_place", "origins_of", "read_again", "whole_writes",
+    "Segment", "as_json", "check_name", "lowest_place", "read_again", "whole_writes",
 ]  # fmt: skip
-
-CAME_IN = 0
-"""The number of the event that a segment stands for, when it came from outside or from another workflow."""
-
-RETURNED = -1
-"""The number of the event that a step returned; the further ones of a list count on downwards."""
 
 
 class Segment:
@@ -67,7 +61,7 @@ class Segment:
         item: int = 0,
         attempt: int = 0,
         consumed: Event | None = None,
-        causes: "Causes" = (),
+        causes: Causes = (),
         began: float = 0.0,
     ) -> None:
         self.id = number
@@ -94,17 +88,12 @@ class Segment:
         self._body: bytes | None = None
         self.closed = False
         self.committed = False
-        self.after: list[Segment] = [cause for cause, _ in causes if not cause.committed] if causes else []
+        self.after: list[Segment] = (
+            [cast("Segment", cause) for cause, _ in causes if not cause.committed] if causes else []
+        )
         # Those that wait for this one, and an open one that this one was found to wait for.
         self.held_up: list[Segment] = []
         self.waits_for: Segment | None = None
-
-    @classmethod
-    def past(cls, number: int) -> "Segment":
-        """One that was committed by an earlier owner of the run; only its name is known."""
-        segment = cls(number, "", "", "")
-        segment.closed = segment.committed = True
-        return segment
 
     def hold_up(self, other: "Segment") -> None:
         """Let a segment that builds upon this one, which is open, wait for it."""
@@ -146,7 +135,7 @@ class Segment:
             self._body = as_json(self.data)
         return self._body
 
-    def follows(self, causes: "Iterable[Segment]") -> None:
+    def follows(self, causes: Iterable[Any]) -> None:
         """Be committed together with, or after, each of ``causes``."""
         self.after.extend(cause for cause in causes if cause is not self and not cause.committed)
 
@@ -252,28 +241,6 @@ def check_name(name: str) -> None:
                 f"{name!r} cannot name anything in a run that is kept: there is half a character in it, as in names of "
                 "files that are not UTF-8. Name it by something else"
             ) from None
-
-
-Cause = tuple[Segment, Number]
-"""Where an event comes from: the segment that made it, and its number there."""
-
-Causes = tuple[Cause, ...]
-"""Where the events of a delivery come from; empty when no journal listens."""
-
-
-Origin = tuple[int, Number]
-"""A cause as records name it: number of the segment, and of the event in it."""
-
-
-def as_origin(data: Any) -> Origin:
-    """An origin as it comes out of a record."""
-    number, name = data
-    return number, cast("Number", tuple(cast("list[Any]", name)) if isinstance(name, list) else name)
-
-
-def origins_of(causes: Causes) -> list[Any]:
-    """The causes as data."""
-    return [[segment.id, number] for segment, number in causes]
 
 
 def whole_writes(writes: list[tuple[Any, str, Any]]) -> list[tuple[str, int]]:

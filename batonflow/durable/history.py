@@ -1,13 +1,11 @@
 """What every store offers to those who look back: records, replays and differences."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
 from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.options import AnyWorkflow
 
 __all__ = ["StoredHistory", "no_such_run"]
 
@@ -31,7 +29,7 @@ class StoredHistory:
         _, commits = await _all(self, run_id)
         return records_of(commits)
 
-    async def replay(self: RunStore, run_id: str, workflow: "Workflow | None" = None) -> ReplayedRun:
+    async def replay(self: RunStore, run_id: str, workflow: AnyWorkflow | None = None) -> ReplayedRun:
         """A run as its records tell it, without running anything: no key, no network, no tool.
 
         Args:

@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_core import PydanticSerializationError
 
 from batonflow.durable.attempt_record import Segment, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
+from batonflow.durable.recorder import Recorder
 from batonflow.durable.stores.protocol import InboxItem, RunCommit
 from batonflow.durable.traces import with_trace
-from batonflow.workflow_core.child_runs import awaits_people, run_at
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent
-from batonflow.workflow_core.questions import runs_inside
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
@@ -34,6 +33,11 @@ _STREAM_AHEAD = STREAM_BLOCK // 2
 
 HELD_SECONDS = 5.0
 """How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
+
+
+def recorder_of(run: "Run") -> Recorder | None:
+    """Return the recorder of a run that a store keeps."""
+    return cast("Recorder | None", run.recorder)
 
 
 class Drive:
@@ -125,8 +129,9 @@ class Drive:
         else:
             records = b",".join([segment.body() for segment in group])
             body = b'{"t":%.6f,"e":%.3f,"r":[%b]}' % (run.now(), elapsed, records)
-        if run.recorder is not None and any(segment.place is not None for segment in group):
-            body = with_gap(body, run.recorder.lowest_place())
+        recorder = recorder_of(run)
+        if recorder is not None and any(segment.place is not None for segment in group):
+            body = with_gap(body, recorder.lowest_place())
         if self.reset is not None:
             body, self.reset = with_reset(body, self.reset), None
         if self.trace:
@@ -213,8 +218,8 @@ class Drive:
         self._release = None
         run = self.run
         # An answer may have come that no step has been given yet.
-        coming = run.has_late or any(inner.undelivered() for inner in runs_inside(run))
-        if awaits_people(run) and not coming and not run.ending.over:
+        coming = run.has_late or any(inner.undelivered() for inner in run.inside())
+        if run.awaits_people() and not coming and not run.ending.over:
             run.early = []  # from here on it takes no part in anything
             run.waiting.disarm()
             self.desk.park(self)
@@ -243,7 +248,7 @@ class Drive:
         if not parked and not self.lost:
             run.waiting.rearm()
         for event, target, path in early:
-            (run_at(run, path) or run).send(event, target, None)
+            (run.at(path) or run).send(event, target, None)
 
     def _tell_end(self, *, parked: bool) -> None:
         """The run ended while it was leaving: the store has to learn of it."""
@@ -359,13 +364,13 @@ def _let_go(segment: Segment, waiting: "asyncio.Future[None]") -> bool:
 
 def earliest_due(run: "Run") -> float | None:
     """When the first wait of a tree of workflows is over by itself, in wall-clock seconds."""
-    times = [waiter.due for inner in runs_inside(run) for waiter in inner.state.waiters if waiter.due is not None]
+    times = [waiter.due for inner in run.inside() for waiter in inner.state.waiters if waiter.due is not None]
     return min(times, default=None)
 
 
 def snapshot_bytes(run: "Run") -> bytes | None:
     """The state of a run as the records so far leave it; None while something is under way that no record has."""
-    recorder = run.recorder
+    recorder = recorder_of(run)
     if recorder is None or run.ending.over or not recorder.is_quiet():
         return None
     payload = dump_run(run.state, run.cell, run.workflow.__batonflow__.serializer, run=run)

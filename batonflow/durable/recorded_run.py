@@ -8,18 +8,16 @@ the order of commits: an event is pending for each step that takes it until a re
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from batonflow.durable.attempt_record import Origin, as_origin
 from batonflow.durable.codec import Codec
+from batonflow.workflow_core.engine.state import Origin, as_origin
 from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable
 from batonflow.workflow_core.types import loaded_class, names_of
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Delivery", "Fold", "FoldedStream", "Numbers", "Occurrence", "Place"]
 
@@ -113,7 +111,7 @@ class Place:
         child: How the run around it knows it.
     """
 
-    def __init__(self, path: str, workflow: "Workflow", child: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: str, workflow: AnyWorkflow, child: dict[str, Any] | None = None) -> None:
         self.path = path
         self.workflow = workflow
         options = workflow.__batonflow__
@@ -305,7 +303,7 @@ class Fold:
         workflow: The code of the run at the root.
     """
 
-    def __init__(self, workflow: "Workflow") -> None:
+    def __init__(self, workflow: AnyWorkflow) -> None:
         self.workflow = workflow
         self.places: dict[str, Place] = {}
         # Children whose workflow is not attached before the run: the step that calls one begins it anew.

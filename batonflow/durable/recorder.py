@@ -7,16 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import count
 from operator import is_, itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from batonflow.clock import current_source
 from batonflow.durable.attempt_record import (
-    CAME_IN,
-    Causes,
     Segment,
     check_name,
     lowest_place,
-    origins_of,
     read_again,
     whole_writes,
 )
@@ -30,7 +27,7 @@ from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
 from batonflow.workflow_core.context.state_paths import DELETED
 from batonflow.workflow_core.context.state_store import IMMUTABLE, StateCell
-from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkItem, origins_of
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
@@ -57,6 +54,10 @@ class _Shared:
         self.writes: Iterator[int] = count(1)
         # An ordered set, as Python's own has an order that cannot be repeated; with the deliveries.
         self.open: dict[Segment, WorkItem] = {}
+
+
+def _open_record(item: WorkItem) -> Segment | None:
+    return cast("Segment | None", item.segment)
 
 
 class Recorder:
@@ -91,6 +92,14 @@ class Recorder:
         child = Recorder(self._journal, Codec(serializer), path, keep_streamed=self._keeps_streamed)
         child._shared = self._shared
         return child
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name under which a record would not be found again.
+
+        Raises:
+            StoreError: There is half a character in it.
+        """
+        check_name(name)
 
     def can_write(self, value: Any) -> bool:
         """Whether a value can be recorded."""
@@ -177,13 +186,13 @@ class Recorder:
         if answer is not None:
             data["event"] = self._codec.event(answer)
         opened = waiter.opened
-        segment = self._put("answered", causes, data, () if opened is None else (opened,))
+        segment = self._put("answered", causes, data, () if opened is None else (cast("Segment", opened),))
         if item.segment is not None:
             item.segment.follows((segment,))
 
     def gave_up(self, waiter: Waiter) -> None:
         """A step does not wait any more; that counts when it does something else, else it was only interrupted."""
-        segment = waiter.item.segment
+        segment = _open_record(waiter.item)
         if segment is not None:
             segment.gave_up = [*(segment.gave_up or ()), waiter.key]
 
@@ -259,7 +268,7 @@ class Recorder:
         Raises:
             StoreError: Something cannot be written.
         """
-        segment = item.segment
+        segment = _open_record(item)
         assert segment is not None
         self._look_at_attributes(item.spec)
         codec = self._codec
@@ -273,7 +282,7 @@ class Recorder:
 
     def failed(self, item: WorkItem, error: BaseException) -> None:
         """A step raised; what it did before stays, as far as it can be written."""
-        segment = item.segment
+        segment = _open_record(item)
         assert segment is not None
         segment.outcome = ("failed", error)
         told = {**dump_exception(error), "traceback": traceback_of(error)}
@@ -281,12 +290,14 @@ class Recorder:
 
     def published(self, item: WorkItem, seq: int, ts: float) -> None:
         """An event that a step returned is put on the stream, at this place and time."""
-        if item.segment is not None and item.segment.data is not None:
-            item.segment.data.setdefault("published", []).append([seq, ts])
+        segment = _open_record(item)
+        if segment is not None and segment.data is not None:
+            segment.data.setdefault("published", []).append([seq, ts])
 
     def call_begins(self, item: WorkItem) -> set[str]:
         """``ctx.once`` is about to call; gives the values of the state that were changed in place before that."""
-        handed = item.segment.handed if item.segment is not None else None
+        segment = _open_record(item)
+        handed = segment.handed if segment is not None else None
         return set(self._values.changed(handed)) if handed else set()
 
     def suspend(self, item: WorkItem, kind: str, value: Any, changed_before: Collection[str] = ()) -> Segment | None:
@@ -305,7 +316,7 @@ class Recorder:
         Raises:
             StoreError: Something cannot be written.
         """
-        segment = item.segment
+        segment = _open_record(item)
         if segment is None or segment.closed:
             return None
         codec = self._codec
@@ -322,7 +333,7 @@ class Recorder:
         self._make(segment, item, [kind, data])
         self.close(item)
         self.open(item, None)
-        following = item.segment
+        following = _open_record(item)
         assert following is not None
         following.handed = segment.handed
         for key in {path.partition(".")[0] for _, path, value in segment.writes if type(value) not in IMMUTABLE}:
@@ -350,7 +361,7 @@ class Recorder:
             item: The delivery.
             verdict: For a failed attempt: what becomes of the delivery.
         """
-        segment = item.segment
+        segment = _open_record(item)
         if segment is None or segment.closed or segment.data is None:
             return
         if verdict is not None:
@@ -363,8 +374,9 @@ class Recorder:
 
     def abandon(self, item: WorkItem) -> None:
         """An attempt was cancelled: nothing of its last segment is kept."""
-        if item.segment is not None:
-            self._shared.open.pop(item.segment, None)
+        segment = _open_record(item)
+        if segment is not None:
+            self._shared.open.pop(segment, None)
 
     def cut(self) -> None:
         """The workflow's steps are over: what those that were cancelled had done stays, as others may rest on it.
@@ -464,7 +476,7 @@ class Recorder:
 
     def read(self, item: WorkItem, key: str | None, value: Any = None) -> None:
         """A step looked at a key of the state and was given its value, or at all of it."""
-        segment = item.segment
+        segment = _open_record(item)
         if segment is None:
             return
         if key is None:
@@ -487,7 +499,7 @@ class Recorder:
 
     def wrote(self, item: WorkItem, path: str, value: Any) -> None:
         """A step changed a key of the state."""
-        segment = item.segment
+        segment = _open_record(item)
         if segment is None:
             return
         key = path.partition(".")[0]

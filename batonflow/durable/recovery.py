@@ -1,14 +1,12 @@
 """Between a fold and a snapshot: what is still to be done, as a run can be restored from it, and the way back."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batonflow.durable.attempt_record import as_origin
 from batonflow.durable.recorded_run import Delivery, Fold, FoldedStream, Numbers, Occurrence, Place
 from batonflow.workflow_core.compat.payloads import entries, mapping
+from batonflow.workflow_core.engine.state import as_origin
 from batonflow.workflow_core.events import CollectionReleaseEvent
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.options import AnyWorkflow
 
 __all__ = ["add_commit", "fold_of", "snapshot_of", "unfold"]
 
@@ -248,7 +246,7 @@ class _Writer:
 # --- from a snapshot to a fold ----------------------------------------------------------------------------------------
 
 
-def fold_of(workflow: "Workflow", payload: dict[str, Any]) -> Fold:
+def fold_of(workflow: AnyWorkflow, payload: dict[str, Any]) -> Fold:
     """The fold that a snapshot stands for, to go on from there."""
     fold = Fold(workflow)
     unfold(fold, payload)
@@ -284,7 +282,7 @@ class _Reader:
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
 
-    def place(self, path: str, workflow: "Workflow", payload: dict[str, Any], child: dict[str, Any] | None) -> None:
+    def place(self, path: str, workflow: AnyWorkflow, payload: dict[str, Any], child: dict[str, Any] | None) -> None:
         place = self._fold.places[path] = Place(path, workflow, child)
         encoded = place.codec.event_of_text
         place.base = payload["state"]

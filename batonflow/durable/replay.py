@@ -14,11 +14,10 @@ from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent, WorkflowFailedEvent
-from batonflow.workflow_core.options import is_workflow
+from batonflow.workflow_core.options import AnyWorkflow, is_workflow
 
 if TYPE_CHECKING:
     from batonflow.durable.stores.protocol import RunStatus, StoredCommit
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
 
@@ -121,7 +120,7 @@ class ReplayedRun:
 
 
 def replayed(
-    run_id: str, status: "RunStatus", commits: Sequence["StoredCommit"], workflow: "Workflow | None" = None
+    run_id: str, status: "RunStatus", commits: Sequence["StoredCommit"], workflow: AnyWorkflow | None = None
 ) -> ReplayedRun:
     """Re-create a run from its commits: no step runs, no model is asked, no tool is called.
 

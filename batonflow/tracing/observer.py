@@ -3,7 +3,7 @@
 import logging
 from inspect import BoundArguments, Parameter, Signature
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, cast
 
 from batonflow.instrumentation import (
     active_instrument_tags,
@@ -27,14 +27,13 @@ from batonflow.instrumentation.logs import fit_to_show, logger_named
 from batonflow.llms import genai
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.engine.calling import events_and_context
+from batonflow.workflow_core.engine.ports import Observer
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.engine.state import WorkItem
-
-__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "Observer", "observer_for"]
+__all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "observer_for"]
 
 RUN_ID = "llamaindex.run_id"
 """The tag that spans of runs and steps have, and everything that is told from inside."""
@@ -60,25 +59,6 @@ _OF_RUN = Signature([
 ])  # fmt: skip
 
 
-class Observer(Protocol):
-    """Hears what a run does. Asked for once per run; a run without one pays a truth test."""
-
-    def run_started(self, run: "Run", event: Event | None) -> None:
-        """A run begins with an event, or goes on from a snapshot."""
-
-    def step_started(self, run: "Run", item: "WorkItem") -> None:
-        """An attempt begins, or goes on after a wait."""
-
-    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
-        """An attempt ended, or suspends itself for a wait."""
-
-    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
-        """A run is over, or goes on in another process."""
-
-    def run_left(self, run: "Run") -> None:
-        """A run that only waits leaves memory; when it comes back it starts again, without an event."""
-
-
 def observer_for(*, verbose: bool) -> Observer | None:
     """Who hears a run that starts now: None when nobody does."""
     listening: list[Any] = []
@@ -95,23 +75,23 @@ class _Both:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def run_started(self, run: "Run", event: Event | None) -> None:
+    def run_started(self, run: Run, event: Event | None) -> None:
         for observer in self._observers:
             observer.run_started(run, event)
 
-    def step_started(self, run: "Run", item: "WorkItem") -> None:
+    def step_started(self, run: Run, item: WorkItem) -> None:
         for observer in self._observers:
             observer.step_started(run, item)
 
-    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+    def step_ended(self, run: Run, item: WorkItem, result: Any, error: BaseException | None) -> None:
         for observer in self._observers:
             observer.step_ended(run, item, result, error)
 
-    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+    def run_ended(self, run: Run, event: Event, error: BaseException | None) -> None:
         for observer in self._observers:
             observer.run_ended(run, event, error)
 
-    def run_left(self, run: "Run") -> None:
+    def run_left(self, run: Run) -> None:
         for observer in self._observers:
             observer.run_left(run)
 
@@ -126,13 +106,13 @@ class _Verbose:
         else:
             print(line)
 
-    def run_started(self, run: "Run", event: Event | None) -> None:
+    def run_started(self, run: Run, event: Event | None) -> None:
         pass
 
-    def step_started(self, run: "Run", item: "WorkItem") -> None:
+    def step_started(self, run: Run, item: WorkItem) -> None:
         self._say(f"[{item.spec.name}:{item.worker}] started from {type(item.event).__name__}")
 
-    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+    def step_ended(self, run: Run, item: WorkItem, result: Any, error: BaseException | None) -> None:
         what = (
             f"failed with {error!r}"
             if error is not None
@@ -140,10 +120,10 @@ class _Verbose:
         )
         self._say(f"[{item.spec.name}:{item.worker}] {what}")
 
-    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+    def run_ended(self, run: Run, event: Event, error: BaseException | None) -> None:
         self._say(f"[result] {error!r}" if error is not None else f"[result] {summarize(event)}")
 
-    def run_left(self, run: "Run") -> None:
+    def run_left(self, run: Run) -> None:
         pass
 
 
@@ -157,14 +137,14 @@ class _Spans:
         self._parent: str | None = None
         self._steps: dict[int, tuple[str, BoundArguments | None]] = {}
 
-    def run_started(self, run: "Run", event: Event | None) -> None:
+    def run_started(self, run: Run, event: Event | None) -> None:
         cls = type(run.workflow).__name__
         self._parent = active_span_id.get()
         tags = {
             RUN_ID: run.state.run_id,
             RUN_INPUT: summarize(event),
             genai.CONVERSATION_ID: run.state.run_id,
-            **type(run.workflow).trace_tags(run.workflow),
+            **_own_tags(run.workflow),
         }
         # The trace of the process that had the run before, for exporters that can say that two belong together.
         earlier = run.drive.earlier_trace if run.drive is not None else None
@@ -193,7 +173,7 @@ class _Spans:
             ),
         )
 
-    def step_started(self, run: "Run", item: "WorkItem") -> None:
+    def step_started(self, run: Run, item: WorkItem) -> None:
         event = item.event
         tags = {
             RUN_ID: run.state.run_id,
@@ -219,7 +199,7 @@ class _Spans:
             )
         )
 
-    def step_ended(self, run: "Run", item: "WorkItem", result: Any, error: BaseException | None) -> None:
+    def step_ended(self, run: Run, item: WorkItem, result: Any, error: BaseException | None) -> None:
         span, arguments = self._steps.pop(item.id, (None, None))
         if span is None:
             return
@@ -245,7 +225,7 @@ class _Spans:
         else:
             dispatcher.fail_span(span, error, run.workflow, arguments)
 
-    def run_ended(self, run: "Run", event: Event, error: BaseException | None) -> None:
+    def run_ended(self, run: Run, event: Event, error: BaseException | None) -> None:
         self._close_steps(run)
         status: RunStatus = "completed" if error is None else "failed"
         if isinstance(event, WorkflowCancelledEvent):
@@ -270,7 +250,7 @@ class _Spans:
         else:
             dispatcher.fail_span(self._run_span, error, run.workflow, self._run_arguments)
 
-    def run_left(self, run: "Run") -> None:
+    def run_left(self, run: Run) -> None:
         self._close_steps(run)
         self._tell(
             RunEndEvent(
@@ -288,14 +268,18 @@ class _Spans:
         with instrument_tags(self._tags):
             dispatcher.event(event)
 
-    def _close_steps(self, run: "Run") -> None:
+    def _close_steps(self, run: Run) -> None:
         """Steps in the middle end with the run, by no failure of theirs."""
         for span, arguments in self._steps.values():
             dispatcher.close_span(span, instance=run.workflow, bound_args=arguments)
         self._steps.clear()
 
 
-def _arguments(run: "Run", item: "WorkItem") -> BoundArguments:
+def _own_tags(workflow: Any) -> dict[str, Any]:
+    return cast("Any", type(workflow)).trace_tags(workflow)
+
+
+def _arguments(run: Run, item: WorkItem) -> BoundArguments:
     """What a step is given; what is injected is made only later, inside of its span."""
     spec = item.spec
     method = spec.func if spec.is_free else MethodType(spec.func, run.workflow)

@@ -3,9 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from batonflow.workflow_core import context as _context
+from batonflow.values.serializers import JsonSerializer
 from batonflow.workflow_core.collect import All, Cardinality, Collect, Take
-from batonflow.workflow_core.context import Context, DictState, JsonSerializer, RetryInfo
+from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.context.state_data import DictState
 from batonflow.workflow_core.errors import (
     BatonflowError,
     ContextSerdeError,
@@ -50,6 +51,7 @@ from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceManager
 from batonflow.workflow_core.step import catch_error, step
 from batonflow.workflow_core.stream import StreamItem
+from batonflow.workflow_core.types import RetryInfo
 from batonflow.workflow_core.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.protocol import RunInfo, RunStore
     from batonflow.durable.stores.sqlite import SQLiteStore
-    from batonflow.workflow_core.context import JsonPickleSerializer, PickleSerializer
+    from batonflow.values.serializers import JsonPickleSerializer, PickleSerializer
 
 __all__ = [
     "All",
@@ -125,6 +127,8 @@ __all__ = [
 
 # Stores and what they tell are loaded when first used: most processes keep no runs.
 _HOME_OF = {
+    "JsonPickleSerializer": "values.serializers",
+    "PickleSerializer": "values.serializers",
     "MemoryStore": "durable.stores.memory",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
@@ -135,9 +139,6 @@ _HOME_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    # The pickle serializer is loaded only when asked for by name.
-    if name in ("PickleSerializer", "JsonPickleSerializer"):
-        return getattr(_context, name)
     if name in _HOME_OF:
         value = globals()[name] = getattr(import_module(f"batonflow.{_HOME_OF[name]}"), name)
         return value

@@ -4,26 +4,17 @@ An event that no step of a run takes is offered down to the attached workflows t
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batonflow.durable.attempt_record import Causes, origins_of
-from batonflow.lazy import at_first_use
+from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.engine.progress import Number
-from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import Causes, WorkItem, origins_of
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
-from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.options import AnyWorkflow
 
-if TYPE_CHECKING:
-    from batonflow.values.serializers import BaseSerializer
-    from batonflow.workflow_core.context.context import Context
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.workflow import Workflow
-
-__all__ = ["Child", "Family", "attached_arguments", "awaits_people", "call_as_data", "reaches"]
-
-# It makes runs, which have families.
-inner_run = at_first_use("batonflow.workflow_core.runs", "inner_run")
+__all__ = ["Child", "Family", "call_as_data"]
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +29,7 @@ class Child:
     """
 
     name: str
-    run: "Run"
+    run: Run
     by_event: bool
     call: tuple[int, Number] | None = None
 
@@ -56,7 +47,7 @@ class Family:
         "saved_with",
     )  # fmt: skip
 
-    def __init__(self, run: "Run", parent: "Family | None") -> None:
+    def __init__(self, run: Run, parent: "Family | None") -> None:
         self.run = run
         self.parent = parent
         self.children: list[Child] = []
@@ -65,16 +56,16 @@ class Family:
         self.saved: list[dict[str, Any]] = []
         # Reads them; each workflow's own serializer when there is none.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
-        self._adopted: dict[str, Workflow] = {}
+        self._adopted: dict[str, AnyWorkflow] = {}
         self._counts: dict[str, int] = {}
         self._own_streamed: set[int] = set()
         self._resumable = False
 
-    def attached(self) -> "dict[str, Workflow]":
+    def attached(self) -> dict[str, AnyWorkflow]:
         """Name -> workflow, those that came as resources among them."""
         return {**self.run.workflow.__batonflow__.children, **self._adopted}
 
-    def adopt(self, name: str, workflow: "Workflow") -> None:
+    def adopt(self, name: str, workflow: AnyWorkflow) -> None:
         """Attach a workflow for this run only."""
         known = self.attached().get(name)
         if known is not None and known is not workflow:
@@ -88,7 +79,7 @@ class Family:
         """Under which name an instance is attached, if it is."""
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
-    def description_of(self, run: "Run") -> dict[str, Any] | None:
+    def description_of(self, run: Run) -> dict[str, Any] | None:
         """How the journal names a child."""
         child = next((child for child in self.children if child.run is run), None)
         if child is None:
@@ -115,7 +106,7 @@ class Family:
             if not self.parent.run.ending.over:
                 self.parent.run.send(event, None, None, causes)
             taken = True
-        elif self.parent is not None and self.parent.wants(event):
+        elif self.parent is not None and self.parent.run.wants(event):
             self.parent.run.send(event, None, None, causes)
             taken = True
         return taken
@@ -128,14 +119,14 @@ class Family:
                 taken = True
                 continue
             for child in self.children:
-                if child.name == name and reaches(child.run, event):
+                if child.name == name and child.run.reaches(event):
                     child.run.send(event, None, None, causes)
                     taken = True
         return taken
 
     def wants(self, event: Event) -> bool:
         """Whether a step of this run waits for the event."""
-        return _wants(self.run, event)
+        return self.run.wants(event)
 
     def check_target(self, event: Event, target: str) -> None:
         """Raise ``WorkflowRuntimeError`` unless ``target`` is a ``child.step`` which accepts the event."""
@@ -179,24 +170,22 @@ class Family:
         own = name if count == 1 else f"{name}#{count}"
         return f"{self.run.path}/{own}" if self.run.path else own
 
-    def start(self, name: str, workflow: "Workflow", event: Event, step: str | None, causes: Causes) -> None:
+    def start(self, name: str, workflow: AnyWorkflow, event: Event, step: str | None, causes: Causes) -> None:
         """Start a child on an event."""
-        run = inner_run(workflow, path=self._path(name), parent=self)
+        run = self.run.make_inner(workflow, path=self._path(name), parent=self)
         self.children.append(Child(name, run, by_event=True))
         workflow.__batonflow__.turns.launch(run, event, step, causes)
 
-    def call(
-        self, workflow: "Workflow", name: str, item: WorkItem, event: Event, ctx: "Context[Any] | None" = None
-    ) -> "Run":
+    def call(self, workflow: AnyWorkflow, name: str, item: WorkItem, event: Event, ctx: Any = None) -> Run:
         """Start a child that a step runs itself; after a restore, the step's n-th call is given its n-th run again."""
         numbers = item.done().here()
         numbers.calls += 1
         number = numbers.named(numbers.calls)
         saved = self._take_saved(item.id, number)
         if saved is not None:
-            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
+            run = self.run.make_inner(workflow, path=saved["path"], parent=self, payload=saved["payload"], ctx=ctx)
         else:
-            run = inner_run(workflow, path=self._path(name), parent=self, ctx=ctx)
+            run = self.run.make_inner(workflow, path=self._path(name), parent=self, ctx=ctx)
         child = Child(name, run, by_event=False, call=(item.id, number))
         if saved is not None and "result" in saved["payload"]:
             reads = self.saved_with or self.run.workflow.__batonflow__.serializer
@@ -229,7 +218,9 @@ class Family:
         attached = self.attached()
         for saved in self.saved:
             if "result" not in saved["payload"] and saved["name"] in attached:
-                run: Run = inner_run(attached[saved["name"]], path=saved["path"], parent=self, payload=saved["payload"])
+                run: Run = self.run.make_inner(
+                    attached[saved["name"]], path=saved["path"], parent=self, payload=saved["payload"]
+                )
                 self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
                 if run.family is not None:
                     run.family.unfold()
@@ -240,12 +231,12 @@ class Family:
         for saved in [saved for saved in self.saved if saved["call"] is None]:
             self.saved.remove(saved)
             workflow = attached[saved["name"]]
-            run = inner_run(workflow, path=saved["path"], parent=self, payload=saved["payload"])
+            run = self.run.make_inner(workflow, path=saved["path"], parent=self, payload=saved["payload"])
             self.children.append(Child(saved["name"], run, by_event=saved.get("by_event", True)))
             workflow.__batonflow__.turns.launch(run, None)
             self._is_back(run)
 
-    def _is_back(self, child: "Run") -> None:
+    def _is_back(self, child: Run) -> None:
         """A child was taken up: people may answer its questions, and something that came before may be for it."""
         root = self.run.root
         root.questions.is_back(child)
@@ -312,7 +303,7 @@ class Family:
             self.parent.child_ended(self.run)
         self._adopted.clear()
 
-    def child_ended(self, run: "Run") -> None:
+    def child_ended(self, run: Run) -> None:
         """A child is over; one that an event started and that failed, fails this run too."""
         child = next((child for child in self.children if child.run is run), None)
         if child is None:
@@ -334,53 +325,3 @@ def call_as_data(call: tuple[int, Number]) -> list[Any]:
     """How a snapshot names the call that started a child, before and after JSON."""
     item_id, number = call
     return [item_id, list(number) if isinstance(number, tuple) else number]
-
-
-def awaits_people(run: "Run") -> bool:
-    """Whether a run only waits for events from outside; so does one whose steps all await such runs."""
-    children = run.family.children if run.family is not None else []
-    if run.idle:
-        waits = bool(run.state.waiters) or run.state.table.accepts_human
-        return waits or any(awaits_people(child.run) for child in children)
-    callers = {child.call[0] for child in children if child.call is not None}
-    return run.state.busy == len(callers) > 0 and all(awaits_people(child.run) for child in children)
-
-
-def _wants(run: "Run", event: Event) -> bool:
-    return any(run.state.waiters.wanting(event))
-
-
-def run_at(run: "Run", path: str) -> "Run | None":
-    """The run at a path of the tree that ``run`` is in, if it is here."""
-    if run.path == path:
-        return run
-    children = run.family.children if run.family is not None else ()
-    return next((found for child in children if (found := run_at(child.run, path)) is not None), None)
-
-
-def reaches(run: "Run", event: Event) -> bool:
-    """Whether a step of this run, or of one inside it, takes the event or waits for it."""
-    if run.state.table.route(type(event)).accepted or _wants(run, event):
-        return True
-    return run.family is not None and any(reaches(child.run, event) for child in run.family.children)
-
-
-def attached_arguments(parent: "Workflow", spec: StepSpec) -> dict[str, Any]:
-    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
-    found: dict[str, Any] = {}
-    attached = parent.__batonflow__.children
-    for child in spec.children:
-        named = attached.get(child.name)
-        if named is not None and isinstance(named, child.workflow_class):
-            found[child.name] = named
-            continue
-        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
-        if len(fitting) == 1:
-            found[child.name] = fitting[0]
-        elif not child.has_default:
-            raise WorkflowRuntimeError(
-                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
-                f"{child.name!r}, "
-                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
-            )
-    return found

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterable
 from inspect import iscoroutinefunction, isfunction, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
-from batonflow.workflow_core.context.state_store import DictState
+from batonflow.workflow_core.context.state_data import DictState
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.routing import StepTable
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["ClassSteps", "steps_of"]
 
@@ -31,7 +28,7 @@ class ClassSteps:
 
     __slots__ = ("_table", "cls", "entry", "free")
 
-    def __init__(self, cls: "type[Workflow]", entry: Iterable[type[Event]]) -> None:
+    def __init__(self, cls: type[Any], entry: Iterable[type[Event]]) -> None:
         self.cls = cls
         self.entry = tuple(entry)
         # Free functions belong to the one class they were added to; methods are inherited in the ordinary way.
@@ -168,7 +165,7 @@ def _check_hook(cls: type, name: str, gives: str) -> None:
             )
 
 
-def steps_of(cls: "type[Workflow]") -> ClassSteps:
+def steps_of(cls: type[Any]) -> ClassSteps:
     """The steps of a class, also when it does not pass ``__init_subclass__`` on to ``Workflow``."""
     found: ClassSteps | None = vars(cls).get("__batonflow_steps__")
     if found is None:

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from batonflow.workflow_core.events import Event
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.engine.state import RunState
 
 __all__ = ["ExecutionCounts"]
 
@@ -34,7 +30,7 @@ class ExecutionCounts:
     children: "dict[str, ExecutionCounts]" = field(default_factory=dict[str, "ExecutionCounts"])
     runs: int = 0
 
-    def add(self, state: "RunState", live: "Iterable[tuple[str, Run]]" = ()) -> None:
+    def add(self, state: Any, live: Iterable[tuple[str, Any]] = ()) -> None:
         """Add a run.
 
         Args:
@@ -51,12 +47,13 @@ class ExecutionCounts:
                 received = {slot.types[0]: count for slot in step.spec.slots}
             _add(self.received.setdefault(name, {}), received)
             _add(self.produced.setdefault(name, {}), step.produced)
-        for name, ended in (state.child_counts or {}).items():
+        ended_children: dict[str, ExecutionCounts] = state.child_counts or {}
+        for name, ended in ended_children.items():
             self._child(name).merge(ended)
         for name, run in live:
             self._child(name).add_run(run)
 
-    def add_run(self, run: "Run") -> None:
+    def add_run(self, run: Any) -> None:
         """Add a run with the runs that it has started and that are still going on."""
         children = run.family.children if run.family is not None else ()
         self.add(run.state, [(child.name, child.run) for child in children])

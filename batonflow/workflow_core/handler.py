@@ -2,27 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batonflow.lazy import at_first_use
-from batonflow.workflow_core.child_runs import awaits_people
 from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
+from batonflow.workflow_core.engine.ports import execution_svg
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.workflow import Workflow
-
 __all__ = ["WorkflowHandler"]
-
-
-give_up = at_first_use("batonflow.durable.keeper", "give_up")
-execution_svg = at_first_use("batonflow.draw", "execution_svg")
 
 
 class WorkflowHandler(EarlierHandler):
@@ -42,7 +34,7 @@ class WorkflowHandler(EarlierHandler):
 
     __slots__ = ("__weakref__", "_asked", "_reader", "_run", "_was_cancelled")
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._asked = self._was_cancelled = False
         run.ending.handlers += 1
@@ -96,7 +88,7 @@ class WorkflowHandler(EarlierHandler):
     def is_waiting(self) -> bool:
         """Whether nothing goes on in the run and it waits for an event from outside."""
         run = self._run
-        return not run.ending.over and (run.is_asleep or awaits_people(run))
+        return not run.ending.over and (run.is_asleep or run.awaits_people())
 
     def is_done(self) -> bool:
         """Whether the result is known."""
@@ -112,7 +104,7 @@ class WorkflowHandler(EarlierHandler):
         return self._run.ending.error if self._run.ending.done else None
 
     @property
-    def workflow(self) -> "Workflow":
+    def workflow(self) -> Any:
         """The workflow that runs."""
         return self._run.workflow
 
@@ -236,7 +228,7 @@ class WorkflowHandler(EarlierHandler):
             timeout: Seconds to wait for the steps.
         """
         run = self._run.root
-        if run.workflow.__batonflow__.store is None:
+        if run.workflow.__batonflow__.keeper is None:
             await self.cancel_run(timeout=timeout)
             return
         await self._on_its_loop(_interrupted(run, timeout), timeout)
@@ -262,13 +254,13 @@ class WorkflowHandler(EarlierHandler):
         return f"WorkflowHandler(workflow={name}, run_id={self.run_id}, result={result})"
 
 
-async def _until_ended(run: "Run", timeout: float, what: str) -> None:
+async def _until_ended(run: Run, timeout: float, what: str) -> None:
     try:
         await asyncio.wait_for(run.ending.wait(), timeout)
     except TimeoutError:
         run.ending.warn(f"some steps did not end within {timeout} seconds after the run was {what}")
 
 
-async def _interrupted(run: "Run", timeout: float) -> None:
-    await give_up(run)
+async def _interrupted(run: Run, timeout: float) -> None:
+    await run.workflow.__batonflow__.keeper.give_up(run)
     await _until_ended(run, timeout, "interrupted")

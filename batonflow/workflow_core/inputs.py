@@ -3,26 +3,21 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.lazy import at_first_use
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Question, Waiter
 from batonflow.workflow_core.engine.waits import TO_STEPS, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
-from batonflow.workflow_core.questions import News, runs_inside
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.handler import WorkflowHandler
+from batonflow.workflow_core.problems import in_words
+from batonflow.workflow_core.questions import News, Questions
 
 __all__ = ["InputReader", "InputRequest", "answer_key", "close_answered", "open_requests", "say_when_asked"]
-
-in_words = at_first_use("batonflow.workflow_core.problems", "in_words")
 
 logger = logger_named("batonflow.workflow_core")
 
@@ -63,7 +58,7 @@ class InputRequest:
 
     __slots__ = ("_question", "_run", "event")
 
-    def __init__(self, run: "Run", question: Question) -> None:
+    def __init__(self, run: Run, question: Question) -> None:
         self.event = question.event
         self._question = question
         self._run = run
@@ -112,7 +107,7 @@ class InputRequest:
     def _look_for_wait(self, waiter: Waiter) -> None:
         if waiter in self._run.state.waiters:
             return
-        here = [run for run in runs_inside(self._run.root) if run.path == self._run.path]
+        here = [run for run in self._run.root.inside() if run.path == self._run.path]
         asking = [(run, other) for run in here for other in run.state.waiters if other.question is not None]
         place = waiter.item.id, waiter.key
         same = [one for one in asking if (one[1].item.id, one[1].key) == place]
@@ -214,7 +209,7 @@ class InputRequest:
         else:
             run.send(event, target, None)
 
-    def _awaited(self) -> "tuple[Run, type[Event] | None, dict[str, Any]]":
+    def _awaited(self) -> tuple[Run, type[Event] | None, dict[str, Any]]:
         """Who takes the answer, the class it must have (None when several may be meant), and what is filled in."""
         waiter = self._question.waiter
         if waiter is not None:
@@ -234,7 +229,7 @@ class InputReader(AsyncIterator[InputRequest]):
 
     __slots__ = ("_news", "_run", "_seen")
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._seen: set[Question] = set()
         self._news: News | None = None
@@ -243,12 +238,13 @@ class InputReader(AsyncIterator[InputRequest]):
         return self
 
     async def __anext__(self) -> InputRequest:
-        questions = self._run.root.questions
-        if self._news is None:
-            self._news = questions.reader(self._run)
+        questions: Questions = self._run.root.questions
+        news = self._news
+        if news is None:
+            news = self._news = questions.reader(self._run)
         while True:
             questions.look()
-            coming = self._news.coming
+            coming = news.coming
             while coming:
                 question = coming.popleft()
                 run = None if question in self._seen else questions.place(question, self._run)
@@ -260,7 +256,7 @@ class InputReader(AsyncIterator[InputRequest]):
             await self._run.stream.more()
 
 
-async def say_when_asked(handler: "WorkflowHandler") -> None:
+async def say_when_asked(handler: Any) -> None:
     """Log a warning when a run asks a person for a while that nobody here can answer: its handler is out of reach."""
     async for request in handler.inputs():
         await asyncio.sleep(SECONDS_TO_ANSWER)
@@ -274,7 +270,7 @@ async def say_when_asked(handler: "WorkflowHandler") -> None:
             return
 
 
-def open_requests(run: "Run") -> list[InputRequest]:
+def open_requests(run: Run) -> list[InputRequest]:
     """The questions of a run, and of those inside it, that are open now."""
     questions = run.root.questions
     found = [(questions.place(question, run), question) for question in questions.reader(run).coming]
@@ -286,7 +282,7 @@ def is_answer(key: str) -> bool:
     return key.startswith(_ANSWER_TO)
 
 
-def asker_of(run: "Run", key: str) -> "tuple[Run, str] | None":
+def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
     """Return the run of a tree that takes the answer with this key, and the address there.
 
     Returns:
@@ -305,14 +301,14 @@ def asker_of(run: "Run", key: str) -> "tuple[Run, str] | None":
             return None if taking is None or taking[0].is_replaced else (taking[0], TO_STEPS)
     asking = (
         (inner, address_of(waiter))
-        for inner in runs_inside(run)
+        for inner in run.inside()
         for waiter in inner.state.waiters
         if key == _key_of(waiter, inner.path)
     )
     return next(asking, None)
 
 
-def close_answered(run: "Run", key: str, event: Event) -> None:
+def close_answered(run: Run, key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
     An answer that comes too late closes none: it must not be taken for that of another question.
@@ -329,7 +325,7 @@ def close_answered(run: "Run", key: str, event: Event) -> None:
         if key == answer_key(question.path, question.cause, question=question.number):
             run.questions.close(question, event)
             return
-    if not any(key == _key_of(waiter, inner.path) for inner in runs_inside(run) for waiter in inner.state.waiters):
+    if not any(key == _key_of(waiter, inner.path) for inner in run.inside() for waiter in inner.state.waiters):
         run.questions.closes_nothing(event)
 
 

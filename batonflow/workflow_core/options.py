@@ -6,34 +6,35 @@ All that the engine, the journal, the server and the agents want of a workflow t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
-from batonflow.instrumentation import get_dispatcher
-from batonflow.lazy import at_first_use
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.class_steps import ClassSteps
 from batonflow.workflow_core.errors import WorkflowRuntimeError, WorkflowValidationError
+from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.problems import NotInitializedError
 from batonflow.workflow_core.resource import ResourceManager
-from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.types import qualified_name
-from batonflow.workflow_core.validation.validate import check_graph_names, validate_workflow
 
-if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
-    from batonflow.tracing.observer import Observer
-    from batonflow.workflow_core.engine.state import RunState
-    from batonflow.workflow_core.events import Event
-    from batonflow.workflow_core.routing import StepTable
-    from batonflow.workflow_core.workflow import Workflow
+__all__ = [
+    "AnyWorkflow",
+    "NotInitialized",
+    "Options",
+    "ParentStop",
+    "RunQueue",
+    "Upcaster",
+    "check_graph_names",
+    "checked",
+    "is_workflow",
+    "option",
+    "shown",
+]
 
-__all__ = ["NotInitialized", "Options", "ParentStop", "Upcaster", "checked", "is_workflow", "option", "shown"]
-
-dispatcher = get_dispatcher("batonflow.workflow_core.observers")
-
-observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
+GRAPH_CHECKS: frozenset[str] = frozenset(get_args(WorkflowGraphCheck))
 
 ParentStop = Literal["finish", "cancel"]
 
@@ -42,6 +43,60 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 T = TypeVar("T")
+
+
+class AnyWorkflow(Protocol):
+    """A workflow as its runs see it: only its options are the engine's, all other names are the user's."""
+
+    @property
+    def __batonflow__(self) -> "Options": ...
+
+
+class RunQueue(Protocol):
+    """The active runs of a workflow and those that wait for their turn."""
+
+    def launch(self, run: Any, event: Event | None, step: str | None = None, causes: Any = ()) -> None:
+        """Begin a run now, or when its turn comes."""
+        ...
+
+    def check(self, run: Any) -> None:
+        """Warn of a run that may wait for its turn for ever."""
+        ...
+
+    def ended(self, run: Any) -> None:
+        """Forget a run that is over, and let waiting runs begin."""
+        ...
+
+    @property
+    def active(self) -> int:
+        """The number of active runs."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """The number of runs that wait for their turn."""
+        ...
+
+
+def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
+    """Return the names of graph checks to leave out as a set.
+
+    Args:
+        names: Some of ``"reachability"``, ``"terminal_event"``, ``"dead_end"``.
+
+    Raises:
+        WorkflowValidationError: There is no check of such a name.
+    """
+    # A bare string is one name, not a collection of letters.
+    several: Any = () if names is None else [names] if isinstance(names, str) else names
+    given: list[Any] = [*several] if isinstance(several, Iterable) else [several]
+    unknown = sorted((name for name in given if name not in [*GRAPH_CHECKS]), key=str)
+    if unknown:
+        raise WorkflowValidationError(
+            f"Unknown graph check names in skip_graph_checks: {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(sorted(GRAPH_CHECKS))}"
+        )
+    return frozenset(given)
 
 
 def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -122,13 +177,34 @@ class Options:
     """
 
     __slots__ = (
-        "_on_parent_stop", "children", "disable_validation", "given_serializer", "idle_release", "last_state", "name",
-        "num_concurrent_runs", "on_stall", "resource_manager", "runtime", "said_verbose", "skip_graph_checks", "steps",
-        "store", "store_streamed", "timeout", "timeout_excludes_waiting", "turns", "types", "upcasters", "validated",
-        "verbose", "version",
+        "_on_parent_stop",
+        "children",
+        "disable_validation",
+        "given_serializer",
+        "idle_release",
+        "keeper",
+        "last_state",
+        "name",
+        "num_concurrent_runs",
+        "on_stall",
+        "resource_manager",
+        "runtime",
+        "said_verbose",
+        "skip_graph_checks",
+        "steps",
+        "store_streamed",
+        "timeout",
+        "timeout_excludes_waiting",
+        "turns",
+        "types",
+        "upcasters",
+        "validated",
+        "verbose",
+        "version",
     )  # fmt: skip
 
-    store: "RunStore | None"
+    keeper: Any
+    turns: RunQueue
 
     def __init__(
         self,
@@ -169,17 +245,17 @@ class Options:
         self.upcasters = dict(checked("upcasters", upcasters) or {})
         self.idle_release = checked("idle_release", idle_release)
         self.store_streamed = store_streamed
-        self.children: dict[str, Workflow] = {}
+        self.children: dict[str, Any] = {}
         self._on_parent_stop: dict[str, ParentStop] = {}
-        self.forget_runs()
         self.validated: StepTable | None = None
-        self.last_state: RunState | None = None
+        self.last_state: Any = None
 
-    def forget_runs(self) -> None:
-        """Have no runs: these are the options of a workflow that is new."""
-        self.turns = Turns(self)
+    @property
+    def store(self) -> Any:
+        """The store of the runs, None without one."""
+        return None if self.keeper is None else self.keeper.store
 
-    def attach(self, workflows: "Mapping[str, Workflow] | None", on_parent_stop: ParentStop = "finish") -> None:
+    def attach(self, workflows: "Mapping[str, Any] | None", on_parent_stop: ParentStop = "finish") -> None:
         """Attach workflows by name; see ``Workflow.add_workflows``.
 
         Args:
@@ -232,11 +308,7 @@ class Options:
         """Translates records of runs that were started under a version; None when nothing has to be translated."""
         return self.upcasters.get(version or "") if version != self.version else None
 
-    def observer(self) -> "Observer | None":
-        """Who hears the runs: spans when anybody listens, verbose output when asked for."""
-        return observer_for(verbose=self.verbose) if self.verbose or dispatcher.enabled else None
-
-    def check_target(self, event: "Event", step: str) -> None:
+    def check_target(self, event: Event, step: str) -> None:
         """Raise ``WorkflowRuntimeError`` unless there is a step of this name which accepts the event."""
         table = self.steps.table
         spec = table.steps.get(step)
@@ -247,18 +319,6 @@ class Options:
         route = table.route(type(event))
         if spec not in [*route.singles, *(spec for spec, _ in route.joins), *route.collects]:
             raise WorkflowRuntimeError(f"Step {step} does not accept event of type {type(event)}")
-
-    def check_once(self, workflow: "Workflow") -> None:
-        """Check the steps of the workflow with these options, unless that was done or is left out.
-
-        Raises:
-            WorkflowValidationError: The workflow is not sound.
-        """
-        table = self.steps.table
-        if self.validated is not table:
-            if not self.disable_validation:
-                validate_workflow(workflow)
-            self.validated = table
 
 
 class NotInitialized:

@@ -1,10 +1,6 @@
 """Where runs live: the one runtime that ships with batonflow keeps them in this process, on asyncio."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.workflow import Workflow
+from typing import Any
 
 __all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]
 
@@ -15,16 +11,16 @@ class BasicRuntime:
     is_launched = True
 
     def __init__(self) -> None:
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, Any] = {}
 
-    def register(self, workflow: "Workflow") -> None:
+    def register(self, workflow: Any) -> None:
         """Nothing to prepare; workflows are read when they are built."""
 
-    def find(self, run_id: str) -> "Run | None":
-        """The live run of this id."""
+    def find(self, run_id: str) -> Any:
+        """Return the live run of this id, None when there is none."""
         return self._runs.get(run_id)
 
-    def add(self, run: "Run") -> None:
+    def add(self, run: Any) -> None:
         """Keep a run alive, also when nobody holds its handler.
 
         Raises:
@@ -40,7 +36,7 @@ class BasicRuntime:
             self._drop_closed_loops()
         self._runs[run_id] = run
 
-    def discard(self, run: "Run") -> None:
+    def discard(self, run: Any) -> None:
         """A run is over."""
         if self._runs.get(run.state.run_id) is run:
             del self._runs[run.state.run_id]

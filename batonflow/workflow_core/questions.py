@@ -6,18 +6,16 @@ event is streamed.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem
 from batonflow.workflow_core.engine.waits import address_of, is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-
-__all__ = ["News", "Questions", "runs_inside"]
+__all__ = ["News", "Questions"]
 
 _MISSING: Any = object()
 
@@ -35,7 +33,7 @@ class News:
 
     __slots__ = ("__weakref__", "coming", "run", "told")
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.coming: deque[Question] = deque()
         # Questions that it knows from before the run left memory: paths with names of waits or of loose questions.
@@ -56,7 +54,7 @@ class Questions:
 
     __slots__ = ("_position", "_readers", "_root", "_sent", "_takers", "asleep")
 
-    def __init__(self, root: "Run") -> None:
+    def __init__(self, root: Run) -> None:
         self._root = root
         self._position = 0
         # Made when somebody needs them: thousands of runs may wait for a person at a time.
@@ -73,19 +71,19 @@ class Questions:
         self.look()
         self.asleep = [
             (run, _without_state(run, waiter.question, waiter))
-            for run in runs_inside(self._root)
+            for run in self._root.inside()
             for waiter in run.state.waiters
             if waiter.question is not None and not waiter.question.answered
         ]
         self.asleep += [(self._root, question) for question in self._root.state.questions]
-        self._takers = tuple(run for run in runs_inside(self._root) if run.state.table.accepts_human)
+        self._takers = tuple(run for run in self._root.inside() if run.state.table.accepts_human)
         for reader in self._readers or ():
             owed = {_name(question.run or self._root, question) for question in reader.coming}
             reader.told.clear()
             reader.coming.clear()
             self._give_asleep(reader, {name for run, one in self.asleep if (name := _name(run, one)) in owed})
 
-    def away(self, run: "Run", question: Question) -> "tuple[Run, Question] | None":
+    def away(self, run: Run, question: Question) -> tuple[Run, Question] | None:
         """A question as it was when the run left memory, with who asks, until that is back."""
         name = _name(question.run or run, question)
         return next(((asks, one) for asks, one in self.asleep if _name(asks, one) == name), None)
@@ -111,7 +109,7 @@ class Questions:
         # Those with a wait are told when their steps wait again.
         self.is_back(self._root)
 
-    def is_back(self, run: "Run") -> None:
+    def is_back(self, run: Run) -> None:
         """A run of the tree is in memory again: its questions without a wait can be answered."""
         self.asleep = [(asks, one) for asks, one in self.asleep if _path(asks, one) != run.path]
         self._takers = tuple(taker for taker in self._takers if taker.path != run.path)
@@ -121,7 +119,7 @@ class Questions:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def opened(self, run: "Run", waiter: Waiter, asked: Event | None) -> None:
+    def opened(self, run: Run, waiter: Waiter, asked: Event | None) -> None:
         """A step waits.
 
         Args:
@@ -168,7 +166,7 @@ class Questions:
                 found.append(question)
         return found
 
-    def repeat(self, open_ones: "Iterable[tuple[str, Question]]") -> None:
+    def repeat(self, open_ones: Iterable[tuple[str, Question]]) -> None:
         """Stream open questions again, for the readers of a process that has just taken the run up.
 
         Args:
@@ -181,7 +179,7 @@ class Questions:
             root.stream.publish(question.event, root.now(), (step, path, question.cause))
         self._position = len(root.stream.events)  # they are known already
 
-    def person_answered(self, run: "Run", event: Event) -> None:
+    def person_answered(self, run: Run, event: Event) -> None:
         """A step takes a person's answer that no wait wanted.
 
         Without a word on which question it answers, the oldest that it may belong to is closed.
@@ -197,7 +195,7 @@ class Questions:
                 self.close(question)
                 return
 
-    def attempt_failed(self, run: "Run", item: WorkItem) -> None:
+    def attempt_failed(self, run: Run, item: WorkItem) -> None:
         """What an attempt streamed and did not come to wait for is asked again by the next one."""
         self.look()
         self._root.state.questions = [
@@ -238,13 +236,13 @@ class Questions:
 
     # --- what is open -------------------------------------------------------------------------------------------------
 
-    def reader(self, run: "Run") -> News:
+    def reader(self, run: Run) -> News:
         """Begin to read, with all questions of a run and those inside it that may be open now."""
         news = News(run)
         self._give_asleep(news)  # all of them, or those of runs inside that are not back yet
         if not self._root.is_asleep:
             self.look()
-            for inner in runs_inside(run):
+            for inner in run.inside():
                 for waiter in inner.state.waiters:
                     if waiter.question is not None:
                         waiter.question.run = inner
@@ -256,7 +254,7 @@ class Questions:
         self._readers.add(news)
         return news
 
-    def place(self, question: Question, within: "Run") -> "Run | None":
+    def place(self, question: Question, within: Run) -> Run | None:
         """The run that asks, if it is ``within`` or one inside it, and the question is open."""
         waiter = question.waiter
         if self.away(self._root, question) is not None:
@@ -264,7 +262,7 @@ class Questions:
         if self._root.is_asleep:
             return None
         if waiter is None:
-            run = next((run for run in runs_inside(within) if run.path == question.path), None)
+            run = next((run for run in within.inside() if run.path == question.path), None)
             closed = question not in self._root.state.questions or self.taking(question) is None
         else:
             run = question.run
@@ -274,7 +272,7 @@ class Questions:
             closed = closed or self._is_answered_soon(run, waiter)
         return None if closed or run is None or run.ending.over else run
 
-    def _is_answered_soon(self, run: "Run", waiter: Waiter) -> bool:
+    def _is_answered_soon(self, run: Run, waiter: Waiter) -> bool:
         """Tell whether an answer to a wait is on its way, also after a restore."""
         answered: set[Waiter] = set()
         for on in (run,) if run is self._root else (run, self._root):
@@ -283,7 +281,7 @@ class Questions:
                     answered.update(run.state.waiters.takers(tick.event, tick.target, answered))
         return waiter in answered
 
-    def shares_id(self, run: "Run", question: Question) -> bool:
+    def shares_id(self, run: Run, question: Question) -> bool:
         """Tell whether another open question of a run was given the same id by the program."""
         waiter = question.waiter
         if waiter is None or waiter.explicit_id is None:
@@ -297,23 +295,23 @@ class Questions:
             for other in (*run.state.waiters, *asleep)
         )
 
-    def taking(self, question: Question) -> "tuple[Run, tuple[type[Event], ...]] | None":
+    def taking(self, question: Question) -> tuple[Run, tuple[type[Event], ...]] | None:
         """Where steps take answers to a question that no wait belongs to, and of which types.
 
         In the run that asked, else in any other of the tree.
         """
-        runs = sorted((*self._takers, *runs_inside(self._root)), key=lambda run: run.path != question.path)
+        runs = sorted((*self._takers, *self._root.inside()), key=lambda run: run.path != question.path)
         for run in runs:
             if run.state.table.accepts_human and not run.ending.over:
                 return run, run.state.table.human_events
         return None
 
-    def at_rest(self) -> "list[tuple[Run, Question]]":
+    def at_rest(self) -> list[tuple[Run, Question]]:
         """What is open in a run that was restored and never begins, with the runs that ask."""
         for question in list(self._root.state.questions):
             self._tie_to_open_wait(question)
         found: list[tuple[Run, Question]] = []
-        for run in runs_inside(self._root):
+        for run in self._root.inside():
             for waiter in run.state.waiters:
                 if waiter.question is not None and not waiter.unknown_requirements:
                     waiter.question.run = run
@@ -323,7 +321,7 @@ class Questions:
 
     # --- tying --------------------------------------------------------------------------------------------------------
 
-    def _tie(self, run: "Run", waiter: Waiter) -> None:
+    def _tie(self, run: Run, waiter: Waiter) -> None:
         """Find the question that was streamed for a wait."""
         loose = self._root.state.questions
         own = [question for question in loose if question.path == run.path and question.cause == waiter.item.id]
@@ -358,7 +356,7 @@ class Questions:
 
     def _tie_to_open_wait(self, question: Question) -> None:
         """A question may come after the wait of another step for its answer."""
-        for run in runs_inside(self._root):
+        for run in self._root.inside():
             for waiter in run.state.waiters:
                 own = run.path == question.path and waiter.item.id == question.cause
                 awaits_person = waiter.question is None and issubclass(waiter.event_type, HumanResponseEvent)
@@ -368,7 +366,7 @@ class Questions:
                     return
 
 
-def _without_state(run: "Run", question: Question, waiter: Waiter) -> Question:
+def _without_state(run: Run, question: Question, waiter: Waiter) -> Question:
     """The same question, with what answering it needs and nothing that keeps the state of the run in memory."""
     item = waiter.item
     light = WorkItem(item.id, StepState(item.spec), item.event, None, None)
@@ -379,12 +377,12 @@ def _without_state(run: "Run", question: Question, waiter: Waiter) -> Question:
     return light_question
 
 
-def _name(run: "Run", question: Question) -> tuple[str, str]:
+def _name(run: Run, question: Question) -> tuple[str, str]:
     """Names a question, also over a restore; a wait for the answer by the run that waits."""
     return _loose_name(question) if question.waiter is None else (run.path, address_of(question.waiter))
 
 
-def _path(run: "Run", question: Question) -> str:
+def _path(run: Run, question: Question) -> str:
     """Which workflow of the tree has to be back for an answer."""
     return question.path if question.waiter is None else run.path
 
@@ -401,10 +399,3 @@ def _value(question: Question, name: str) -> Any:
 def _fits(question: Question, waiter: Waiter) -> bool:
     """Whether nothing that the wait requires is otherwise in the question."""
     return all(_value(question, name) in (_MISSING, value) for name, value in waiter.requirements.items())
-
-
-def runs_inside(run: "Run") -> "Iterator[Run]":
-    """A run and all the runs inside it."""
-    yield run
-    for child in run.family.children if run.family is not None else ():
-        yield from runs_inside(child.run)

@@ -3,36 +3,21 @@
 from collections.abc import Collection, Mapping
 from copy import copy
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
-from batonflow.lazy import at_first_use
 from batonflow.workflow_core.amounts import check_whole
 from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.engine.ports import Keeper, RunStoreLike, open_keeper
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import Options, checked
-
-if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.runs import new_run
+from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.validation.validate import check_once
 
 __all__ = ["StoredRuns", "check_context", "check_run_id"]
-
-check_stored_id = at_first_use("batonflow.durable.stores.bounds", "check_run_id")
-cancel_in_store = at_first_use("batonflow.durable.cancels", "cancel_run")
-forget_sleepers = at_first_use("batonflow.durable.keeper", "forget_sleepers")
-fork_run = at_first_use("batonflow.durable.keeper", "fork_run")
-known_run = at_first_use("batonflow.durable.keeper", "known_run")
-awaited_events_of = at_first_use("batonflow.durable.at_rest", "awaited_events_of")
-open_inputs_of = at_first_use("batonflow.durable.at_rest", "open_inputs_of")
-open_store = at_first_use("batonflow.durable.stores.opening", "open_store")
-recover_runs = at_first_use("batonflow.durable.keeper", "recover_runs")
-resume_run = at_first_use("batonflow.durable.keeper", "resume_run")
-runs_of = at_first_use("batonflow.durable.keeper", "runs_of")
-new_run = at_first_use("batonflow.workflow_core.runs", "new_run")
-put_into_inbox = at_first_use("batonflow.durable.keeper", "send_to_run")
 
 
 def check_context(ctx: Any) -> None:
@@ -69,12 +54,12 @@ def _check_texts(**given: Any) -> None:
             raise TypeError(f"{name} is a text, not {value!r}")
 
 
-def _store_for(workflow: "StoredRuns", what: str) -> "RunStore":
-    store = workflow.__batonflow__.store
-    if store is None:
+def _keeper_for(workflow: "StoredRuns", what: str) -> Keeper:
+    keeper = workflow.__batonflow__.keeper
+    if keeper is None:
         name = type(workflow).__name__
         raise WorkflowRuntimeError(f'{name}.{what}() needs a store: give the workflow one, {name}(store="runs.db")')
-    return store
+    return keeper
 
 
 class StoredRuns:
@@ -84,7 +69,7 @@ class StoredRuns:
     __batonflow__: Options
 
     def with_store(
-        self, store: "str | PathLike[str] | RunStore", *, idle_release: float | None = None, name: str | None = None
+        self, store: str | PathLike[str] | RunStoreLike, *, idle_release: float | None = None, name: str | None = None
     ) -> Self:
         """The same workflow with its runs in a store; this one stays as it is. Attached workflows are shared.
 
@@ -102,15 +87,15 @@ class StoredRuns:
         """
         other = copy(self)
         options = copy(self.__batonflow__)
-        options.store = open_store(store)
+        options.keeper = open_keeper(store)
         options.name = options.name if name is None else checked("workflow_name", name)
         given = checked("idle_release", idle_release)
         options.idle_release = given if options.idle_release is None else options.idle_release
         options.last_state = None
-        options.forget_runs()
+        options.turns = Turns(options)
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(other, "__batonflow__", options)
-        options.check_once(cast("Workflow", other))
+        check_once(other)
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:
@@ -120,7 +105,7 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
         """
         _check_id("run_id", run_id)
-        run = known_run(_store_for(self, "live_handler"), self, run_id, None)
+        run = _keeper_for(self, "live_handler").live_run(self, run_id)
         return None if run is None else self.__batonflow_handler__(run)
 
     def live_handlers(self) -> list[WorkflowHandler]:
@@ -129,7 +114,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return [self.__batonflow_handler__(run) for run in runs_of(_store_for(self, "live_handlers"), self)]
+        return [self.__batonflow_handler__(run) for run in _keeper_for(self, "live_handlers").live_runs(self)]
 
     def forget_sleeping(self) -> int:
         """Let go of runs that left memory and whose handlers nobody holds; returns how many those were.
@@ -140,7 +125,7 @@ class StoredRuns:
         Raises:
             WorkflowRuntimeError: The workflow has no store.
         """
-        return forget_sleepers(_store_for(self, "forget_sleeping"), self)
+        return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> list[InputRequest]:
         """The questions to people that stand open in a run that the store has, whichever process drives it, or none.
@@ -154,7 +139,7 @@ class StoredRuns:
             StoreError: There is no such run, or the store fails.
         """
         _check_id("run_id", run_id)
-        return await open_inputs_of(self, _store_for(self, "open_inputs"), run_id)
+        return await _keeper_for(self, "open_inputs").open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
         """The classes of the events that the steps of a run wait for, those of attached workflows included.
@@ -169,7 +154,7 @@ class StoredRuns:
             StoreError: There is no such run or commit, or the store fails.
         """
         _check_id("run_id", run_id)
-        return await awaited_events_of(self, _store_for(self, "awaited_events"), run_id, at)
+        return await _keeper_for(self, "awaited_events").awaited_events(self, run_id, at)
 
     def resume(self, run_id: str) -> WorkflowHandler:
         """Go on with a run that the store has, and return its handler at once.
@@ -184,11 +169,11 @@ class StoredRuns:
             WorkflowRuntimeError: The workflow has no store.
         """
         _check_id("run_id", run_id)
-        store = _store_for(self, "resume")
-        run = known_run(store, self, run_id, None)
+        keeper = _keeper_for(self, "resume")
+        run = keeper.live_run(self, run_id)
         if run is None:
             run = new_run(self, None, run_id)
-            resume_run(self, store, run)
+            keeper.resume(self, run)
         return self.__batonflow_handler__(run)
 
     def fork(
@@ -231,11 +216,11 @@ class StoredRuns:
         sent: Any = event
         if sent is not None and not isinstance(sent, Event):
             raise TypeError(f"event is an Event, not {sent!r}")
-        store = _store_for(self, "fork")
+        keeper = _keeper_for(self, "fork")
         if new_id is not None:
-            check_stored_id(new_id)
+            keeper.check_run_id(new_id)
         run = new_run(self, None, new_id)
-        fork_run(self, store, run, run_id, at, state or {}, event)
+        keeper.fork(self, run, run_id, at, state or {}, event)
         return self.__batonflow_handler__(run)
 
     async def recover(self, limit: int = 10_000, *, skip: Collection[str] = ()) -> list[WorkflowHandler]:
@@ -255,7 +240,7 @@ class StoredRuns:
         ids: Any = skip
         if isinstance(ids, str) or not isinstance(ids, Collection):
             raise TypeError(f"skip is a list of ids of runs, not {ids!r}")
-        runs = await recover_runs(self, _store_for(self, "recover"), limit, skip)
+        runs = await _keeper_for(self, "recover").recover(self, limit, skip)
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
@@ -279,7 +264,7 @@ class StoredRuns:
         sent: Any = event
         if not isinstance(sent, Event):
             raise TypeError(f"send_to_run() takes an event, not {sent!r}")
-        return await put_into_inbox(self, _store_for(self, "send_to_run"), run_id, event, key, step)
+        return await _keeper_for(self, "send_to_run").send(self, run_id, event, key, step)
 
     async def cancel_run(self, run_id: str, reason: str = "") -> None:
         """Cancel a run that the store has, whichever process drives it.
@@ -294,4 +279,4 @@ class StoredRuns:
         """
         _check_id("run_id", run_id)
         _check_texts(reason=reason)
-        await cancel_in_store(_store_for(self, "cancel_run"), run_id, reason)
+        await _keeper_for(self, "cancel_run").cancel(run_id, reason)

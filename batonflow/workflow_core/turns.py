@@ -6,16 +6,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextvars import Context as ContextVars
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from batonflow.workflow_core.engine.state import current_item
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import Causes, current_item
 from batonflow.workflow_core.engine.ticks import EventArrived
-
-if TYPE_CHECKING:
-    from batonflow.durable.attempt_record import Causes
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.events import Event
-    from batonflow.workflow_core.options import Options
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import Options
 
 __all__ = ["Turns"]
 
@@ -36,7 +33,7 @@ class Turns:
 
     __slots__ = ("_active", "_lock", "_options", "_pending", "_watches")
 
-    def __init__(self, options: "Options") -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
         self._lock = threading.RLock()
         self._active = 0
@@ -54,7 +51,7 @@ class Turns:
         """The number of runs that wait for their turn."""
         return len(self._pending)
 
-    def launch(self, run: "Run", event: "Event | None", step: str | None = None, causes: "Causes" = ()) -> None:
+    def launch(self, run: Run, event: Event | None, step: str | None = None, causes: Causes = ()) -> None:
         """Begin a run now, or when one of the active runs ends.
 
         Args:
@@ -79,7 +76,7 @@ class Turns:
         if not may_begin:
             self.check(run)
 
-    def check(self, run: "Run") -> None:
+    def check(self, run: Run) -> None:
         """Warn of a run that may wait for ever: all active runs wait in steps for further runs of the workflow."""
         limit = self._options.num_concurrent_runs
         with self._lock:
@@ -97,7 +94,7 @@ class Turns:
             f"run another instance of {name} inside the step"
         )
 
-    def ended(self, run: "Run") -> None:
+    def ended(self, run: Run) -> None:
         """Forget a run that is over, and let the next waiting runs begin."""
         self._options.runtime.discard(run)
         if self._options.num_concurrent_runs is None and not self._pending:
@@ -177,7 +174,7 @@ class Turns:
         self._let_begin()
 
 
-def _callers(caller: "Run | None") -> "Iterator[Run]":
+def _callers(caller: Run | None) -> Iterator[Run]:
     """A run whose step waits for another run, and those whose steps called that one."""
     while caller is not None and not caller.ending.over:
         yield caller

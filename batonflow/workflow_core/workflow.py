@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from batonflow.bridge import run_on_background_loop
 from batonflow.instrumentation.logs import logger_named
-from batonflow.lazy import at_first_use
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.child_runs import Family
 from batonflow.workflow_core.class_steps import ClassSteps, steps_of
 from batonflow.workflow_core.context.context import Context
+from batonflow.workflow_core.engine.ports import RunStoreLike, open_keeper, workflow_svg
 from batonflow.workflow_core.engine.state import RunState, current_item
 from batonflow.workflow_core.errors import (
     ContextStateError,
@@ -25,27 +26,18 @@ from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import say_when_asked
 from batonflow.workflow_core.options import NotInitialized, Options, ParentStop, Upcaster, option, shown
 from batonflow.workflow_core.plugins import BasicRuntime
+from batonflow.workflow_core.problems import close_to_fields, in_words_with_hints
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.routing import StepTable
 from batonflow.workflow_core.runs import new_run
 from batonflow.workflow_core.step import WorkflowGraphCheck
 from batonflow.workflow_core.stored_runs import StoredRuns, check_context, check_run_id
-from batonflow.workflow_core.validation.validate import validate_workflow
-
-if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
+from batonflow.workflow_core.turns import Turns
+from batonflow.workflow_core.validation.validate import check_once, validate_workflow
 
 __all__ = ["Workflow"]
 
 logger = logger_named("batonflow.workflow_core")
-
-workflow_svg = at_first_use("batonflow.draw", "workflow_svg")
-open_store = at_first_use("batonflow.durable.stores.opening", "open_store")
-begin_recorded = at_first_use("batonflow.durable.keeper", "begin_recorded")
-known_run = at_first_use("batonflow.durable.keeper", "known_run")
-close_to_fields = at_first_use("batonflow.workflow_core.problems", "close_to_fields")
-in_words_with_hints = at_first_use("batonflow.workflow_core.problems", "in_words_with_hints")
-run_on_background_loop = at_first_use("batonflow.bridge", "run_on_background_loop")
 
 
 class Workflow(StoredRuns):
@@ -115,7 +107,7 @@ class Workflow(StoredRuns):
         *,
         on_stall: Literal["warn", "raise"] = "warn",
         timeout_excludes_waiting: bool = False,
-        store: "str | PathLike[str] | RunStore | None" = None,
+        store: str | PathLike[str] | RunStoreLike | None = None,
         types: Iterable[type] = (),
         workflows: "Mapping[str, Workflow] | None" = None,
         version: str | None = None,
@@ -142,7 +134,8 @@ class Workflow(StoredRuns):
             idle_release=idle_release,
             store_streamed=store_streamed,
         )
-        options.store = None if store is None else open_store(store)
+        options.keeper = None if store is None else open_keeper(store)
+        options.turns = Turns(options)
         # Set past any __setattr__ of the subclass: agents, for one, are pydantic models too.
         object.__setattr__(self, "__batonflow__", options)
         _ = (options.steps.start_event_class, options.steps.stop_event_class)
@@ -241,7 +234,7 @@ class Workflow(StoredRuns):
         return self.__batonflow__.resource_manager
 
     @shown
-    def run_store(self) -> "RunStore | None":
+    def run_store(self) -> Any:
         """Where the runs are recorded."""
         return self.__batonflow__.store
 
@@ -362,7 +355,7 @@ class Workflow(StoredRuns):
             )
         event = None if resumes else _start_event(self, start_event, kwargs)
         options = self.__batonflow__
-        options.check_once(self)
+        check_once(self)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -379,8 +372,8 @@ class Workflow(StoredRuns):
                     f"workflow {name!r} as a part of that run, under an id made of its id: leave out {given}"
                 )
             return self.__batonflow_handler__(family.call(self, name, item, event, ctx))
-        store = options.store
-        if store is None:
+        keeper = options.keeper
+        if keeper is None:
             run = new_run(self, ctx, run_id, stepwise=stepwise)
             handler = self.__batonflow_handler__(run)  # before eager tasks end the run, so that its result is awaited
             options.turns.launch(run, event)
@@ -389,11 +382,11 @@ class Workflow(StoredRuns):
                 "run(stepwise=True) hands its events to the caller and cannot be kept in a store"
             )
         else:
-            known = None if run_id is None else known_run(store, self, run_id, event)
+            known = None if run_id is None else keeper.live_run(self, run_id, event)
             run = known or new_run(self, ctx, run_id)
             handler = self.__batonflow_handler__(run)
             if known is None:
-                begin_recorded(self, store, run, event)
+                keeper.begin(self, run, event)
         return handler
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,7 @@ from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.problems import in_words, unknown_fields
 from batonflow.workflow_core.served_input import reading_input, served_input
 from batonflow.workflow_core.stored_runs import StoredRuns
+from batonflow.workflow_core.turns import Turns
 
 if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
@@ -310,7 +311,7 @@ def _patient(workflow: Workflow) -> Workflow:
         return workflow
     other, options = copy(workflow), copy(workflow.__batonflow__)
     options.timeout_excludes_waiting = True
-    options.forget_runs()
+    options.turns = Turns(options)
     object.__setattr__(other, "__batonflow__", options)
     return other
 

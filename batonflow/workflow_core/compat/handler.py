@@ -1,13 +1,11 @@
 """Forms of the handler that earlier versions documented."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["EarlierHandler"]
 
@@ -17,7 +15,7 @@ class EarlierHandler:
 
     __slots__ = ()
 
-    _run: "Run"
+    _run: Run
     _was_cancelled: bool
     _warned: ClassVar[set[str]] = set()
 

@@ -2,27 +2,24 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from batonflow.durable.attempt_record import Causes
-from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.context.state_store import StateCell
+from batonflow.workflow_core.engine.state import Causes, RunState, WorkItem
 from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
 from batonflow.workflow_core.events import Event, StopEvent
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.context.state_store import StateCell
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.runs import WorkflowRun
 
 __all__ = ["StepwiseRun"]
 
 
-class StepwiseRun(Run):
+class StepwiseRun(WorkflowRun):
     """A run whose steps start one by one, and whose produced events are handed to the caller instead of delivered."""
 
     __slots__ = ("_held", "_produced", "_step_done")
 
-    def __init__(self, workflow: "Workflow", state: RunState, cell: "StateCell") -> None:
+    def __init__(self, workflow: AnyWorkflow, state: RunState, cell: StateCell) -> None:
         super().__init__(workflow, state, cell)
         self._held: deque[WorkItem] = deque()
         self._produced: list[Event] = []

@@ -1,14 +1,14 @@
-"""What a step sees: the context, its key-value state, and how both are written down."""
+"""The context of a step, its key-value state, and the data that both are written as."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from batonflow.values import serializers as _serializers
-from batonflow.values.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.context.context import Context, RetryInfo
-from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateStore
-
 if TYPE_CHECKING:
-    from batonflow.values.serializers import JsonPickleSerializer, PickleSerializer
+    from batonflow.values.serializers import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
+    from batonflow.workflow_core.context.context import Context
+    from batonflow.workflow_core.context.state_data import DictState
+    from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
+    from batonflow.workflow_core.types import RetryInfo
 
 __all__ = [
     "BaseSerializer",
@@ -22,6 +22,21 @@ __all__ = [
     "StateStore",
 ]
 
+_HOMES = {
+    "BaseSerializer": "batonflow.values.serializers",
+    "Context": "batonflow.workflow_core.context.context",
+    "DictState": "batonflow.workflow_core.context.state_data",
+    "InMemoryStateStore": "batonflow.workflow_core.context.state_store",
+    "JsonPickleSerializer": "batonflow.values.serializers",
+    "JsonSerializer": "batonflow.values.serializers",
+    "PickleSerializer": "batonflow.values.serializers",
+    "RetryInfo": "batonflow.workflow_core.types",
+    "StateStore": "batonflow.workflow_core.context.state_store",
+}
+
 
 def __getattr__(name: str) -> Any:
-    return getattr(_serializers, name)
+    # Parts of the engine lie between the modules of this package, so none is loaded before it is asked for.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -8,34 +8,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 from weakref import ref
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
-from batonflow.durable.attempt_record import RETURNED
-from batonflow.lazy import at_first_use
 from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.compat.context import EarlierContext
 from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.collecting import collect
-from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item
+from batonflow.workflow_core.engine.ports import dump_run, load_run
+from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item
 from batonflow.workflow_core.engine.waiting import check_wait
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.types import RetryInfo
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.workflow import Workflow
-
 __all__ = ["Context", "RetryInfo"]
-
-# Most processes keep no snapshots.
-dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
-load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
 
 StateT = DefaultTypeVar("StateT", bound=BaseModel, default=DictState)
 EventT = TypeVar("EventT", bound=Event)
@@ -64,12 +57,12 @@ class Context(EarlierContext, Generic[StateT]):
 
     def __init__(
         self,
-        workflow: "Workflow",
+        workflow: AnyWorkflow,
         previous_context: dict[str, Any] | None = None,
         serializer: BaseSerializer | None = None,
     ) -> None:
         self._serializer = serializer
-        self._workflow: Workflow | None = workflow
+        self._workflow: AnyWorkflow | None = workflow
         self._item: WorkItem | None = None
         self._run_ref: Callable[[], Run | None] = _no_run
         self._restored: RunState | None = None
@@ -83,7 +76,7 @@ class Context(EarlierContext, Generic[StateT]):
             self._restored, self._cell, self._children = loaded.state, loaded.cell, loaded.children
 
     @classmethod
-    def for_step(cls, run: "Run", item: WorkItem) -> "Context[Any]":
+    def for_step(cls, run: Run, item: WorkItem) -> "Context[Any]":
         """The face that a running attempt sees; it never keeps the run alive."""
         context = cls.__new__(cls)
         context._item = item
@@ -96,7 +89,7 @@ class Context(EarlierContext, Generic[StateT]):
 
     @classmethod
     def from_dict(
-        cls, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer | None = None
+        cls, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer | None = None
     ) -> "Context[StateT]":
         """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
@@ -120,7 +113,7 @@ class Context(EarlierContext, Generic[StateT]):
     # --- faces --------------------------------------------------------------------------------------------------------
 
     @property
-    def run(self) -> "Run | None":
+    def run(self) -> Run | None:
         """The run behind this context, None before it starts."""
         return self._run_ref()
 
@@ -130,7 +123,7 @@ class Context(EarlierContext, Generic[StateT]):
         if self._store is not None:
             self._store.detach()
 
-    def bind(self, run: "Run") -> None:
+    def bind(self, run: Run) -> None:
         """Become the handler's face of a run that starts with this context."""
         self._run_ref = lambda: run
         if self._cell is not run.cell:
@@ -176,7 +169,7 @@ class Context(EarlierContext, Generic[StateT]):
         self._restored.cancelled = False  # it goes on
         return self._restored, self._cell, self._children
 
-    def _in_step(self, name: str) -> "tuple[Run, WorkItem]":
+    def _in_step(self, name: str) -> tuple[Run, WorkItem]:
         run = self._run_ref()
         if self._item is None:
             raise ContextStateError(
@@ -186,7 +179,7 @@ class Context(EarlierContext, Generic[StateT]):
             raise ContextStateError(f"{name} is {_IN_STEP}; the run of this step is over")
         return run, self._item
 
-    def _from_handler(self, name: str) -> "Run":
+    def _from_handler(self, name: str) -> Run:
         run = self._run_ref()
         if self._item is not None:
             raise ContextStateError(f"{name} is {_FROM_HANDLER}, not from inside a step")
@@ -227,7 +220,7 @@ class Context(EarlierContext, Generic[StateT]):
                 self._store = InMemoryStateStore.on(self._cell, self._item, is_detached=self._run_ref is _no_run)
         return self._store
 
-    def _run_of_handler(self) -> "Run | None":
+    def _run_of_handler(self) -> Run | None:
         return self._run_ref()
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -448,7 +441,7 @@ class Context(EarlierContext, Generic[StateT]):
         if self._item is not None:
             raise ContextStateError(f"to_dict is {_FROM_HANDLER}, not from inside a step")
         run = self._run_ref()
-        workflow = run.workflow if run is not None else cast("Workflow", self._workflow)
+        workflow = run.workflow if run is not None else cast("AnyWorkflow", self._workflow)
         own = workflow.__batonflow__.serializer
         given = serializer or self._serializer
         if run is not None:
@@ -478,7 +471,7 @@ def _no_run() -> None:
     return None
 
 
-def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
+def _send(run: Run, event: Event, target: str | None, item: WorkItem | None, *, inside: bool) -> None:
     if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WorkflowRuntimeError(f"send_event() takes an Event, got {type(event).__name__}")
     if run.ending.over:
@@ -510,6 +503,6 @@ def _send(run: "Run", event: Event, target: str | None, item: WorkItem | None, *
         run.when_taken(event, partial(run.send, event, target, None))
 
 
-async def _events_of(run: "Run") -> AsyncIterator[Event]:
+async def _events_of(run: Run) -> AsyncIterator[Event]:
     async for item in run.reader(internal=True):
         yield item.event

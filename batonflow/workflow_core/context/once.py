@@ -3,21 +3,18 @@
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from batonflow.durable.attempt_record import check_name
 from batonflow.workflow_core.engine.progress import current_call
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["begun_earlier", "run_effect", "run_once"]
 
 
 async def run_once(
-    run: "Run", item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
+    run: Run, item: WorkItem, key: str, fn: Callable[..., Any], args: tuple[Any, ...], intent: Any = None
 ) -> Any:
     """The recorded result for ``key``, or that of calling ``fn`` now; concurrent calls with one key share one call.
 
@@ -32,7 +29,7 @@ async def run_once(
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"once() and effect() take a text as their key, got {key!r}")
     if run.recorder is not None:
-        check_name(key)
+        run.recorder.check_name(key)
     progress = item.done()
     if progress.once is None:
         progress.once = {}
@@ -96,7 +93,7 @@ def begun_earlier(key: str) -> dict[str, Any] | None:
 
 
 async def run_effect(
-    run: "Run",
+    run: Run,
     item: WorkItem,
     key: str,
     fn: Callable[..., Any],

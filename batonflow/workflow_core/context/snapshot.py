@@ -8,11 +8,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 
-from batonflow.durable.attempt_record import Causes, Segment, as_origin, origins_of
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.child_runs import call_as_data
@@ -23,25 +22,27 @@ from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
 from batonflow.workflow_core.engine.progress import Numbers, Progress
+from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import (
     Buffer,
+    Causes,
     Failures,
+    PastRecord,
     Question,
     RunState,
     StepState,
     Stream,
     Waiter,
     WorkItem,
+    as_origin,
+    origins_of,
 )
 from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledByUser
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.types import dump_exception, load_exception, qualified_name
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 
@@ -63,7 +64,7 @@ def dump_run(
     cell: StateCell,
     serializer: BaseSerializer,
     *,
-    run: "Run | None" = None,
+    run: Run | None = None,
     include_state: bool = True,
     children_with: BaseSerializer | None = None,
 ) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def dump_run(
     return payload
 
 
-def _dump_children(run: "Run", serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
+def _dump_children(run: Run, serializer: BaseSerializer, children_with: BaseSerializer | None) -> dict[str, Any]:
     family = run.family
     assert family is not None
     runs = list(family.saved)
@@ -300,7 +301,7 @@ def _scope(stream: Stream | None) -> list[str]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> LoadedRun:
+def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) -> LoadedRun:
     """Read a snapshot.
 
     Raises:
@@ -324,7 +325,7 @@ def load_run(workflow: "Workflow", payload: Any, serializer: BaseSerializer) -> 
 class _Reader:
     """Builds a run's state from a snapshot of version 2."""
 
-    def __init__(self, workflow: "Workflow", data: dict[str, Any], serializer: BaseSerializer) -> None:
+    def __init__(self, workflow: AnyWorkflow, data: dict[str, Any], serializer: BaseSerializer) -> None:
         self._workflow = workflow
         self._data = data
         self._serializer = serializer
@@ -572,7 +573,7 @@ def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
 def _causes(origins: list[Any]) -> Causes:
     """Where an event came from, in the records of an earlier owner of the run."""
     named = map(as_origin, origins)
-    return tuple((Segment.past(number), name) for number, name in named)
+    return tuple((PastRecord(number), name) for number, name in named)
 
 
 def _counts(entry: dict[str, Any]) -> dict[str, int] | None:

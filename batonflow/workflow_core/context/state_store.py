@@ -25,14 +25,11 @@ from batonflow.workflow_core.context.state_paths import (
     write_into,
     write_part,
 )
+from batonflow.workflow_core.engine.ports import Recorder
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.routing import StepSpec
-
-if TYPE_CHECKING:
-    from batonflow.durable.recorder import Recorder
-    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = [
     "IMMUTABLE",
@@ -170,7 +167,7 @@ class InMemoryStateStore(Generic[StateT]):
     def __init__(self, initial_state: StateT) -> None:
         self._cell = StateCell(type(initial_state), initial_state)
         self._item: WorkItem | None = None
-        self._find_run: Callable[[], Run | None] | None = None
+        self._find_run: Callable[[], Any] | None = None
         self._is_detached = False
         # The thread of the event loop of an attempt that goes on, where nothing has to be carried over; else 0.
         self._thread = 0
@@ -180,7 +177,7 @@ class InMemoryStateStore(Generic[StateT]):
         cls,
         cell: StateCell,
         item: WorkItem | None,
-        find_run: "Callable[[], Run | None] | None" = None,
+        find_run: Callable[[], Any] | None = None,
         *,
         is_detached: bool = False,
     ) -> "InMemoryStateStore[Any]":
@@ -467,7 +464,7 @@ class InMemoryStateStore(Generic[StateT]):
 
     # --- where it happens ---------------------------------------------------------------------------------------------
 
-    def _elsewhere(self) -> "Run | None":
+    def _elsewhere(self) -> Any:
         """Return the run that this is used for, when its event loop belongs to another thread."""
         item = self._item
         find = self._find_run

@@ -7,8 +7,7 @@ beside its delivery, with its place among the events on their way, and a restore
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from batonflow.durable.attempt_record import origins_of
-from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.engine.state import WorkItem, origins_of
 from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event

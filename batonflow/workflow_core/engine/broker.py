@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from batonflow.durable.attempt_record import RETURNED, Causes
 from batonflow.workflow_core.engine.commands import (
     Answered,
     Command,
@@ -28,6 +27,8 @@ from batonflow.workflow_core.engine.commands import (
     Warn,
 )
 from batonflow.workflow_core.engine.state import (
+    RETURNED,
+    Causes,
     Failures,
     Recoveries,
     RunState,

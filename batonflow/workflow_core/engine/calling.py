@@ -2,22 +2,20 @@
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batonflow.lazy import at_first_use
-from batonflow.workflow_core.child_runs import attached_arguments
+from batonflow.threads import call_in_thread
+from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.state import WorkItem
+from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.routing import StepSpec
 
 __all__ = ["call_step", "events_and_context"]
 
-call_in_thread = at_first_use("batonflow.threads", "call_in_thread")
 
-
-def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
+def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
     """Call the function of ``item``'s step; the result is awaited by the runner."""
     spec = item.spec
     plan = spec.plan
@@ -37,7 +35,7 @@ def call_step(run: "Run", item: WorkItem) -> Awaitable[Any]:
     return call_in_thread(partial(spec.func, *arguments), f"Step {spec.name}")
 
 
-def events_and_context(run: "Run", item: WorkItem) -> dict[str, Any]:
+def events_and_context(run: LiveRun, item: WorkItem) -> dict[str, Any]:
     """What ``item``'s step is given by the names of its parameters, but for what is injected."""
     spec = item.spec
     arguments: dict[str, Any] = {}
@@ -55,13 +53,34 @@ def _members(item: WorkItem) -> list[Event]:
     return list(item.inputs or ())
 
 
-async def _call_by_names(run: "Run", item: WorkItem) -> Any:
+async def _call_by_names(run: LiveRun, item: WorkItem) -> Any:
     spec, arguments = item.spec, events_and_context(run, item)
     if spec.children:
-        arguments.update(attached_arguments(run.workflow, spec))
+        arguments.update(_attached_arguments(run.workflow, spec))
     if spec.resources:
         arguments.update(await run.resources(spec))
     function = spec.func if spec.is_free else partial(spec.func, run.workflow)
     if spec.is_async:
         return await function(**arguments)
     return await call_in_thread(partial(function, **arguments), f"Step {spec.name}")
+
+
+def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
+    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    found: dict[str, Any] = {}
+    attached = parent.__batonflow__.children
+    for child in spec.children:
+        named = attached.get(child.name)
+        if named is not None and isinstance(named, child.workflow_class):
+            found[child.name] = named
+            continue
+        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
+        if len(fitting) == 1:
+            found[child.name] = fitting[0]
+        elif not child.has_default:
+            raise WorkflowRuntimeError(
+                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
+                f"{child.name!r}, "
+                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+            )
+    return found

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from batonflow.durable.attempt_record import Causes
-from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Causes, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
 
 

@@ -1,11 +1,11 @@
 """How a run ends: by its StopEvent, by failing, by its timeout or by a cancel; and who is told."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Any
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.workflow_core.child_runs import awaits_people
 from batonflow.workflow_core.engine.commands import Finish
+from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.state import Waiter, WorkItem, current_item
 from batonflow.workflow_core.engine.ticks import RunEnded
 from batonflow.workflow_core.errors import (
@@ -22,9 +22,6 @@ from batonflow.workflow_core.events import (
     WorkflowTimedOutEvent,
 )
 from batonflow.workflow_core.stream import ANOTHER_LOOP
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["Ending"]
 
@@ -49,7 +46,7 @@ class Ending:
         "_unrecorded", "awaited_in", "done", "error", "event", "handlers", "over", "refused", "resolved",
     )  # fmt: skip
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: LiveRun) -> None:
         self._run = run
         self.over = False
         self.done = False
@@ -61,7 +58,7 @@ class Ending:
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
         # The run a step of which waits for this one.
-        self.awaited_in: Run | None = None
+        self.awaited_in: Any = None
         self._futures: list[asyncio.Future[None]] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
@@ -105,7 +102,7 @@ class Ending:
         """
         run = self._run
         leaves_out = run.workflow.__batonflow__.timeout_excludes_waiting
-        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and awaits_people(run):
+        if (leaves_out or run.root.workflow.__batonflow__.timeout_excludes_waiting) and run.awaits_people():
             self._pause()
 
     def busy_again(self) -> None:
@@ -323,7 +320,7 @@ class Ending:
         quiet = isinstance(self.error, (WorkflowCancelledByUser, RunInterruptedError))  # as somebody wished
         if self.resolved and self.error is not None and not (inside or quiet):
             name, run_id = self._run.workflow.__batonflow__.workflow_name, self._run.state.run_id
-            if self._run.workflow.__batonflow__.store is None:
+            if self._run.workflow.__batonflow__.keeper is None:
                 logger.error("%s (run %s) failed, and nobody awaited it", name, run_id, exc_info=self.error)
             else:  # that nobody waits here says nothing: whoever wants to know looks into the store
                 logger.error("run %s of %s failed", run_id, name, exc_info=self.error)

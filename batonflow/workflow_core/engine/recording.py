@@ -1,19 +1,17 @@
 """What the runner tells the journal: the outcome of attempts, and what the broker decided about them."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batonflow.durable.attempt_record import RETURNED, Causes
 from batonflow.workflow_core.engine.commands import Answered, Command, Finish, GaveUp, Recovered
+from batonflow.workflow_core.engine.ports import Recorder
+from batonflow.workflow_core.engine.state import RETURNED, Causes
 from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
 from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
-
-if TYPE_CHECKING:
-    from batonflow.durable.recorder import Recorder
 
 __all__ = ["tell", "verdict", "was_returned", "written_down"]
 
 
-def written_down(recorder: "Recorder", tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+def written_down(recorder: Recorder, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
     """Write down what an attempt did, before anybody acts on it; what cannot be written fails the attempt."""
     if isinstance(tick, StepReturned):
         try:
@@ -29,7 +27,7 @@ def written_down(recorder: "Recorder", tick: StepReturned | StepFailed) -> StepR
     return tick
 
 
-def tell(recorder: "Recorder | None", command: Answered | GaveUp) -> None:
+def tell(recorder: Recorder | None, command: Answered | GaveUp) -> None:
     """Tell the journal, if one listens, what became of a wait."""
     if recorder is None:
         return

@@ -18,13 +18,10 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as ContextVars
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from batonflow.clock import current_source
-from batonflow.durable.attempt_record import Causes
-from batonflow.lazy import at_first_use
-from batonflow.workflow_core.child_runs import Family, awaits_people
-from batonflow.workflow_core.context.context import Context
+from batonflow.instrumentation import get_dispatcher
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.calling import call_step
 from batonflow.workflow_core.engine.commands import (
@@ -45,31 +42,32 @@ from batonflow.workflow_core.engine.commands import (
     Warn,
 )
 from batonflow.workflow_core.engine.ending import Ending
+from batonflow.workflow_core.engine.ports import (
+    AttachedRuns,
+    Observer,
+    OpenQuestions,
+    Ownership,
+    Recorder,
+    observer_for,
+)
 from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
-from batonflow.workflow_core.engine.state import RunState, WorkItem, current_item, run_in_words
-from batonflow.workflow_core.engine.stored_run import StoredRun
+from batonflow.workflow_core.engine.releasing import ReleasableRun
+from batonflow.workflow_core.engine.state import Causes, RunState, WorkItem, current_item, run_in_words
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
 from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
-from batonflow.workflow_core.questions import Questions
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 from batonflow.workflow_core.types import qualified_name
-
-if TYPE_CHECKING:
-    from batonflow.durable.lease import Drive
-    from batonflow.durable.recorder import Recorder
-    from batonflow.tracing.observer import Observer
-    from batonflow.workflow_core.context.state_store import StateCell
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Run"]
 
 T = TypeVar("T")
 
-stored_stream = at_first_use("batonflow.durable.keeper", "stored_stream")
+dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
@@ -78,8 +76,8 @@ SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 
-class Run(StoredRun):
-    """One run of a workflow: its state, its tasks and its stream.
+class Run(ReleasableRun):
+    """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts.
 
     Args:
         workflow: The instance whose steps run.
@@ -97,34 +95,36 @@ class Run(StoredRun):
     )  # fmt: skip
 
     def __init__(
-        self, workflow: "Workflow", state: RunState, cell: "StateCell", *, path: str = "", parent: Family | None = None
+        self, workflow: AnyWorkflow, state: RunState, cell: Any, *, path: str = "", parent: AttachedRuns | None = None
     ) -> None:
         self.workflow = workflow
         self.state = state
         self.cell = cell
         self.path = path
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
         self.source = current_source()
-        self.now = self.source.now
+        self.now: Callable[[], float] = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
         # Questions are named by their places, and those of a snapshot keep their names.
         self.stream.seq = state.question_seq
         self.recorder: Recorder | None = None
         # Of a run that a store keeps: who writes it, the task that opens it, and what was sent before it was open.
-        self.drive: Drive | None = None
+        self.drive: Ownership | None = None
         self.opening: asyncio.Task[None] | None = None
         # What came while the run is not here: events with their steps, and which workflow of the tree they are for.
         self.early: list[tuple[Event, str | None, str]] | None = None
         # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
         self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
-        self.family = Family(self, parent) if parent is not None or workflow.__batonflow__.children else None
-        self.handler_context: Context[Any] | None = None
+        self.family: AttachedRuns | None = None
+        if parent is not None or workflow.__batonflow__.children:
+            self.family = self.make_child_runs(parent)
+        self.handler_context: Any = None
         self.waiting = Waiting(self)
-        self._questions: Questions | None = None
-        self.ending = Ending(self)
+        self._questions: OpenQuestions | None = None
+        self.ending: Any = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
         self._pumping = True  # what is sent before the run begins waits for it
@@ -140,7 +140,9 @@ class Run(StoredRun):
         self.state.running = True
         self._pumping = held = bool(self._inbox)
         self.ending.begin()
-        self.observer = self.workflow.__batonflow__.observer()
+        options = self.workflow.__batonflow__
+        if options.verbose or dispatcher.enabled:
+            self.observer = observer_for(verbose=options.verbose)
         if self.observer is not None:
             self.observer.run_started(self, event)
         if event is not None:
@@ -245,25 +247,18 @@ class Run(StoredRun):
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
 
-    @property
-    def root(self) -> "Run":
-        """The run at the root of the tree that this one belongs to."""
-        run = self
-        while run.family is not None and run.family.parent is not None:
-            run = run.family.parent.run
-        return run
+    def make_context(self, item: WorkItem) -> Any:
+        """Make the context of an attempt; the assembly of runs provides it."""
+        raise NotImplementedError
 
-    @property
-    def questions(self) -> Questions:
-        """What the tree asks people; that of the root is the one to use."""
-        if self._questions is None:
-            self._questions = Questions(self)
-        return self._questions
+    def make_inner(self, workflow: AnyWorkflow, **options: Any) -> "Run":
+        """Make a run of an attached workflow; the assembly of runs provides it."""
+        raise NotImplementedError
 
-    def context_for(self, item: WorkItem) -> Context[Any]:
-        """The Context that the running attempt of ``item`` sees; always the same object."""
+    def context_for(self, item: WorkItem) -> Any:
+        """Return the context of the running attempt of ``item``; always the same object."""
         if item.context is None:
-            item.context = Context.for_step(self, item)
+            item.context = self.make_context(item)
         return item.context
 
     async def resources(self, spec: StepSpec) -> dict[str, Any]:
@@ -274,8 +269,8 @@ class Run(StoredRun):
             found = await manager.resolve(spec.resources)
         for name, value in found.items():
             if getattr(value, "__batonflow_workflow__", False):
-                self.family = self.family or Family(self, None)
-                self.family.adopt(name, cast("Workflow", value))
+                family = self.family = self.family or self.make_child_runs(None)
+                family.adopt(name, value)
         return found
 
     def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
@@ -286,7 +281,8 @@ class Run(StoredRun):
             internal: Also give what the engine says about itself.
             stored: Begin with what a store has from before this process took the run up.
         """
-        earlier = partial(stored_stream, self) if stored and self.workflow.__batonflow__.store is not None else None
+        keeper = self.workflow.__batonflow__.keeper if stored else None
+        earlier = None if keeper is None else partial(keeper.stored_stream, self)
         return StreamReader(self.stream, after, internal=internal, earlier=earlier)
 
     def on_loop(self, function: Callable[[], T]) -> T:
@@ -556,7 +552,7 @@ class Run(StoredRun):
         self.idle = idle
         self.ending.idle()
         root = self.root
-        if root.drive is not None and awaits_people(root):
+        if root.drive is not None and root.awaits_people():
             root.drive.idle()
         if not self.idle:
             return

@@ -6,36 +6,108 @@ waits; a snapshot is read straight off it.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, cast
 
-from batonflow.durable.attempt_record import RETURNED, Cause, Causes, Segment
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.engine.progress import Number, Progress
 from batonflow.workflow_core.engine.waits import Waits
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.routing import StepSpec, StepTable
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.context.context import Context
-    from batonflow.workflow_core.engine.runner import Run
-
 __all__ = [
+    "CAME_IN",
+    "RETURNED",
+    "AttemptRecord",
     "Buffer",
+    "Cause",
+    "Causes",
     "Failures",
+    "Origin",
+    "PastRecord",
     "Question",
     "RunState",
     "StepState",
     "Stream",
     "Waiter",
     "WorkItem",
+    "as_origin",
     "current_item",
+    "origins_of",
     "run_in_words",
 ]
+
+CAME_IN = 0
+"""The number of an event that came from outside, or from another workflow, in the record of its arrival."""
+
+RETURNED = -1
+"""The number of the event that a step returned; the further events of a list count on downwards."""
+
+
+class AttemptRecord(Protocol):
+    """The record of an attempt that a recorder keeps open: the engine notes here how one event led to another."""
+
+    id: int
+    sends: list[tuple[Number, Event, str | None]]
+    streamed: list[tuple[Number, Event, int, float]]
+    gave_up: list[str] | None
+    committed: bool
+
+    def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
+        """Note what ``collect_events`` put aside and found."""
+        ...
+
+    def follows(self, causes: "Iterable[Any]") -> None:
+        """Be committed together with other records, or after them."""
+        ...
+
+
+class PastRecord:
+    """The record of an attempt that an earlier owner of the run committed; only its number is known.
+
+    Args:
+        number: Its number.
+    """
+
+    __slots__ = ("gave_up", "id", "sends", "streamed")
+
+    committed = True
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.sends: list[tuple[Number, Event, str | None]] = []
+        self.streamed: list[tuple[Number, Event, int, float]] = []
+        self.gave_up: list[str] | None = None
+
+    def collected(self, number: Number, buffer: str, event: Event | None, found: list[Any] | None) -> None:
+        """Note nothing: the record is complete."""
+
+    def follows(self, causes: "Iterable[Any]") -> None:
+        """Wait for nothing: the record is committed."""
+
+
+Cause = tuple[AttemptRecord, Number]
+"""The origin of an event: the record of the attempt that made it, and the number of the event there."""
+
+Causes = tuple[Cause, ...]
+"""The origins of the events of a delivery; empty when no recorder listens."""
+
+Origin = tuple[int, Number]
+"""A cause as records name it: the number of the record, and of the event in it."""
+
+
+def origins_of(causes: Causes) -> list[Any]:
+    """Return causes as data."""
+    return [[record.id, number] for record, number in causes]
+
+
+def as_origin(data: Any) -> Origin:
+    """Read an origin from data."""
+    number, name = data
+    return number, cast("Number", tuple(cast("list[Any]", name)) if isinstance(name, list) else name)
 
 
 class Timer(Protocol):
@@ -90,13 +162,13 @@ class WorkItem:
         # Whether the running attempt has said that it stopped because of a wait.
         self.away = False
         self.causes: Causes = ()
-        self.segment: Segment | None = None
+        self.segment: AttemptRecord | None = None
         # Of a step that takes a collection: the journal's name of its stream, and the work that was done in it.
         self.released_stream = 0
-        self.after: list[Segment] | None = None
-        # Set while an attempt runs, so that code far below the step finds its way back; cut when it ends.
-        self.run: Run | None = None
-        self.context: Context[Any] | None = None
+        self.after: list[AttemptRecord] | None = None
+        # The run and the context of the attempt that goes on, so that code far below the step finds its way back.
+        self.run: Any = None
+        self.context: Any = None
         # Looks at what the attempt was given, when it ends.
         self.at_end: list[partial[None]] | None = None
         # The runner's side of it: the task that drives the attempt, and the timer of its timeout or of its retry.
@@ -139,8 +211,8 @@ class Question:
         self.number = number
         self.waiter = waiter
         self.answered = False
-        # Whose wait it is; known as soon as somebody looks for open questions.
-        self.run: Run | None = None
+        # The run that asks; known as soon as open questions are looked for.
+        self.run: Any = None
 
 
 class Waiter:
@@ -170,7 +242,7 @@ class Waiter:
         self.asked = False
         self.question: Question | None = None
         # The segment that ended with this wait, when a journal listens.
-        self.opened: Segment | None = None
+        self.opened: AttemptRecord | None = None
         # Set on a restored waiter whose requirements could not be written: it takes nothing until the step asks again.
         self.unknown_requirements = False
         # The runner's side of it: who awaits the answer, and the timer of ``due``.
@@ -208,7 +280,7 @@ class Buffer:
         # Names what is put aside, in the same order, when a journal listens: delivery and number of the collect.
         self.keys: dict[type[Event], deque[list[Any]]] = {}
         self.count = 0
-        self.causes: list[Segment] = []
+        self.causes: list[AttemptRecord] = []
 
     def lacks(self) -> list[str]:
         """Names of the types still missing, with how many of each."""
@@ -237,7 +309,7 @@ class Stream:
         self.released: set[str] = set()
         # For the journal: its name of the stream, the work that was done in it, and where each member comes from.
         self.key = 0
-        self.causes: list[Segment] = []
+        self.causes: list[AttemptRecord] = []
         self.collected_causes: dict[str, list[Cause]] = {}
 
 
@@ -371,30 +443,6 @@ class RunState:
         for item in self.items.values():
             found.setdefault(item.spec.name, []).append(item)
         return found
-
-    def name_parts(self) -> None:
-        """Give what a snapshot brought along names for a journal, as nobody knows which records made it."""
-        numbers = count(1)
-        past = Segment.past(0)
-
-        def name() -> Cause:
-            return past, next(numbers)
-
-        for item in self.items.values():
-            item.causes = tuple(name() for _ in item.inputs or (item.event,))
-        for step in self.steps.values():
-            for key, queues in step.joins.items():
-                step.join_causes[key] = [deque(name() for _ in queue) for queue in queues]
-            for buffer in step.buffers.values():
-                for cls, held in buffer.have.items():
-                    buffer.keys[cls] = deque([0, next(numbers)] for _ in held)
-        for stream in self.streams.values():
-            stream.key = -stream.id
-            for step_name, members in stream.collected.items():
-                stream.collected_causes[step_name] = [name() for _ in members]
-        for tick in self.restored_deliveries:
-            if hasattr(tick, "causes"):
-                tick.causes = (name(),)
 
     def count_child(self, name: str, ended: "RunState") -> None:
         """Keep the numbers of an attached workflow's run that is over."""

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from batonflow.durable.attempt_record import Causes
-from batonflow.workflow_core.engine.state import Recoveries, Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Causes, Recoveries, Waiter, WorkItem
 from batonflow.workflow_core.events import Event, StopEvent
 
 

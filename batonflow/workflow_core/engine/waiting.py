@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batonflow.workflow_core.amounts import is_seconds
+from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.progress import Numbers, OnceCall
 from batonflow.workflow_core.engine.state import Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.types import qualified_name
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["Waiting", "check_wait"]
 
@@ -57,7 +55,7 @@ class Waiting:
 
     __slots__ = ("_run",)
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: LiveRun) -> None:
         self._run = run
 
     async def wait(

@@ -1,14 +1,12 @@
 """Reachability, terminal events and dead ends: what following the arrows of an event graph says."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from batonflow.workflow_core.validation.tree import Member
 
-__all__ = ["GRAPH_CHECKS", "graph_problems"]
+__all__ = ["graph_problems"]
 
-GRAPH_CHECKS: Final = frozenset({"reachability", "terminal_event", "dead_end"})
 """The names of the checks, for ``skip_graph_checks``."""
 
 Node = str | type[Event]

@@ -6,15 +6,13 @@ further; so all that matters of the tree to one workflow is its neighbours.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from batonflow.workflow_core.class_steps import steps_of
 from batonflow.workflow_core.engine.state import current_item
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["Member", "member_of"]
 
@@ -34,8 +32,8 @@ class Member:
     """
 
     name: str
-    workflow_class: "type[Workflow]"
-    workflow: "Workflow | None"
+    workflow_class: type[Any]
+    workflow: AnyWorkflow | None
     table: StepTable
     entry: tuple[type[Event], ...]
     parent: "Member | None" = None
@@ -92,7 +90,7 @@ class Member:
         return {cls for other in self.neighbours() for cls in other.produced() if self in other.receivers(cls)}
 
 
-def member_of(workflow: "Workflow | type[Workflow]") -> Member:
+def member_of(workflow: AnyWorkflow | type[Any]) -> Member:
     """Read the tree that begins with a workflow.
 
     A workflow that a step of the workflow around it is just running is read with that one as its parent.
@@ -113,7 +111,7 @@ def member_of(workflow: "Workflow | type[Workflow]") -> Member:
     return member
 
 
-def _calling_workflow(workflow: "Workflow") -> "tuple[str, Workflow] | None":
+def _calling_workflow(workflow: AnyWorkflow) -> tuple[str, AnyWorkflow] | None:
     item = current_item.get()
     if item is None or item.run is None or item.run.family is None:
         return None
@@ -123,8 +121,8 @@ def _calling_workflow(workflow: "Workflow") -> "tuple[str, Workflow] | None":
 
 def _read(
     name: str,
-    workflow_class: "type[Workflow]",
-    workflow: "Workflow | None",
+    workflow_class: type[Any],
+    workflow: AnyWorkflow | None,
     parent: Member | None,
     ancestors: tuple[object, ...],
 ) -> Member:
@@ -133,7 +131,7 @@ def _read(
     ancestors = (*ancestors, workflow if workflow is not None else workflow_class)
     for child_name, child in (workflow.__batonflow__.children if workflow is not None else {}).items():
         if child not in ancestors:
-            member.children.append(_read(child_name, type(child), child, member, ancestors))
+            member.children.append(_read(child_name, cast("type[Any]", type(child)), child, member, ancestors))
     promised = _made_by_resources(table) if workflow is not None else {**_asked_for(table), **_made_by_resources(table)}
     for child_name, child_class in promised.items():
         if child_class not in ancestors and all(child.name != child_name for child in member.children):
@@ -141,7 +139,7 @@ def _read(
     return member
 
 
-def _entry_of(workflow_class: "type[Workflow]", table: StepTable) -> tuple[type[Event], ...]:
+def _entry_of(workflow_class: type[Any], table: StepTable) -> tuple[type[Event], ...]:
     declared = steps_of(workflow_class).entry
     if declared:
         return declared
@@ -149,18 +147,18 @@ def _entry_of(workflow_class: "type[Workflow]", table: StepTable) -> tuple[type[
     return tuple(dict.fromkeys(cls for cls in accepted if issubclass(cls, StartEvent) and cls is not StartEvent))
 
 
-def _asked_for(table: StepTable) -> "dict[str, type[Workflow]]":
+def _asked_for(table: StepTable) -> dict[str, type[Any]]:
     """Parameter name -> class, for attached workflows that steps ask for: all that a class can tell."""
     slots = [slot for spec in table.steps.values() for slot in spec.children]
-    return {slot.name: cast("type[Workflow]", slot.workflow_class) for slot in slots}
+    return {slot.name: cast(type[Any], slot.workflow_class) for slot in slots}
 
 
-def _made_by_resources(table: StepTable) -> "dict[str, type[Workflow]]":
+def _made_by_resources(table: StepTable) -> dict[str, type[Any]]:
     """Parameter name -> class, for workflows that steps are given as resources."""
-    found: dict[str, type[Workflow]] = {}
+    found: dict[str, type[Any]] = {}
     for spec in table.steps.values():
         for definition in spec.resources:
             wanted: Any = definition.type_annotation
             if isinstance(wanted, type) and getattr(wanted, "__batonflow_workflow__", False):
-                found.setdefault(definition.name, cast("type[Workflow]", wanted))
+                found.setdefault(definition.name, cast(type[Any], wanted))
     return found

@@ -7,7 +7,7 @@ the whole tree of attached workflows: what one produces and another takes is nei
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
@@ -19,43 +19,34 @@ from batonflow.workflow_core.events import (
     StepFailedEvent,
     StopEvent,
 )
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import Level, StepSpec
 from batonflow.workflow_core.types import qualified_name
-from batonflow.workflow_core.validation.graph_checks import GRAPH_CHECKS, graph_problems
+from batonflow.workflow_core.validation.graph_checks import graph_problems
 from batonflow.workflow_core.validation.tree import Member, member_of
 
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
-
-__all__ = ["check_graph_names", "validate_workflow"]
+__all__ = ["check_once", "validate_workflow"]
 
 _FROM_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent, StepFailedEvent)
 _TO_OUTSIDE = (InputRequiredEvent, HumanResponseEvent, StopEvent)
 
 
-def check_graph_names(names: Iterable[str] | None) -> frozenset[str]:
-    """Return the names of graph checks to leave out as a set.
-
-    Args:
-        names: Some of ``"reachability"``, ``"terminal_event"``, ``"dead_end"``; None for none.
+def check_once(workflow: AnyWorkflow) -> None:
+    """Check the steps of a workflow, unless that was done or is left out.
 
     Raises:
-        WorkflowValidationError: There is no check of such a name.
+        WorkflowValidationError: The workflow is not sound.
     """
-    # A bare string is one name, not a collection of letters.
-    several: Any = () if names is None else [names] if isinstance(names, str) else names
-    given: list[Any] = [*several] if isinstance(several, Iterable) else [several]
-    unknown = sorted((name for name in given if name not in [*GRAPH_CHECKS]), key=str)
-    if unknown:
-        raise WorkflowValidationError(
-            f"Unknown graph check names in skip_graph_checks: {', '.join(map(repr, unknown))}; "
-            f"there are {', '.join(sorted(GRAPH_CHECKS))}"
-        )
-    return frozenset(given)
+    options = workflow.__batonflow__
+    table = options.steps.table
+    if options.validated is not table:
+        if not options.disable_validation:
+            validate_workflow(workflow)
+        options.validated = table
 
 
 def validate_workflow(
-    workflow: "Workflow", *, validate_resource_configs: bool = True, validate_resources: bool = False
+    workflow: AnyWorkflow, *, validate_resource_configs: bool = True, validate_resources: bool = False
 ) -> bool:
     """Check a workflow and those attached to it.
 
@@ -357,7 +348,7 @@ def _check_attached(member: Member) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-def _config_problems(members: list[Member], root: "Workflow") -> list[str]:
+def _config_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
     problems: list[str] = []
     for member in members:
         manager = (member.workflow or root).__batonflow__.resource_manager
@@ -370,7 +361,7 @@ def _in_step(member: Member, spec: StepSpec) -> str:
     return f"In step '{spec.name}'" if member.parent is None else f"In {member.label}, step '{spec.name}'"
 
 
-def _resource_problems(members: list[Member], root: "Workflow") -> list[str]:
+def _resource_problems(members: list[Member], root: AnyWorkflow) -> list[str]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -381,7 +372,7 @@ def _resource_problems(members: list[Member], root: "Workflow") -> list[str]:
     )
 
 
-async def _make_resources(members: list[Member], root: "Workflow") -> list[str]:
+async def _make_resources(members: list[Member], root: AnyWorkflow) -> list[str]:
     problems: list[str] = []
     for member in members:
         manager = (member.workflow or root).__batonflow__.resource_manager

@@ -1,67 +1,117 @@
-"""The part of a run that a store needs: how it becomes what was loaded, leaves memory and comes back."""
+"""The place of a run in its tree and in memory: child runs, leaving memory while it waits, and coming back."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context as ContextVars
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from batonflow.lazy import at_first_use
-from batonflow.workflow_core.child_runs import Family, reaches, run_at
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.state import RunState, WorkItem
+from batonflow.workflow_core.engine.ports import AttachedRuns, Observer, OpenQuestions, Ownership, Recorder
+from batonflow.workflow_core.engine.state import Causes, RunState, WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.served_input import mark_input
 
-if TYPE_CHECKING:
-    from batonflow.durable.lease import Drive
-    from batonflow.durable.recorder import Recorder
-    from batonflow.tracing.observer import Observer
-    from batonflow.workflow_core.context.context import Context
-    from batonflow.workflow_core.context.snapshot import LoadedRun
-    from batonflow.workflow_core.context.state_store import StateCell
-    from batonflow.workflow_core.engine.runner import Run
-    from batonflow.workflow_core.questions import Questions
-
-__all__ = ["StoredRun"]
-
-resume_sleeper = at_first_use("batonflow.durable.keeper", "resume_sleeper")
-wake_sleeper = at_first_use("batonflow.durable.keeper", "wake_sleeper")
+__all__ = ["ReleasableRun"]
 
 
-class StoredRun:
-    """What a run does beside running when a store keeps it."""
+class ReleasableRun:
+    """A run as part of a tree, which may leave memory when a store keeps it."""
 
     __slots__ = ()
 
+    workflow: AnyWorkflow
     state: RunState
-    cell: "StateCell"
+    cell: Any
+    path: str
     broker: Broker
-    family: Family | None
-    handler_context: "Context[Any] | None"
-    recorder: "Recorder | None"
-    drive: "Drive | None"
-    observer: "Observer | None"
+    family: AttachedRuns | None
+    handler_context: Any
+    recorder: Recorder | None
+    drive: Ownership | None
+    observer: Observer | None
+    ending: Any
     idle: bool
     opening: "asyncio.Task[None] | None"
     early: list[tuple[Event, str | None, str]] | None
     _late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None
-    _questions: "Questions | None"
+    _questions: OpenQuestions | None
     variables: ContextVars
 
-    def adopt(self, loaded: "LoadedRun") -> None:
+    # --- the tree -----------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Any:
+        """The run at the root of the tree."""
+        run: Any = self
+        while run.family is not None and run.family.parent is not None:
+            run = run.family.parent.run
+        return run
+
+    @property
+    def questions(self) -> Any:
+        """The questions to people; those of the root hold for the whole tree."""
+        if self._questions is None:
+            self._questions = self.make_questions()
+        return self._questions
+
+    def make_child_runs(self, parent: AttachedRuns | None) -> Any:
+        """Make the place of this run in the tree; the assembly of runs provides it."""
+        raise NotImplementedError
+
+    def make_questions(self) -> OpenQuestions:
+        """Make the questions of the tree; the assembly of runs provides it."""
+        raise NotImplementedError
+
+    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
+        """Queue an event for delivery; the runner does."""
+        raise NotImplementedError
+
+    def inside(self) -> Iterator[Any]:
+        """Yield this run and all runs inside it."""
+        yield self
+        for child in self.family.children if self.family is not None else ():
+            yield from child.run.inside()
+
+    def at(self, path: str) -> Any:
+        """Return the run at a path of the tree below this one, None when it is not here."""
+        return next((run for run in self.inside() if run.path == path), None)
+
+    def wants(self, event: Event) -> bool:
+        """Tell whether a step of this run waits for the event."""
+        return any(self.state.waiters.wanting(event))
+
+    def reaches(self, event: Event) -> bool:
+        """Tell whether a step of this run, or of a run inside it, takes the event or waits for it."""
+        if self.state.table.route(type(event)).accepted or self.wants(event):
+            return True
+        return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
+
+    def awaits_people(self) -> bool:
+        """Tell whether the run only waits for events from outside; so does a run whose steps all await such runs."""
+        children = self.family.children if self.family is not None else ()
+        if self.idle:
+            waits = bool(self.state.waiters) or self.state.table.accepts_human
+            return waits or any(child.run.awaits_people() for child in children)
+        callers = {child.call[0] for child in children if child.call is not None}
+        return self.state.busy == len(callers) > 0 and all(child.run.awaits_people() for child in children)
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def adopt(self, loaded: Any) -> None:
         """Become what was loaded; before the run begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
         if self.state.served:  # else it is as where the run is taken up: a server may do that
             mark_input(self.variables, served=True)
         if loaded.children.get("runs") or loaded.children.get("counts"):
-            self.family = self.family or Family(cast("Run", self), None)
-            self.family.restore(loaded.children["counts"], loaded.children["runs"])
+            family = self.family = self.family or self.make_child_runs(None)
+            family.restore(loaded.children["counts"], loaded.children["runs"])
         if self.handler_context is not None:
-            self.handler_context.bind(cast("Run", self))
+            self.handler_context.bind(self)
         self._late = deque()
         self.idle = False
         if self._questions is not None:
@@ -72,9 +122,9 @@ class StoredRun:
         tasks = [item.task for item in self.state.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
         if self.family is None or self.family.parent is None:
-            cast("Run", self).questions.falls_asleep()
+            self.questions.falls_asleep()
         if self.observer is not None:
-            self.observer.run_left(cast("Run", self))
+            self.observer.run_left(self)
             self.observer = None
         self.silence()
         self.state, self.cell = RunState(self.state.run_id, self.state.table), type(self.cell)(self.cell.state_type)
@@ -82,7 +132,7 @@ class StoredRun:
         for child in children:
             child.run.sleep()
         if self.family is not None:
-            self.family = Family(cast("Run", self), self.family.parent)
+            self.family = self.make_child_runs(self.family.parent)
         for task in tasks:
             task.cancel()
         self.early = []
@@ -104,11 +154,13 @@ class StoredRun:
 
     def rouse(self) -> None:
         """Come back without anything having come."""
-        wake_sleeper(self)
+        keeper = self.workflow.__batonflow__.keeper
+        if keeper is not None:
+            keeper.wake(self)
 
     def wake(self) -> None:
         """Come back from the store, for what was sent or because a timer is due."""
-        resume_sleeper(self)
+        self.workflow.__batonflow__.keeper.restore(self)
 
     def is_past(self, item: WorkItem) -> bool:
         """Whether a delivery is one of before the run left memory."""
@@ -122,7 +174,7 @@ class StoredRun:
             deliver: Sends it.
             ready: Tells whether who takes it is there, if that is somebody in particular.
         """
-        self._when(ready or partial(reaches, cast("Run", self), event), deliver)
+        self._when(ready or partial(self.reaches, event), deliver)
 
     def _when(self, ready: Callable[[], bool], deliver: Callable[[], None]) -> None:
         if self._late is None or ready():
@@ -143,13 +195,12 @@ class StoredRun:
             if self.is_asleep:
                 self.rouse()
             return
-        root = cast("Run", self)
 
         def ready() -> bool:
-            taker = run_at(root, path)
-            return taker is not None and reaches(taker, event)
+            taker = self.at(path)
+            return taker is not None and taker.reaches(event)
 
-        self._when(ready, lambda: (run_at(root, path) or root).send(event, target, None))
+        self._when(ready, lambda: (self.at(path) or self).send(event, target, None))
 
     @property
     def has_late(self) -> bool:
@@ -164,8 +215,8 @@ class StoredRun:
 
     def stop_unrecorded(self, fault: Exception) -> None:
         """Stop here, as what was done cannot be written down: the run stands in the store as it was written last."""
-        run = cast("Run", self)
-        root, drive = run.root, run.root.drive
+        root = self.root
+        drive = root.drive
         stopped = RunInterruptedError(
             f"Run {root.state.run_id!r} was stopped, as what it did cannot be recorded "
             f"({type(fault).__name__}: {fault}); it stands in the store as it was written last"
