@@ -18,6 +18,7 @@ from batonflow.workflow_core.stream import Entry, StreamLog
 
 __all__ = [
     "AttachedRuns",
+    "Clock",
     "Keeper",
     "LiveRun",
     "Observer",
@@ -42,6 +43,12 @@ execution_svg = at_first_use("batonflow.draw", "execution_svg")
 load_run = at_first_use("batonflow.workflow_core.context.snapshot", "load_run")
 dump_run = at_first_use("batonflow.workflow_core.context.snapshot", "dump_run")
 stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "StepwiseRun")
+
+
+class Clock(Protocol):
+    """Tells the time, in wall-clock seconds."""
+
+    def __call__(self) -> float: ...
 
 
 class Recorder(Protocol):
@@ -420,6 +427,7 @@ class LiveRun(Protocol):
     path: str
     stream: StreamLog
     loop: asyncio.AbstractEventLoop
+    now: Clock
     recorder: Recorder | None
     drive: Ownership | None
     opening: "asyncio.Task[None] | None"
@@ -428,9 +436,6 @@ class LiveRun(Protocol):
     family: AttachedRuns | None
     ending: Any
 
-    def now(self) -> float:
-        """Return the time, in wall-clock seconds."""
-        ...
 
     @property
     def root(self) -> Any:

@@ -44,6 +44,7 @@ from batonflow.workflow_core.engine.commands import (
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
     AttachedRuns,
+    Clock,
     Observer,
     OpenQuestions,
     Ownership,
@@ -104,7 +105,7 @@ class Run(ReleasableRun):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
         self.source = current_source()
-        self.now: Callable[[], float] = self.source.now
+        self.now: Clock = self.source.now
         self.broker = Broker(state)
         self.stream = StreamLog(self.loop)
         # Questions are named by their places, and those of a snapshot keep their names.
