@@ -34,7 +34,7 @@ from batonflow.llms.registry import llm_from
 from batonflow.llms.tool_protocol import wire_name
 from batonflow.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool, run_tool
 from batonflow.workflow_core import BatonflowError, Context, Workflow, WorkflowRuntimeError
-from batonflow.workflow_core.problems import NotInitializedError
+from batonflow.workflow_core.errors import NotInitializedError
 
 __all__ = ["WORKFLOW_OPTIONS", "BaseWorkflowAgent"]
 

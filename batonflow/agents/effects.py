@@ -7,13 +7,15 @@ from batonflow.agents.approvals import OTHER_ARGUMENTS, approved_arguments
 from batonflow.agents.arguments import as_sent, digest_of
 from batonflow.agents.events import ToolCall
 from batonflow.agents.prompts import TOOL_OUTCOME_UNKNOWN
+from batonflow.lazy import at_first_use
 from batonflow.tools import AsyncBaseTool, ToolOutput
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.context.once import begun_earlier
-from batonflow.workflow_core.context.telling import in_words
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
 __all__ = ["is_begun", "is_recorded", "recorded", "writable", "writable_value"]
+
+in_words = at_first_use("batonflow.workflow_core.context.telling", "in_words")
 
 
 class _Named(Protocol):

@@ -11,7 +11,7 @@ from batonflow.instrumentation.context import (
     instrument_tags,
     undo,
 )
-from batonflow.lazy import at_first_use
+from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
 from batonflow.llms import genai
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ T = TypeVar("T")
 _dispatcher = get_dispatcher(__name__)
 
 # Nobody needs the events of traces before there is somebody to tell.
-AgentRunStepEndEvent = at_first_use("batonflow.instrumentation.events.agent", "AgentRunStepEndEvent")
-AgentRunStepStartEvent = at_first_use("batonflow.instrumentation.events.agent", "AgentRunStepStartEvent")
 
 
 def is_traced() -> bool:

@@ -67,6 +67,9 @@ class Codec:
             name, fields, whole, form = known
             if self._short is None:
                 return self._serializer.serialize(event)
+            values = None if form is None else form.scalars_of(event)
+            if values is not None:
+                return [name, values]
             values = event.__dict__
             if not whole or len(values) != len(fields):  # a class may keep some fields apart, or make them when asked
                 values = {field: getattr(event, field) for field in fields}

@@ -12,10 +12,10 @@ from batonflow.clock import current_source
 from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
 from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.instrumentation.events.base import BaseEvent
+from batonflow.instrumentation.events.span import SpanDropEvent
 from batonflow.instrumentation.logs import logger_named
 from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
-from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
 
 _logger = logger_named(__name__)
 
-span_drop_event = at_first_use("batonflow.instrumentation.events.span", "SpanDropEvent")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _H = TypeVar("_H")
@@ -370,7 +369,7 @@ class Dispatcher:
     ) -> None:
         """End the span that :meth:`open_span` began with an error: a SpanDropEvent, then the drop."""
         if self._event_chain:
-            self.event(span_drop_event(span_id=span_id, err_str=str(err)))
+            self.event(SpanDropEvent(span_id=span_id, err_str=str(err)))
         self.span_drop(id_=span_id, bound_args=bound_args or NO_ARGUMENTS, instance=instance, err=err)
 
     def span(self, func: _F) -> _F:

@@ -51,6 +51,7 @@ from batonflow.threads import in_thread, start_in_thread
 
 __all__ = ["LLM", "CustomLLM"]
 
+
 _T = TypeVar("_T")
 
 _NATIVE = "_stream"

@@ -5,7 +5,6 @@ Binary data is kept base64-encoded, whatever it was given as, so that messages c
 
 import base64
 import binascii
-import mimetypes
 from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
@@ -40,6 +39,7 @@ __all__ = [
 
 # Most messages hold no addresses.
 _fetch = at_first_use("batonflow.llms.fetching", "fetch")
+guess_type = at_first_use("mimetypes", "guess_type")
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -123,10 +123,10 @@ def _mimetype(data: bytes | None, path: Path | None, url: str | None) -> str | N
     if data is not None:
         return _sniff(base64.b64decode(data[:64]))
     if path is not None:
-        return mimetypes.guess_type(path.name)[0]
+        return guess_type(path.name)[0]
     if url is not None and url.startswith("data:"):
         return url[5:].partition(",")[0].partition(";")[0] or None
-    return mimetypes.guess_type(url)[0] if url else None
+    return guess_type(url)[0] if url else None
 
 
 class BaseContentBlock(BaseModel):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from batonflow.instrumentation import active_span_id, get_dispatcher
 from batonflow.instrumentation.context import undo
+from batonflow.instrumentation.events.exception import ExceptionEvent
 from batonflow.lazy import at_first_use
 from batonflow.llms.closing import closed_after
 
@@ -36,7 +37,6 @@ dispatcher = get_dispatcher("batonflow.llms.base")
 
 # Nobody needs the events of traces before there is somebody to tell.
 _event = partial(at_first_use, "batonflow.instrumentation.events.llm")
-ExceptionEvent = at_first_use("batonflow.instrumentation.events.exception", "ExceptionEvent")
 
 # Options of a call that listeners are not told.
 _MAY_HOLD_KEYS = ("extra_headers", "extra_query")

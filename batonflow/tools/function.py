@@ -35,6 +35,7 @@ from batonflow.workflow_core.retrying import RetryPolicy
 
 __all__ = ["FunctionTool", "ToolPolicy", "text_of", "tool"]
 
+
 Function = Callable[..., Any]
 AsyncFunction = Callable[..., Awaitable[Any]]
 

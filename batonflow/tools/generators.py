@@ -16,6 +16,7 @@ from batonflow.threads import in_thread
 
 __all__ = ["GENERATORS", "Report", "settled", "settled_sync"]
 
+
 Report = Callable[[Any], None]
 
 GENERATORS = (GeneratorType, AsyncGeneratorType)

@@ -7,8 +7,8 @@ from typing import Any
 from batonflow.instrumentation import get_dispatcher
 from batonflow.instrumentation.arguments import bound
 from batonflow.instrumentation.context import active_span_id, undo
+from batonflow.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
 from batonflow.instrumentation.redaction import redacted
-from batonflow.lazy import at_first_use
 from batonflow.llms import genai
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput
 
@@ -18,8 +18,6 @@ __all__ = ["dispatcher", "traced"]
 dispatcher = get_dispatcher("batonflow.tools.call")
 
 # Nobody needs the events of traces before there is somebody to tell.
-ToolCallEndEvent = at_first_use("batonflow.instrumentation.events.tool", "ToolCallEndEvent")
-ToolCallStartEvent = at_first_use("batonflow.instrumentation.events.tool", "ToolCallStartEvent")
 _SUMMARY = 200
 
 

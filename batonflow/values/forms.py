@@ -58,6 +58,7 @@ class Form:
         names: Of all fields.
         beside: The fields that are plain data in most models, and are written as they are then.
         is_short: Whether pydantic writes all of it, but for ``untyped``.
+        scalars: Of each field its name and the scalar classes that stay as they are; None where that is not all.
         serializer: Pydantic's own, but for the numbers for which JSON proper has no name: these stay numbers.
     """
 
@@ -86,7 +87,20 @@ class Form:
     has_own_words: bool
     open_checks: tuple[tuple[str, AbstractSet[type], Callable[[Any], bool] | None], ...]
     columns: tuple[tuple[Callable[[Any], Any], Plan], ...]
+    scalars: tuple[tuple[str, AbstractSet[type]], ...] | None
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def scalars_of(self, model: BaseModel) -> dict[str, Any] | None:
+        """The fields of a model as JSON has them; None where one is no scalar, or there is more than fields."""
+        values = model.__dict__
+        if self.scalars is None or model.__pydantic_extra__ or len(values) != len(self.scalars):
+            return None
+        for name, exact in self.scalars:
+            if type(values[name]) not in exact:
+                return None
+        if self.has_result and cast("StopEvent", model).result is not None:
+            return None
+        return values.copy()
 
     def apart(self, model: BaseModel) -> list[str]:
         """The fields of which pydantic's JSON would not bring back what they hold."""
@@ -253,6 +267,24 @@ def _made(cls: type[BaseModel]) -> Form:
             *((attrgetter(name), plan) for name, plan in open_plans.items()),
             *((attrgetter(name), _PLAIN) for name in untyped),
         ),
+        scalars=(
+            tuple((name, SCALARS & plans[name].exact if name in plans else SCALARS) for name in kept)
+            if not (private or own or starts_itself or lost or nameless) and _writes_names(cls)
+            else None
+        ),
+    )
+
+
+def _writes_names(cls: type[BaseModel]) -> bool:
+    """Tell whether pydantic writes each field and no more, under its name, and scalars as they are."""
+    found = cls.__pydantic_decorators__
+    return not (
+        found.field_serializers
+        or cls.model_computed_fields
+        or cls.model_config.keys() & {"serialize_by_alias", "ser_json_inf_nan"}
+        or cls.model_dump is not BaseModel.model_dump
+        or any(field.exclude or field.exclude_if for field in cls.model_fields.values())
+        or any(_function(one.func).__qualname__ not in _KNOWN_DUMPS[:2] for one in found.model_serializers.values())
     )
 
 

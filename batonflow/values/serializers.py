@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtim
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from batonflow.values.forms import Form, form_of
+from batonflow.lazy import at_first_use
 from batonflow.values.marks import (
     IS_COMPONENT,
     IS_DATA,
@@ -30,11 +30,10 @@ from batonflow.values.marks import (
     is_plain,
     items_of,
 )
-from batonflow.values.plans import is_ours
-from batonflow.values.unmarked import BUILT_IN, alike, dict_as_data, has_mark, value_as_data, value_of
 from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
+    from batonflow.values.forms import Form
     from batonflow.values.pickle_serializer import PickleSerializer
 
     JsonPickleSerializer = PickleSerializer
@@ -43,6 +42,17 @@ __all__ = [
     "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
     "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
+
+_VALUES = "batonflow.values.unmarked"
+
+form_of = at_first_use("batonflow.values.forms", "form_of")
+is_ours = at_first_use("batonflow.values.plans", "is_ours")
+alike = at_first_use(_VALUES, "alike")
+built_in = at_first_use(_VALUES, "built_in")
+dict_as_data = at_first_use(_VALUES, "dict_as_data")
+has_mark = at_first_use(_VALUES, "has_mark")
+value_as_data = at_first_use(_VALUES, "value_as_data")
+value_of = at_first_use(_VALUES, "value_of")
 
 # A look at so many values of a list costs no more than a look at all of them together.
 _FEW = 2
@@ -204,13 +214,13 @@ class JsonSerializer:
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType] - a cast costs as much as the look
         if kind in SCALARS:
             return value
-        form = form_of(kind)
-        if form is not None:
-            return self._encode_model(value, form)
         if kind is dict:
             return self._encode_dict(cast("dict[Any, Any]", value))
         if kind is list:
             return self._encode_list(cast("list[Any]", value))
+        form = form_of(kind)
+        if form is not None:
+            return self._encode_model(value, form)
         if isinstance(value, dict) and is_ours(kind):  # made for others to look at, and a plain dict for them
             return self._encode_dict({**cast("dict[Any, Any]", value)})
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
@@ -269,7 +279,7 @@ class JsonSerializer:
         except PydanticSerializationError:  # a text in it, perhaps
             return hash(as_json(self.encode(value)))
 
-    def _encode_model(self, model: Any, form: Form, *, tried: bool = False) -> dict[str, Any]:
+    def _encode_model(self, model: Any, form: "Form", *, tried: bool = False) -> dict[str, Any]:
         """The fields as pydantic writes them; values whose class the fields do not tell are marked.
 
         Args:
@@ -280,6 +290,9 @@ class JsonSerializer:
         if form.problem is not None:
             raise NotWritable(form.problem)
         self.check_name(form.name)
+        scalars = form.scalars_of(model)
+        if scalars is not None:
+            return {IS_PYDANTIC: True, "value": scalars, "qualified_name": form.name}
         marked: dict[str, Any] = {IS_PYDANTIC: True, "value": None, "qualified_name": form.name}
         apart = form.apart(model)
         if form.has_data and model.__pydantic_extra__ and not form.names.isdisjoint(model.__pydantic_extra__):
@@ -304,7 +317,7 @@ class JsonSerializer:
             self._try_reading(model, form, marked)
         return marked
 
-    def _encode_short(self, model: Any, form: Form) -> dict[str, Any] | None:
+    def _encode_short(self, model: Any, form: "Form") -> dict[str, Any] | None:
         """The same for a model whose fields come back; None where that is not all."""
         beside: dict[str, Any] = {}
         for name in form.beside or ():
@@ -318,7 +331,7 @@ class JsonSerializer:
         dumped.update(beside)
         return {IS_PYDANTIC: True, "value": dumped, "qualified_name": form.name}
 
-    def _dumped(self, model: Any, form: Form, apart: list[str], encode: Callable[[Any], Any]) -> Any:
+    def _dumped(self, model: Any, form: "Form", apart: list[str], encode: Callable[[Any], Any]) -> Any:
         """Pydantic's data of a model, without the fields that are written otherwise."""
         exclude = form.untyped
         extra = model.__pydantic_extra__ if form.has_data and not form.has_own_words else None
@@ -341,7 +354,7 @@ class JsonSerializer:
                 raise NotWritable(str(error), (form.cls.__name__,)) from error
             return self._as_data(dump(mode="python", exclude=exclude), encode)
 
-    def _add_apart(self, model: Any, form: Form, apart: list[str], dumped: dict[str, Any]) -> list[str]:
+    def _add_apart(self, model: Any, form: "Form", apart: list[str], dumped: dict[str, Any]) -> list[str]:
         """Add what pydantic's data do not tell, and name the fields in which there are marks."""
         within: list[str] = []
 
@@ -382,7 +395,7 @@ class JsonSerializer:
             raise error.inside(name).inside(cls.__name__) from error
         return found
 
-    def _try_reading(self, model: Any, form: Form, marked: dict[str, Any]) -> None:
+    def _try_reading(self, model: Any, form: "Form", marked: dict[str, Any]) -> None:
         """Refuse a model of which the program's own code makes another one when it is read.
 
         Raises:
@@ -492,7 +505,7 @@ class JsonSerializer:
 
     def _argument(self, name: str) -> Any:
         """A generic model, or an argument of one."""
-        return BUILT_IN.get(name) or self._resolve(name, _is_named)
+        return built_in(name) or self._resolve(name, _is_named)
 
 
 def _is_model(cls: Any) -> bool:

@@ -34,7 +34,7 @@ from batonflow.values.containers import (
 from batonflow.values.marks import IS_VALUE, items_of
 from batonflow.workflow_core.types import qualified_name
 
-__all__ = ["BUILT_IN", "alike", "dict_as_data", "has_mark", "value_as_data", "value_of", "zone_of"]
+__all__ = ["alike", "built_in", "dict_as_data", "has_mark", "value_as_data", "value_of", "zone_of"]
 
 zone_info = at_first_use("zoneinfo", "ZoneInfo")
 
@@ -42,6 +42,11 @@ Write = Callable[[Any], Any]
 Read = Callable[[Any], Any]
 
 _DICT = "dict"
+
+
+def built_in(name: str) -> type | None:
+    """Return the class of Python that a payload may name, or None."""
+    return BUILT_IN.get(name)
 
 
 def value_as_data(value: Any, write: Write) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@
     │   └── WorkflowConfigurationError     ... already seen when the workflow is built
     ├── WorkflowRuntimeError               a step or a caller did something a run cannot accept
     │   ├── NoRunningLoopError (RuntimeError)  run() was called outside an event loop
+    │   ├── NotInitializedError (AttributeError)  a constructor did not call that of its base class
     │   ├── StepCancelledError             a step raised CancelledError by itself
     │   ├── UnknownOutcomeError            nobody knows whether an effect happened: its process ended in the middle
     │   └── WorkflowStalledError           a run that can no longer move (on_stall="raise")
@@ -51,6 +52,7 @@ __all__ = [
     "InputClosedError",
     "InputResponseError",
     "NoRunningLoopError",
+    "NotInitializedError",
     "RemoteRunError",
     "ReplayIncompatible",
     "RunInUseError",
@@ -93,6 +95,19 @@ class WorkflowConfigurationError(WorkflowValidationError):
 
 class WorkflowRuntimeError(BatonflowError):
     """A step or a caller did something that a run cannot accept."""
+
+
+class NotInitializedError(WorkflowRuntimeError, AttributeError):
+    """A constructor did not call that of its base class.
+
+    Args:
+        cls: The class of the object.
+        given: What the constructor of the base class takes.
+    """
+
+    def __init__(self, cls: type, given: str) -> None:
+        at_fault = next(one for one in cls.__mro__ if "__init__" in vars(one))
+        super().__init__(f"{at_fault.__name__}.__init__() did not call super().__init__(): call it first, with {given}")
 
 
 class NoRunningLoopError(WorkflowRuntimeError, RuntimeError):

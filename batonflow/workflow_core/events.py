@@ -25,8 +25,9 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.problems import NotInitializedError, misspelt
+from batonflow.workflow_core.errors import NotInitializedError
 from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
 
 __all__ = [
@@ -55,6 +56,8 @@ __all__ = [
     "WorkflowTimedOutEvent",
     "check_public",
 ]
+
+misspelt = at_first_use("batonflow.workflow_core.problems", "misspelt")
 
 
 SerializableException = Annotated[

@@ -6,10 +6,8 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from batonflow.lazy import at_first_use
-from batonflow.workflow_core.errors import WorkflowRuntimeError
 
 __all__ = [
-    "NotInitializedError",
     "close_to_fields",
     "in_words",
     "in_words_with_hints",
@@ -19,19 +17,6 @@ __all__ = [
 ]
 
 get_close_matches = at_first_use("difflib", "get_close_matches")
-
-
-class NotInitializedError(WorkflowRuntimeError, AttributeError):
-    """A constructor did not call that of its base class.
-
-    Args:
-        cls: The class of the object.
-        given: What the constructor of the base class takes.
-    """
-
-    def __init__(self, cls: type, given: str) -> None:
-        at_fault = next(one for one in cls.__mro__ if "__init__" in vars(one))
-        super().__init__(f"{at_fault.__name__}.__init__() did not call super().__init__(): call it first, with {given}")
 
 
 def problems_of(error: ValidationError) -> list[dict[str, Any]]:

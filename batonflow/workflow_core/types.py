@@ -1,7 +1,6 @@
 """Type variables of the public API, and the one rule by which a payload may name a class."""
 
 import collections.abc
-import json
 import re
 import sys
 import traceback
@@ -15,9 +14,10 @@ from importlib import import_module
 from types import FunctionType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from batonflow.lazy import at_first_use
+from batonflow.values.marks import is_plain
 from batonflow.workflow_core.errors import BatonflowError
 
 __all__ = [
@@ -38,8 +38,8 @@ __all__ = [
 
 _FRAMES, _CHARACTERS = 12, 8_000
 
+to_json_text = at_first_use("json", "dumps")
 type_adapter = at_first_use("pydantic", "TypeAdapter")
-is_plain = at_first_use("batonflow.values.marks", "is_plain")
 
 StopEventT = TypeVar("StopEventT")
 """The class of a workflow's StopEvent."""
@@ -101,9 +101,11 @@ def payload_name(cls: Any) -> str:
 
 def names_of(cls: type) -> tuple[str, ...]:
     """The names by which payloads may know a class."""
-    with suppress(ValueError):
-        return qualified_name(cls), payload_name(cls)
-    return (qualified_name(cls),)
+    name = qualified_name(cls)
+    if "[" in name:
+        with suppress(ValueError):
+            return name, payload_name(cls)
+    return (name,)
 
 
 def _argument_name(argument: Any) -> str:
@@ -116,7 +118,7 @@ def _argument_name(argument: Any) -> str:
         name = "types.UnionType" if origin is UnionType else "typing.Union"
         return f"{name}[{', '.join(map(_argument_name, inner))}]"
     if origin is Literal and all(isinstance(one, str | int | None) and not isinstance(one, Enum) for one in inner):
-        return f"typing.Literal[{', '.join(map(json.dumps, inner))}]"
+        return f"typing.Literal[{', '.join(map(to_json_text, inner))}]"
     if isinstance(origin, type) and inner:
         names = ["..." if one is Ellipsis else _argument_name(one) for one in inner]
         return f"{qualified_name(cast('type', origin))}[{', '.join(names)}]"
@@ -150,7 +152,7 @@ def _named(parts: list[str], find: Callable[[str], Any]) -> tuple[Any, list[str]
         raise ValueError("The payload names a class whose arguments cannot be read")
     name, rest = parts[0], parts[1:]
     if _LITERAL.match(name):
-        return json.loads(name), rest
+        return from_json(name), rest
     if not rest or rest[0] != "[":
         return _SPECIAL[name] if name in _SPECIAL else _abstract(name) or find(name), rest
     arguments: list[Any] = []

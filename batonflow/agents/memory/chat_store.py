@@ -18,6 +18,7 @@ from batonflow.threads import in_thread
 
 __all__ = ["ArchivingChatStore", "BaseChatStore", "MessageStatus", "SimpleChatStore", "dump_of"]
 
+
 _T = TypeVar("_T")
 
 

@@ -6,6 +6,7 @@ from batonflow.user_warnings import warn_user
 
 __all__ = ["EarlierContext"]
 
+
 _MISSING: Any = object()
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime
 
 from pydantic import BaseModel
 
+from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
-from batonflow.values.forms import form_of
 from batonflow.values.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
-from batonflow.workflow_core.context.state_lock import StateLock
 from batonflow.workflow_core.context.state_paths import (
     DELETED,
     MISSING,
@@ -41,6 +40,8 @@ __all__ = [
     "named_values",
     "new_state",
 ]
+
+form_of = at_first_use("batonflow.values.forms", "form_of")
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
@@ -120,12 +121,13 @@ class StateCell:
         self.recorder: Recorder | None = None
 
     @property
-    def lock(self) -> StateLock:
+    def lock(self) -> "StateLock":
         """The lock of ``edit_state``."""
-        if self.edit_lock is None:
+        lock = self.edit_lock
+        if lock is None:
             with _making_lock:
-                self.edit_lock = self.edit_lock or StateLock()
-        return self.edit_lock
+                lock = self.edit_lock = self.edit_lock or StateLock()
+        return lock
 
     @property
     def is_edited(self) -> bool:
@@ -615,7 +617,7 @@ def _kept_elsewhere(kind: str) -> ContextSerdeError:
     )
 
 
-def _refuse_inside_edit(lock: StateLock) -> None:
+def _refuse_inside_edit(lock: "StateLock") -> None:
     if lock.edits_here():
         raise RuntimeError("The store cannot be written inside an edit_state block: change the draft it gives instead")
 

@@ -48,7 +48,9 @@ stepwise_run = at_first_use("batonflow.workflow_core.compat.stepwise", "Stepwise
 class Clock(Protocol):
     """Tells the time, in wall-clock seconds."""
 
-    def __call__(self) -> float: ...
+    def __call__(self) -> float:
+        """Return the time."""
+        ...
 
 
 class Recorder(Protocol):
@@ -435,7 +437,6 @@ class LiveRun(Protocol):
     observer: Observer | None
     family: AttachedRuns | None
     ending: Any
-
 
     @property
     def root(self) -> Any:
