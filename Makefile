@@ -8,6 +8,9 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
+# Images of containers often set this. Each process of the tests would then compile every module that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 say = @printf '\n== %s\n' "$(1)"

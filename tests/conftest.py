@@ -3,19 +3,30 @@
 import asyncio
 import gc
 import inspect
+import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Generator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 # How fast examples are made says more about the load of the machine than about the test.
-settings.register_profile("batonflow", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "batonflow",
+    max_examples=40,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("soak", settings.get_profile("batonflow"), max_examples=200)
 # For runs that only ask whether a test fails, and not with which smallest example (`make mutants`).
 settings.register_profile(
-    "without-shrinking", settings.get_profile("batonflow"), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    "without-shrinking",
+    settings.get_profile("batonflow"),
+    max_examples=100,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 settings.load_profile("batonflow")
 
@@ -56,7 +67,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Take more workers than there are cores, as many tests wait, and no more than fit into the memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = cores + 2
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        # A worker and the processes that its tests start take up to a GiB.
+        workers = min(workers, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**30)
+    return max(workers, 2)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The modules of the tests are loaded later, and take the profile that they find.
+    if config.getoption("--soak") and config.getoption("--hypothesis-profile") is None:
+        settings.load_profile("soak")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # With --soak these try more examples.
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("soak")
+    if not config.getoption("--soak"):
+        only = [item for item in items if any(mark.kwargs.get("only") for mark in item.iter_markers("soak"))]
+        if only:
+            left = set(only)
+            items[:] = [item for item in items if item not in left]
+            config.hook.pytest_deselected(items=only)
     if config.getoption("--require-external"):
         return
     external = [item for item in items if item.get_closest_marker("external")]

@@ -102,9 +102,7 @@ def _reexports(module: Module) -> dict[str, tuple[str, str]]:
     return {one.asname or one.name: (node.module or "", one.name) for node in nodes for one in node.names}
 
 
-def _find_imports(
-    module: Module, known: dict[str, Module], reexported: dict[str, dict[str, tuple[str, str]]]
-) -> None:
+def _find_imports(module: Module, known: dict[str, Module], reexported: dict[str, dict[str, tuple[str, str]]]) -> None:
     def home(package: str, name: str, depth: int = 0) -> str | None:
         """The module that a name imported from a package comes from."""
         if f"{package}.{name}" in known:
@@ -213,7 +211,9 @@ def _knows_runs(module: Module) -> bool:
 
 def _parameters_of_runs(tree: ast.Module) -> set[str]:
     arguments = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation is not None)
-    return {one.arg for one in arguments if re.fullmatch(r"\W*Run\W*( \| None)?\W*", ast.unparse(one.annotation or one))}
+    return {
+        one.arg for one in arguments if re.fullmatch(r"\W*Run\W*( \| None)?\W*", ast.unparse(one.annotation or one))
+    }
 
 
 def _is_run(node: ast.expr, names: set[str]) -> bool:

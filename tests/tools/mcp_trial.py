@@ -1,25 +1,57 @@
 """Starting the small MCP server of the tests, and looking after its processes."""
 
 import asyncio
+import atexit
+import functools
 import os
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from batonflow.tools.mcp import MCPTool, MCPTools
 
-__all__ = ["SERVER", "TIME", "children", "gone", "listens", "lister", "named", "served", "soon", "trial"]
+__all__ = ["SERVER", "TIME", "alone", "children", "gone", "listens", "lister", "named", "served", "soon", "trial"]
 
 SERVER = Path(__file__).with_name("mcp_server.py")
+NURSERY = Path(__file__).with_name("mcp_nursery.py")
 LISTER = Path(__file__).with_name("mcp_lister.py")
 TIME = [sys.executable, "-m", "mcp_server_time"]
 
 
-def trial(*arguments: str, **options: object) -> MCPTools:
+def alone(*arguments: str, **options: object) -> MCPTools:
     """The small server, as a process of its own."""
     return MCPTools([sys.executable, str(SERVER), "stdio", *arguments], namespace="trial", **options)
+
+
+def trial(*arguments: str, **options: object) -> MCPTools:
+    """The small server, forked from a process that has imported its packages where that can be done."""
+    if not hasattr(socket, "send_fds"):
+        return alone(*arguments, **options)
+    command = [sys.executable, "-I", "-S", str(NURSERY), "serve", nursery(), "stdio", *arguments]
+    return MCPTools(command, namespace="trial", **options)
+
+
+@functools.cache
+def nursery() -> str:
+    """The socket of a process that forks servers, and that ends with this one."""
+    folder = tempfile.mkdtemp(prefix="nursery-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = str(Path(folder, "socket"))
+    process = subprocess.Popen(
+        [sys.executable, str(NURSERY), "nurse", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+    atexit.register(process.wait)
+    atexit.register(process.stdin.close)
+    return path
 
 
 def lister(mood: Path, **options: object) -> MCPTools:

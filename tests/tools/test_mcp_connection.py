@@ -12,7 +12,7 @@ from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools import run_tool
 from batonflow.tools.mcp import MCPConnectionError, MCPServerError, MCPTimeoutError, MCPTools, transport
 from tests.promises.programs.running import run_program
-from tests.tools.mcp_trial import SERVER, children, gone, lister, named, served, soon, trial
+from tests.tools.mcp_trial import SERVER, alone, children, gone, lister, named, served, soon
 
 FORGETFUL = """
 import asyncio
@@ -42,7 +42,15 @@ sys.argv = ["server", "stdio"]
 runpy.run_path(SERVER, run_name="__main__")
 time.sleep(60)
 """
-HOW = pytest.mark.parametrize("protocol", ["auto", "legacy"])
+
+
+def protocols(one: str, other: str) -> pytest.MarkDecorator:
+    """Try a test with one protocol, and in ``make soak`` with the other as well."""
+    return pytest.mark.parametrize("protocol", [one, pytest.param(other, marks=pytest.mark.soak(only=True))])
+
+
+NEWER = protocols("auto", "legacy")
+OLDER = protocols("legacy", "auto")
 
 
 async def number_of(server: MCPTools) -> int:
@@ -52,7 +60,7 @@ async def number_of(server: MCPTools) -> int:
 class TestProcess:
     async def test_it_ends_with_the_block(self) -> None:
         before = children()
-        async with trial() as server:
+        async with alone() as server:
             assert len(children() - before) == 1
             assert {await number_of(server)} == children() - before
         assert children() == before
@@ -60,7 +68,7 @@ class TestProcess:
     async def test_it_ends_when_the_block_fails(self) -> None:
         before = children()
         with pytest.raises(ZeroDivisionError):
-            async with trial():
+            async with alone():
                 raise ZeroDivisionError
         assert children() == before
 
@@ -68,7 +76,7 @@ class TestProcess:
         before = children()
 
         async def enter() -> None:
-            async with trial():
+            async with alone():
                 pytest.fail("the cancellation came too late")
 
         task = asyncio.create_task(enter())
@@ -104,7 +112,7 @@ class TestProcess:
 
     async def test_closing_it_from_another_loop_ends_it_too(self) -> None:
         before = children()
-        server = trial()
+        server = alone()
         await server.aget_tools()
         await asyncio.to_thread(server.close)
         assert children() == before
@@ -130,10 +138,10 @@ class TestFailure:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "mcp", None)
         with pytest.raises(MissingDependencyError, match=r"pip install .*\[mcp\]"):
-            await trial().aget_tools()
+            await alone().aget_tools()
 
     async def test_what_is_closed_says_so_until_it_is_entered_again(self) -> None:
-        server = trial()
+        server = alone()
         async with server:
             add = await named(server, "add")
         with pytest.raises(MCPConnectionError, match="is closed"):
@@ -167,11 +175,11 @@ class TestList:
 
 
 class TestReconnecting:
-    @HOW
+    @NEWER
     async def test_a_call_under_way_fails_with_the_server_s_last_words_and_the_next_one_works(
         self, protocol: str
     ) -> None:
-        async with trial(protocol=protocol) as server:
+        async with alone(protocol=protocol) as server:
             first = await number_of(server)
             output = await run_tool(await named(server, "leave"), {})
             assert output.is_error
@@ -182,7 +190,7 @@ class TestReconnecting:
             assert await number_of(server) != first
 
     async def test_every_call_under_way_is_told(self, tmp_path: Path) -> None:
-        async with trial() as server:
+        async with alone() as server:
             hang, leave = await named(server, "hang"), await named(server, "leave")
             note = tmp_path / "note"
             hanging = asyncio.create_task(run_tool(hang, {"note": str(note)}))
@@ -191,7 +199,7 @@ class TestReconnecting:
             assert "ended while running 'hang'" in (await hanging).content
 
     async def test_a_server_that_died_in_the_meantime_is_not_noticed_by_the_next_call(self) -> None:
-        async with trial() as server:
+        async with alone() as server:
             add, first = await named(server, "add"), await number_of(server)
             os.kill(first, signal.SIGKILL)
             await soon(lambda: gone(first))
@@ -199,7 +207,7 @@ class TestReconnecting:
                 await asyncio.sleep(0.01)
             assert (await add.acall(a=1)).content == "2"
 
-    @HOW
+    @OLDER
     async def test_a_server_behind_an_address_may_be_restarted(self, protocol: str) -> None:
         async with served() as (url, process):
             server = MCPTools(url=url, protocol=protocol)
@@ -221,7 +229,7 @@ class TestReconnecting:
         assert "ended while listing its tools" in str(first)
         assert [[tool.definition.name for tool in tools] for tools in others] == [["greet"], ["greet"]]
 
-    @HOW
+    @NEWER
     async def test_calls_side_by_side_find_a_server_that_was_restarted(self, protocol: str) -> None:
         async with served() as (url, process), MCPTools(url=url, protocol=protocol) as server:
             add = await named(server, "add")
@@ -231,7 +239,7 @@ class TestReconnecting:
                 outputs = await asyncio.gather(*(add.acall(a=number) for number in range(3)))
         assert [output.content for output in outputs] == ["1", "2", "3"]
 
-    @HOW
+    @OLDER
     async def test_a_server_behind_an_address_that_dies_is_met_again_once_it_is_back(self, protocol: str) -> None:
         async with served() as (url, process), MCPTools(url=url, protocol=protocol) as server:
             leave = await named(server, "leave")
@@ -244,9 +252,9 @@ class TestReconnecting:
             async with served(int(url.split(":")[2].partition("/")[0])):
                 assert (await add.acall(a=1)).content == "2"
 
-    @HOW
+    @NEWER
     async def test_calls_side_by_side_find_their_tools_after_it(self, protocol: str) -> None:
-        async with trial(protocol=protocol) as server:
+        async with alone(protocol=protocol) as server:
             everybody = await asyncio.gather(*(server.aget_tools() for _ in range(3)))
             assert {len(tools) for tools in everybody} == {len(await server.aget_tools())} != {0}
             add, first = await named(server, "add"), await number_of(server)
@@ -257,7 +265,7 @@ class TestReconnecting:
 
 
 class TestHTTP:
-    @HOW
+    @OLDER
     async def test_calls_progress_side_by_side_over_http(self, protocol: str) -> None:
         async with served() as (url, _), MCPTools(url=url, protocol=protocol, namespace="far") as server:
             add = await named(server, "add")
@@ -265,7 +273,7 @@ class TestHTTP:
             outputs = await asyncio.gather(*(add.acall(a=number) for number in range(10)))
             assert [output.content for output in outputs] == [str(number + 1) for number in range(10)]
 
-    @HOW
+    @NEWER
     async def test_a_cancelled_call_is_cancelled_at_the_server(self, protocol: str, tmp_path: Path) -> None:
         note = tmp_path / "note"
         async with served() as (url, _), MCPTools(url=url, protocol=protocol) as server:
@@ -276,7 +284,7 @@ class TestHTTP:
                 await call
             await soon(lambda: note.read_text() == "stopped")
 
-    @HOW
+    @OLDER
     async def test_a_result_may_be_longer_than_the_package_takes_by_itself(self, protocol: str) -> None:
         async with served() as (url, _), MCPTools(url=url, protocol=protocol) as server:
             assert len((await (await named(server, "talk")).acall(letters=2_000_000)).content) == 2_000_000

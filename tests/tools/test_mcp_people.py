@@ -17,7 +17,14 @@ from tests.tools.mcp_trial import named, served, soon, trial
 
 # The tool that asks in the way of its era, and the era: the newer protocol answers the call with the question, the
 # older one asks in the middle of it.
-ERAS = pytest.mark.parametrize(("tool", "protocol"), [("brew", "auto"), ("brew", "legacy"), ("brew_slowly", "legacy")])
+ERAS = [("brew", "auto"), ("brew", "legacy"), ("brew_slowly", "legacy")]
+
+
+def in_eras(*tried: tuple[str, str]) -> pytest.MarkDecorator:
+    """Try a test in some eras, and in ``make soak`` in all of them."""
+    soak = pytest.mark.soak(only=True)
+    cases = [pytest.param(*era, marks=() if era in tried else soak) for era in ERAS]
+    return pytest.mark.parametrize(("tool", "protocol"), cases)
 
 
 class OneCall(Workflow):
@@ -73,7 +80,7 @@ class TestProgress:
 
 
 class TestQuestions:
-    @ERAS
+    @in_eras(*ERAS)
     async def test_a_person_answers_what_the_server_asks(self, tool: str, protocol: str) -> None:
         async with trial(protocol=protocol) as server:
             output, seen = await answered(OneCall(server, tool).run(), litres(2))
@@ -82,7 +89,7 @@ class TestQuestions:
         assert question.requested_schema["properties"]["litres"]["type"] == "integer"
         assert (output.content, output.is_error) == ("2 l", False)
 
-    @ERAS
+    @in_eras(ERAS[2])
     async def test_over_http_as_well(self, tool: str, protocol: str) -> None:
         async with served() as (url, _), MCPTools(url=url, protocol=protocol) as server:
             output, _ = await answered(OneCall(server, tool).run(), litres(2))
@@ -97,7 +104,7 @@ class TestQuestions:
         assert first.id != second.id
         assert output.content == "3 l"
 
-    @pytest.mark.parametrize("name", ["decline", "cancel"])
+    @pytest.mark.parametrize("name", ["decline", pytest.param("cancel", marks=pytest.mark.soak(only=True))])
     async def test_a_person_may_refuse_to_answer(self, name: str) -> None:
         async with trial(protocol="legacy") as server:
             output, _ = await answered(OneCall(server, "brew_slowly").run(), action(name))
@@ -147,7 +154,7 @@ class TestQuestions:
                     await handler.cancel_run()
             assert (await (await named(server, "add")).acall(a=1)).content == "2"
 
-    @ERAS
+    @in_eras(ERAS[0], ERAS[2])
     async def test_the_answer_may_come_to_another_process(self, tool: str, protocol: str) -> None:
         async with trial(protocol=protocol) as server:
             handler = OneCall(server, tool).run()

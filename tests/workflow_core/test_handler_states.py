@@ -7,8 +7,8 @@ import asyncio
 import importlib.util
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,18 +159,38 @@ async def unknown(store: MemoryStore | None) -> WorkflowHandler:
     return await over(desk(store).resume("r"))
 
 
+@contextmanager
+def unseen_here(store: MemoryStore) -> Iterator[None]:
+    """Keep the runs here from seeing the store meanwhile, and until the test has called a method."""
+    seen, look = asyncio.Event(), store.info
+
+    async def look_later(run_id: str) -> Any:
+        await seen.wait()
+        return await look(run_id)
+
+    store.info = look_later
+    yield
+    store.info = look
+    # The method is called in the next turn of the loop, and this comes behind it however late it is.
+    asyncio.get_running_loop().call_later(0.01, seen.set)
+
+
 async def asleep_here_and_finished_elsewhere(store: MemoryStore | None) -> WorkflowHandler:
+    assert store is not None
     handler = await asleep(store)
-    other = await until_waiting(desk(MemoryStore(beside=store)).resume("r"))
-    other.ctx.send_event(HumanResponseEvent())
-    await other
+    with unseen_here(store):
+        other = await until_waiting(desk(MemoryStore(beside=store)).resume("r"))
+        other.ctx.send_event(HumanResponseEvent())
+        await other
     return handler
 
 
 async def asleep_here_and_cancelled_elsewhere(store: MemoryStore | None) -> WorkflowHandler:
+    assert store is not None
     handler = await asleep(store)
-    other = await until_waiting(desk(MemoryStore(beside=store)).resume("r"))
-    await other.cancel_run()
+    with unseen_here(store):
+        other = await until_waiting(desk(MemoryStore(beside=store)).resume("r"))
+        await other.cancel_run()
     return handler
 
 

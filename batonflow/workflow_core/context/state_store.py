@@ -14,6 +14,7 @@ from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
+from batonflow.workflow_core.context.state_lock import StateLock
 from batonflow.workflow_core.context.state_paths import (
     DELETED,
     MISSING,

@@ -20,9 +20,17 @@ SEEDS_OVER_SOCKETS = range(160, 200)
 BATCH = 20
 
 
-def batches(seeds: range) -> Callable[[Any], Any]:
+def batches(seeds: range, tried: int) -> Callable[[Any], Any]:
+    """Try a test with that many batches of the seeds, and in ``make soak`` with all of them."""
     some = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
-    return pytest.mark.parametrize("seeds", some, ids=[f"{one[0]}-{one[-1]}" for one in some])
+    soak = pytest.mark.soak(only=True)
+    return pytest.mark.parametrize(
+        "seeds",
+        [
+            pytest.param(one, id=f"{one[0]}-{one[-1]}", marks=() if number < tried else soak)
+            for number, one in enumerate(some)
+        ],
+    )
 
 
 def each(play_one: Callable[[Script], Any], seeds: Iterable[int]) -> None:
@@ -35,12 +43,12 @@ def each(play_one: Callable[[Script], Any], seeds: Iterable[int]) -> None:
     assert not broken, "\n\n".join(broken)
 
 
-@batches(SEEDS)
+@batches(SEEDS, tried=4)
 def test_as_the_adapters_make_the_requests(seeds: range) -> None:
     each(play, seeds)
 
 
-@batches(SEEDS_OVER_SOCKETS)
+@batches(SEEDS_OVER_SOCKETS, tried=1)
 def test_as_the_requests_arrive_over_sockets(seeds: range) -> None:
     each(play_over_sockets, seeds)
 

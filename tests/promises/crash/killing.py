@@ -228,6 +228,8 @@ def kill_again_and_again(folder: Path, kills: int, seed: int) -> KillTally:
         for life in range(kills):
             process.begin()
             standby = start(life + 1)
+            if life == 0:
+                _wait_until_at_work(folder / "ledger")
             time.sleep(dice.uniform(*KILLED_AFTER))
             if process.is_over:
                 tally.failures.append(f"seed {seed}: process {life} ended by itself")
@@ -242,6 +244,16 @@ def kill_again_and_again(folder: Path, kills: int, seed: int) -> KillTally:
         tally.failures.append(f"seed {seed}: {said[-2000:]}")
     asyncio.run(_judge_all(folder, tally))
     return tally
+
+
+def _wait_until_at_work(ledger: Path) -> None:
+    """Wait until runs have begun and one of them has done something, for the next processes to take up."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        kinds = Counter(line.kind for line in lines_of(ledger))
+        if kinds["started"] >= AT_A_TIME and kinds["effect"]:
+            return
+        time.sleep(0.005)
 
 
 async def _judge_all(folder: Path, tally: KillTally) -> None:

@@ -9,7 +9,7 @@ from tests.promises.crash.matrix import crashed, forked, moments, pairs, referen
 from tests.promises.crash.programs import PROGRAMS, Program
 from tests.promises.crash.team import TEAM
 
-SEEDS = range(3)
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak(only=True)) for seed in (1, 2))]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,8 @@ def test_a_branch_off_after_any_commit(program: Program) -> None:
     assert list(forked(program, 0)) == []
 
 
-def test_a_team_with_a_sandbox_and_approvals() -> None:
+@pytest.mark.soak
+def test_a_team_with_a_sandbox_and_approvals(soaks: bool) -> None:
     found = reference(TEAM, 0)
-    for moment in itertools.islice(moments(found), 0, None, 5):
+    for moment in itertools.islice(moments(found), 0, None, 5 if soaks else 11):
         assert crashed(TEAM, found, [moment], 0).faults == [], moment

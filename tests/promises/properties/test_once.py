@@ -8,7 +8,7 @@ import asyncio
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.workflow_core import (
@@ -201,7 +201,6 @@ def played(program: list[Any], choices: list[int], **how: bool) -> tuple[dict[st
 
 
 @given(program=programs, choices=st.lists(st.integers(0, 5), min_size=1, max_size=4), at_once=st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_a_run_restored_at_every_pause_leaves_what_an_uninterrupted_one_leaves(program, choices, at_once):
     state, stream = played(program, choices, interrupted=False, at_once=False)
     again, streamed_again = played(program, choices, interrupted=True, at_once=at_once)

@@ -6,8 +6,9 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,13 +57,20 @@ async def played(session: Session, code: str) -> tuple[Turn, str]:
     return turn, "\n".join(said)
 
 
+def proven(these: Sequence[Attack] | Sequence[Bomb]) -> list[Any]:
+    """Those that bare ``exec`` can show to work: every third one, and all of them in ``make soak``."""
+    soak = pytest.mark.soak(only=True)
+    some = [one for one in these if not one.unproven]
+    return [pytest.param(one, id=one.name, marks=soak if number % 3 else ()) for number, one in enumerate(some)]
+
+
 def test_there_are_enough() -> None:
     assert len({one.name for one in ATTACKS}) == len(ATTACKS) >= 49
     assert len({one.name for one in BOMBS}) == len(BOMBS) >= 13
 
 
 class TestAttacks:
-    @pytest.mark.parametrize("attack", [pytest.param(one, id=one.name) for one in ATTACKS if not one.unproven])
+    @pytest.mark.parametrize("attack", proven(ATTACKS))
     async def test_it_gets_through_to_bare_exec(self, attack: Attack, here: World) -> None:
         assert here.traces("") == []
         process = await asyncio.create_subprocess_exec(
@@ -103,7 +111,7 @@ class TestAttacks:
 
 
 class TestBombs:
-    @pytest.mark.parametrize("bomb", [pytest.param(one, id=one.name) for one in BOMBS if not one.unproven])
+    @pytest.mark.parametrize("bomb", proven(BOMBS))
     async def test_it_goes_off_in_bare_exec(self, bomb: Bomb, tmp_path: Path) -> None:
         with (tmp_path / "output").open("wb+") as output:
             process = await asyncio.create_subprocess_exec(
