@@ -17,6 +17,7 @@ from batonflow.cli.questions import APPROVAL, Question
 from batonflow.cli.stores import checked_run_id, store_option, the_run, with_store
 from batonflow.cli.telling import Teller, envelope
 from batonflow.cli.values import fields_of, json_or_text
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.engine.state import Waiter
 from batonflow.workflow_core.errors import (
@@ -29,7 +30,6 @@ from batonflow.workflow_core.events import WorkflowCancelledEvent, WorkflowFaile
 from batonflow.workflow_core.handler import WorkflowHandler
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.stored_runs import StoredRuns
-from batonflow.workflow_core.types import qualified_name
 from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["fork", "question_of", "resume", "run", "told_result"]
