@@ -34,13 +34,10 @@ from batonflow.values.names import loaded_class, named_class, names_of, qualifie
 
 if TYPE_CHECKING:
     from batonflow.values.forms import Form
-    from batonflow.values.pickle_serializer import PickleSerializer
-
-    JsonPickleSerializer = PickleSerializer
 
 __all__ = [
-    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
-    "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
+    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonSerializer",
+    "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
 
 # A look at so many values of a list costs no more than a look at all of them together.

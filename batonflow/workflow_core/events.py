@@ -25,10 +25,10 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
 from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception
 from batonflow.workflow_core.errors import NotInitializedError
+from batonflow.workflow_core.problems import misspelt
 
 __all__ = [
     "CollectionReleaseEvent",
@@ -57,7 +57,6 @@ __all__ = [
     "check_public",
 ]
 
-misspelt = at_first_use("batonflow.workflow_core.problems", "misspelt")
 
 
 SerializableException = Annotated[

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
+from batonflow.threads import name_callers_by
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.engine.attempts import call_step, tell, verdict, was_returned, written_down
 from batonflow.workflow_core.engine.broker import Broker
@@ -71,6 +72,8 @@ from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
 __all__ = ["Run"]
+
+name_callers_by(run_in_words)
 
 T = TypeVar("T")
 
