@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 
-
 SerializableException = Annotated[
     Exception,
     BeforeValidator(load_exception),
