@@ -35,7 +35,7 @@ HOMES = {
     "workflow_core.engine.calling": "workflow_core.engine.attempts",
     "workflow_core.engine.recording": "workflow_core.engine.attempts",
     "workflow_core.engine.collecting": "workflow_core.engine.attempts",
-    "workflow_core.engine.stored_run": "workflow_core.engine.releasing",
+    "workflow_core.engine.stored_run": "workflow_core.run_tree",
     "workflow_core.family": "workflow_core.child_runs",
     "workflow_core.instrumentation": "instrumentation",
     "workflow_core.instrumentation.genai": "llms.genai",

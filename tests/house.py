@@ -207,7 +207,7 @@ def run_attributes() -> list[tuple[int, str, list[str]]]:
 
 
 def _knows_runs(module: Module) -> bool:
-    return bool(re.search(r"^from .* import .*\bRun\b", module.text, re.MULTILINE))
+    return bool(re.search(r"^\s*from .* import .*\bRun\b", module.text, re.MULTILINE))
 
 
 def _parameters_of_runs(tree: ast.Module) -> set[str]:

@@ -17,7 +17,7 @@ from batonflow.workflow_core.routing import StepSpec
 
 __all__ = ["call_step", "collect", "events_and_context", "tell", "verdict", "was_returned", "written_down"]
 
-# --- calling -----------------------------------------------------------------------------------------------------------
+# --- calling --------------------------------------------------------------------------------------------------------
 
 
 def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
@@ -91,7 +91,7 @@ def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
     return found
 
 
-# --- collecting --------------------------------------------------------------------------------------------------------
+# --- collecting -----------------------------------------------------------------------------------------------------
 
 
 _FEW = 1000
@@ -187,7 +187,7 @@ def _check(expected: Sequence[object]) -> None:
             raise TypeError(f"collect_events() takes a list of the classes of events to wait for; {one!r} is none")
 
 
-# --- recording ---------------------------------------------------------------------------------------------------------
+# --- recording ------------------------------------------------------------------------------------------------------
 
 
 def written_down(recorder: Recorder, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:

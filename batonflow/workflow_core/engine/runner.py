@@ -45,15 +45,12 @@ from batonflow.workflow_core.engine.commands import (
 )
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
-    AttachedRuns,
     Clock,
     Observer,
-    OpenQuestions,
     Ownership,
     Recorder,
     observer_for,
 )
-from batonflow.workflow_core.engine.releasing import ReleasableRun
 from batonflow.workflow_core.engine.state import (
     TO_STEPS,
     Causes,
@@ -69,6 +66,7 @@ from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError,
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.run_tree import AttachedRuns, OpenQuestions, ReleasableRun
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
 __all__ = ["Run"]
