@@ -122,7 +122,7 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = present_name(module.__name__)
         assert name is not None
-        # Python takes what stands here after the call for the result of the import.
+        # Python takes the module that stands here after the call as the result of the import.
         sys.modules[module.__name__] = import_module(name)
 
 

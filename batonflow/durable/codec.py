@@ -46,7 +46,7 @@ class Codec:
             serializer = serializer.for_records()
         self._serializer = serializer
         self._short = serializer if type(serializer) is JsonSerializer else None
-        # Of each class: its name, the fields that are written, whether those are all, and its form; without a form
+        # For each class: its name, the written fields, whether these are all fields, and its form; without a form
         # where it has its own way.
         self._known: dict[type, tuple[str, tuple[str, ...], bool, Form | None]] = {}
 

@@ -1,4 +1,4 @@
-"""What every store offers to those who look back: records, replays and differences."""
+"""Methods of every store for looking back: records, replays and differences."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PAGE = 1000
 
 
 def no_such_run(run_id: str) -> StoreError:
-    """What is raised when a run is asked for that a store does not have."""
+    """Return the error for a run that a store does not have."""
     return StoreError(f"The store has no run {run_id!r}: its list_runs() gives those that there are")
 
 

@@ -1,4 +1,4 @@
-"""Looks at runs that a store keeps, without running anything: their records, what they streamed, how two differ."""
+"""Stored runs without running them: records, streams, and the differences of two runs."""
 
 import difflib
 from collections.abc import AsyncIterator, Sequence
@@ -143,7 +143,7 @@ def replayed(
         step, path, commit = record.get("step", ""), record["path"], record["commit"]
         cause = record.get("item", 0)
         for _, event, seq, ts, *_ in record.get("streamed", ()):
-            if event is not None:  # else the workflow does not keep what it streams
+            if event is not None:  # else the workflow does not keep its stream
                 events.append(ReplayedEvent(seq, ts, step, path, commit, codec.read(event), cause))
         if "published" in record:
             asked = [codec.read(event) for event in record["outcome"][1]]

@@ -37,7 +37,7 @@ def streamed_as_data(
 
 
 def without_secrets(data: Any) -> Any:
-    """An event as data, with what looks like a secret replaced; in another form than JSON it stays as it is."""
+    """Return an event as data with secrets replaced; a form other than JSON stays as it is."""
     if not isinstance(data, list):
         return data
     name, values, *marked = cast("list[Any]", data)
@@ -45,7 +45,7 @@ def without_secrets(data: Any) -> Any:
 
 
 def _coalesced(streamed: list[Streamed]) -> Iterator[tuple[Any, ...]]:
-    """Streamed events, those that came as pieces of one thing put together: they cover all numbers to the last."""
+    """Return streamed events with the pieces of an answer joined: each entry covers all numbers to its last."""
     pieces: list[Streamed] = []
     for entry in streamed:
         if pieces and type(entry[1]) is not type(pieces[0][1]):

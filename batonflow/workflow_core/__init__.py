@@ -125,7 +125,7 @@ __all__ = [
 ]
 
 
-# Stores and what they tell are loaded when first used: most processes keep no runs.
+# Stores and their data are loaded at first use: most processes keep no runs.
 _HOME_OF = {
     "JsonPickleSerializer": "values",
     "PickleSerializer": "values",

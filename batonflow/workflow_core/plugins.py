@@ -6,7 +6,7 @@ __all__ = ["BasicRuntime", "basic_runtime", "get_current_runtime"]
 
 
 class BasicRuntime:
-    """Runs in memory, on the event loop of whoever starts them. Knows every run that is not over yet, by id."""
+    """Runs in memory, on the event loop that starts them. Knows every unfinished run by its id."""
 
     is_launched = True
 
@@ -21,7 +21,7 @@ class BasicRuntime:
         return self._runs.get(run_id)
 
     def add(self, run: Any) -> None:
-        """Keep a run alive, also when nobody holds its handler.
+        """Keep a run alive, also without a handler.
 
         Raises:
             RuntimeError: A run of this id is not over yet.
@@ -42,7 +42,7 @@ class BasicRuntime:
             del self._runs[run.state.run_id]
 
     def _drop_closed_loops(self) -> None:
-        # What still waited when its loop was closed can never end; it must not stay in the way.
+        # A run that waited when its loop was closed can never end; it must not block its id.
         for run_id in [run_id for run_id, run in self._runs.items() if run.loop.is_closed()]:
             del self._runs[run_id]
 

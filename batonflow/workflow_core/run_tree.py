@@ -98,7 +98,7 @@ class ReleasableRun:
 
     @property
     def questions(self) -> Any:
-        """The questions to people; those of the root hold for the whole tree."""
+        """The questions to people; the root has the questions of the whole tree."""
         if self._questions is None:
             self._questions = self.make_questions()
         return self._questions
@@ -136,7 +136,7 @@ class ReleasableRun:
         return self.family is not None and any(child.run.reaches(event) for child in self.family.children)
 
     def awaits_people(self) -> bool:
-        """Tell whether the run only waits for events from outside; so does a run whose steps all await such runs."""
+        """Tell whether the run, or every run that its steps await, only waits for events from outside."""
         children = self.family.children if self.family is not None else ()
         if self.idle:
             waits = bool(self.state.waiters) or self.state.table.accepts_human
@@ -147,7 +147,7 @@ class ReleasableRun:
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def adopt(self, loaded: Any) -> None:
-        """Become what was loaded; before the run begins."""
+        """Take the state of a loaded run, before this one begins."""
         self.state, self.cell = loaded.state, loaded.cell
         self.broker = Broker(self.state)
         if self.state.served:  # else it is as where the run is taken up: a server may do that
@@ -163,7 +163,7 @@ class ReleasableRun:
             self._questions.wakes_up()
 
     def sleep(self) -> None:
-        """Leave memory: the store has everything. Steps that wait are thrown away, and begin again after ``wake``."""
+        """Leave memory: the store has everything. Waiting steps are dropped, and begin again after ``wake``."""
         tasks = [item.task for item in self.state.items.values() if item.task]
         children = list(self.family.children) if self.family is not None else []
         if self.family is None or self.family.parent is None:
@@ -184,31 +184,31 @@ class ReleasableRun:
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the run left memory and nothing has woken it yet."""
+        """Tell whether the run left memory and nothing has woken it yet."""
         return self.is_away and self.drive is None and self.opening is None
 
     @property
     def is_away(self) -> bool:
-        """Whether it left memory and is not quite back: what is sent to it is kept until it is."""
+        """Tell whether the run is out of memory or on its way back; events for it are kept until it is here."""
         return self.early is not None
 
     @property
     def is_replaced(self) -> bool:
-        """Whether it was a run inside one that left memory: when that is back, another object goes on in its place."""
+        """Tell whether the run was inside a run that left memory, and another object goes on in its place."""
         return self.is_away and self.family is not None and self.family.parent is not None
 
     def rouse(self) -> None:
-        """Come back without anything having come."""
+        """Ask to come back into memory."""
         keeper = self.workflow.__batonflow__.keeper
         if keeper is not None:
             keeper.wake(self)
 
     def wake(self) -> None:
-        """Come back from the store, for what was sent or because a timer is due."""
+        """Come back from the store, for an event or a timer."""
         self.workflow.__batonflow__.keeper.restore(self)
 
     def is_past(self, item: WorkItem) -> bool:
-        """Whether a delivery is one of before the run left memory."""
+        """Tell whether a delivery is from before the run left memory."""
         return self.state.steps.get(item.spec.name) is not item.step
 
     def when_taken(self, event: Event, deliver: Callable[[], None], ready: Callable[[], bool] | None = None) -> None:
@@ -249,17 +249,17 @@ class ReleasableRun:
 
     @property
     def has_late(self) -> bool:
-        """Whether something came for a step that is not there yet."""
+        """Tell whether an event waits for a step that is not restored yet."""
         return bool(self._late)
 
     def look_at_late(self) -> None:
-        """A step waits, or a workflow inside is back: something that came before may be for it."""
+        """Deliver held events that a restored step or child run now takes."""
         waiting, self._late = self._late or (), deque()
         for ready, deliver in waiting:
             self._when(ready, deliver)
 
     def stop_unrecorded(self, fault: Exception) -> None:
-        """Stop here, as what was done cannot be written down: the run stands in the store as it was written last."""
+        """Stop here, as the work cannot be recorded; the store has the run as it was written last."""
         root = self.root
         drive = root.drive
         stopped = RunInterruptedError(

@@ -1,4 +1,4 @@
-"""Runs of a workflow that have not begun: new ones, and those that a context or a snapshot carries on."""
+"""The assembly of runs: new ones, and runs that a context or a snapshot carries on."""
 
 from typing import Any, cast
 

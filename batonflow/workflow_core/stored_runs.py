@@ -1,4 +1,4 @@
-"""What a workflow offers beside ``run`` when it has a store: its runs outlive the process that began them."""
+"""Methods of a workflow with a store: its runs outlive the process that began them."""
 
 from collections.abc import Collection, Mapping
 from copy import copy
@@ -21,7 +21,7 @@ __all__ = ["StoredRuns", "check_context", "check_run_id"]
 
 
 def check_context(ctx: Any) -> None:
-    """Refuse what cannot be the context of a run.
+    """Refuse a value that cannot be the context of a run.
 
     Raises:
         TypeError: It is no Context.
@@ -31,7 +31,7 @@ def check_context(ctx: Any) -> None:
 
 
 def check_run_id(run_id: Any) -> None:
-    """Refuse what cannot be the id of a new run; None is for one that is made up.
+    """Refuse a value that cannot be the id of a new run; with None an id is generated.
 
     Raises:
         TypeError: It is no text.
@@ -117,7 +117,7 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in _keeper_for(self, "live_handlers").live_runs(self)]
 
     def forget_sleeping(self) -> int:
-        """Let go of runs that left memory and whose handlers nobody holds; returns how many those were.
+        """Let go of runs that left memory and have no handlers; return their number.
 
         This process keeps what such a run has streamed, and brings it back when something comes for it. From here on
         it is in the store only, and somebody has to call ``recover`` or ``resume``.
@@ -142,7 +142,7 @@ class StoredRuns:
         return await _keeper_for(self, "open_inputs").open_inputs(self, run_id)
 
     async def awaited_events(self, run_id: str, at: int | None = None) -> set[type[Event]]:
-        """The classes of the events that the steps of a run wait for, those of attached workflows included.
+        """Return the classes of the events that the steps of a run, and of attached workflows, wait for.
 
         Args:
             run_id: A run that the store has.
@@ -185,7 +185,7 @@ class StoredRuns:
         event: Event | None = None,
         new_id: str | None = None,
     ) -> WorkflowHandler:
-        """Begin a run that shares what another one did up to a commit, and return its handler at once.
+        """Begin a run that shares the work of another one up to a commit, and return its handler at once.
 
         What the steps did outside is not undone; what they do from here on, the new run does for itself. Awaiting the
         handler raises ``StoreError`` when there is no such commit, or the run was over with it.

@@ -1,4 +1,4 @@
-"""What names, numbers and records a store takes; the same for every store."""
+"""Bounds of names, numbers and records, the same for every store."""
 
 import os
 import re
@@ -43,7 +43,7 @@ def check_run_id(run_id: str) -> str:
     """
     try:
         matched = _RUN_ID(run_id)
-    except TypeError:  # no text; asked in this way as it costs those nothing who give one
+    except TypeError:  # not a text; this check costs nothing for texts
         matched = None
     if not matched:
         raise StoreError(
@@ -55,7 +55,7 @@ def check_run_id(run_id: str) -> str:
 def check_listing(
     status: RunStatus | Sequence[RunStatus] | None, workflow: str | None, after: str | None, limit: int
 ) -> Sequence[RunStatus] | None:
-    """What runs are asked for by; returns the statuses, None for any.
+    """Check the filters of a listing and return the statuses, None for any.
 
     Raises:
         StoreError: Names what cannot be.
@@ -91,7 +91,7 @@ def check_limit(limit: int) -> int:
 
 
 def check_commit_number(at: int | None) -> None:
-    """Refuse what cannot be the number of a commit; None is for the last. Whether there is such a commit shows later.
+    """Refuse a value that cannot be the number of a commit; None means the last commit.
 
     Raises:
         StoreError: It is no whole number.
@@ -158,7 +158,7 @@ def check_owner(owner: str) -> str:
 
 
 def check_new_run(run: NewRun) -> None:
-    """Refuse a run whose names cannot be kept.
+    """Refuse a run with names that cannot be kept.
 
     Raises:
         StoreError: Names what is wrong with which.
@@ -214,7 +214,7 @@ def check_age(seconds: float) -> float:
 
 
 def check_fork(run_id: str, at: int, commits: Sequence[bytes]) -> None:
-    """Refuse a branch whose name or own commits cannot be kept.
+    """Refuse a fork with a name or commits that cannot be kept.
 
     Raises:
         StoreError: Names what is wrong.

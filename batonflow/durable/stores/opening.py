@@ -27,7 +27,7 @@ def open_store(store: "str | PathLike[str] | RunStore") -> RunStore:
         StoreError: The value names a kind of store that there is not, or cannot be the path of a file.
     """
     given: Any = store
-    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has what its objects have
+    if isinstance(given, RunStore) and not isinstance(given, type):  # a class has the attributes of its objects
         return given
     if store == "memory:":
         return MemoryStore()

@@ -1,4 +1,4 @@
-"""RunStore: what a place that keeps runs must promise, so that they outlive the process.
+"""RunStore: the protocol of a store of runs, with the promises that it must keep.
 
 A store carries bytes, numbers and names; what the bytes mean is the business of the layers above. Every operation
 that may meet another process is one atomic step and returns a value for each foreseeable outcome. Three rules make it
@@ -43,11 +43,11 @@ LEASE_SECONDS = 15.0
 """How long a run belongs to its owner without a sign of life, unless a store says otherwise."""
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "failed", "cancelled"]
-"""``ready``: somebody should drive it; ``running``: somebody does; ``waiting``: nothing to do until its inbox or a
+"""``ready``: to be driven; ``running``: an owner drives it; ``waiting``: nothing to do until its inbox or a
 timer says so; the others are ends."""
 
 ENDS: frozenset[RunStatus] = frozenset({"completed", "failed", "cancelled"})
-"""Those of runs that are over."""
+"""The statuses of runs that are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a store says of a run without opening its records. Times are wall-clock seconds.
+    """A run as a store lists it, without its records. Times are wall-clock seconds.
 
     Attributes:
         run_id: The run.
@@ -121,7 +121,7 @@ class RunInfo:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has come to its end."""
+        """Tell whether the run has come to its end."""
         return self.status in ENDS
 
 
@@ -162,7 +162,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Somebody else drives the run: who, since when (wall-clock seconds), and for how many seconds at least."""
+    """Another owner drives the run, since a time (wall-clock seconds) and for some more seconds at least."""
 
     owner: str
     since: float
@@ -185,7 +185,7 @@ class NotDue:
 
 @dataclass(slots=True)
 class RunCommit:
-    """What the owner of a run writes in one piece: all of it becomes durable, or nothing.
+    """A commit of the owner of a run: all of it becomes durable, or nothing.
 
     Attributes:
         run_id: The run.
@@ -219,7 +219,7 @@ class RunCommit:
 
 
 class CommitVerdict(NamedTuple):
-    """What became of a RunCommit.
+    """The outcome of a RunCommit.
 
     Attributes:
         outcome: ``"committed"``; ``"already"``: the same was asked before and is there; ``"fenced"``: the writer does
@@ -232,7 +232,7 @@ class CommitVerdict(NamedTuple):
 
 
 CommitDone: TypeAlias = Callable[[list[CommitVerdict] | None, BaseException | None], None]
-"""Told what became of a batch: the verdicts, or the error because of which nothing of it was written."""
+"""The callback of a batch: its verdicts, or the error that kept all of it from being written."""
 
 
 class InboxItem(NamedTuple):
@@ -332,7 +332,7 @@ class RunStore(Protocol):
     async def claim_due(
         self, owner: str, ttl: float, limit: int, workflows: Sequence[str] | None = None
     ) -> list[Claimed]:
-        """Claim runs that somebody should drive: those left by dead owners first, then the longest ready or due.
+        """Claim runs without a driver: runs of dead owners first, then the longest ready or due.
 
         Two callers never get the same run.
         """
@@ -348,7 +348,7 @@ class RunStore(Protocol):
         ...
 
     async def renew(self, owner: str, runs: Sequence[tuple[str, int]], ttl: float) -> list[str]:
-        """Extend the leases of the runs that are really being driven, by id and epoch; returns those that are lost."""
+        """Extend the leases of driven runs, by id and epoch; return the lost ones."""
         ...
 
     def hold(self, run_id: str, epoch: int, lost: Callable[[], None] | None = None) -> None:
@@ -418,22 +418,22 @@ class RunStore(Protocol):
         ...
 
     async def sweep(self, limit: int, grace: float) -> list[str]:
-        """Make runs ready whose owner died, whose lease ran out or whose timer is due; returns their ids.
+        """Make runs ready with a dead owner, an expired lease or a due timer; return their ids.
 
         ``grace``: runs that have been ready for more seconds than this are returned again, as their bell may be lost.
         """
         ...
 
     async def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[StoredCommit]:
-        """Commits behind a number, in order; none for an unknown run. Those dropped by ``compact`` are passed over."""
+        """Return commits behind a number, in order; empty for an unknown run. Compacted commits are passed over."""
         ...
 
     def subscribe(self, run_id: str, after: int = 0) -> AsyncIterator[StoredCommit]:
-        """Commits behind a number, those to come too, until the run is over or gone."""
+        """Yield commits behind a number, also future ones, until the run is over or gone."""
         ...
 
     async def info(self, run_id: str) -> RunInfo | None:
-        """What is known of a run."""
+        """Return the listing of a run."""
         ...
 
     async def list_runs(

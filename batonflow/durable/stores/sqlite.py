@@ -270,11 +270,11 @@ class SQLiteStore(StoredHistory):
 
     @property
     def is_closed(self) -> bool:
-        """Whether ``aclose`` was called."""
+        """Tell whether ``aclose`` was called."""
         return self._closed
 
     async def aclose(self) -> None:
-        """See ``RunStore.aclose``. What is queued is written before."""
+        """See ``RunStore.aclose``. Queued commits are written first."""
         self._closed = True
         _stop(self._writer, self._readers)
         for threads in (self._readers, self._writer):
@@ -303,7 +303,7 @@ async def _outcome(threads: Writer | Readers, operation: Callable[..., T], argum
         try:
             loop.call_soon_threadsafe(_resolve, future, result, error)
         except RuntimeError:
-            return  # the loop was closed: nobody waits any more
+            return  # the loop was closed
 
     def operate(desk: Desk) -> T:
         return operation(desk, *arguments)
@@ -331,7 +331,7 @@ def _nothing(_desk: Desk) -> None:
 
 def _stop(writer: Writer, readers: Readers) -> None:
     readers.stop()
-    readers.when_ended(writer.stop)  # only who can write, and closes last, can clear the log away
+    readers.when_ended(writer.stop)  # only the last writer can remove the log
 
 
 _stores: "weakref.WeakSet[SQLiteStore]" = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Who drives a run of a SQLiteStore, and what it is told: operations inside one write transaction each."""
+"""Claims and inboxes of a SQLiteStore: operations inside one write transaction each."""
 
 import json
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ def _runs(desk: Desk, statement: str, values: tuple[object, ...]) -> list[RunRow
 
 
 def _left_behind(desk: Desk, workflows: str | None, limit: int) -> list[RunRow]:
-    """Runs whose owner is dead or did not renew their lease, the longest first."""
+    """Return runs with a dead owner or an expired lease, the longest first."""
     owners = desk.connection.execute("SELECT DISTINCT owner FROM runs WHERE status = 'running'").fetchall()
     dead = [owner for (owner,) in owners if owner is not None and not desk.owners.alive(owner)]
     now = desk.source.monotonic()

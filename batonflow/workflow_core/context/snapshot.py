@@ -51,7 +51,7 @@ __all__ = ["LoadedRun", "dump_run", "load_run"]
 
 @dataclass(slots=True)
 class LoadedRun:
-    """What a snapshot holds: the run's state, its key-value state, and its children as they were written."""
+    """The content of a snapshot: the state of the run, its key-value state, and its child runs as data."""
 
     state: RunState
     cell: StateCell
@@ -335,7 +335,7 @@ class _Reader:
         self._streams: dict[str, Stream] = {}
         self._items: dict[str, WorkItem] = {}
         self._numbers: set[int] = set()
-        # Of deliveries whose step had come to its end: its place among what was on its way, and what came of it.
+        # Outcomes of steps that had ended, each with its place among the undecided ticks.
         self._outcomes: dict[WorkItem, tuple[int, StepReturned | StepFailed]] = {}
 
     def read(self) -> LoadedRun:
@@ -435,7 +435,7 @@ class _Reader:
             needs = mapping(mapping(worker, "collect_needs"), buffer_id)
             for event, key in zip(events, mapping(worker, "collect_keys").get(buffer_id, ()), strict=False):
                 buffer.keys.setdefault(type(self._event(event)), deque()).append(key)
-            # Until the step collects again, only for saying what is lacking.
+            # Until the step collects again, only for the description of missing events.
             buffer.needs = {self._event_type(name): count for name, count in needs.items()}
         joins = mapping(worker, "joins")
         if not joins and worker.get("static_collect_events"):
@@ -549,7 +549,7 @@ class _Reader:
         )
 
     def _start_what_was_executing(self, workers: dict[str, Any]) -> None:
-        """Workers go to what was executing, as far as there are workers, then to the queue, in order."""
+        """Give workers to the deliveries that were executing, as far as they reach, then to the queue, in order."""
         items = self._state.items_by_step()
         for name in workers:
             step = self._state.step(self._state.table.steps[name])

@@ -1,4 +1,4 @@
-"""Ports: the protocols through which the engine works with what lies above it, and the names it loads late.
+"""Ports: protocols through which the engine works with the packages above it, and the names that it loads late.
 
 A run is recorded, owned, observed and kept by parts that the engine does not know: it calls these protocols, and the
 packages above implement them. ``LiveRun`` is the run as its own parts see it.
@@ -123,7 +123,7 @@ class RunStoreLike(Protocol):
 
 
 class Keeper(Protocol):
-    """Keeps runs in a store, so that they outlive their process; what ``Workflow(store=...)`` opens."""
+    """Keeps runs in a store, so that they outlive their process; ``Workflow(store=...)`` opens one."""
 
     @property
     def store(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""What can happen to a run: the inputs of the broker, and the only way to change a run's state."""
+"""Ticks: the inputs of the broker, and the only way to change the state of a run."""
 
 from dataclasses import dataclass
 from typing import Any
