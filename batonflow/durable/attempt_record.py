@@ -1,7 +1,7 @@
 """A segment: the stretch of a step's attempt that becomes durable as one piece.
 
 It reaches from the start of the attempt, or its last suspension, to its end or next suspension. What was used from
-segments that are not yet committed is remembered, so that none is committed before what it built upon.
+segments that are not yet committed is remembered, so that each is committed after the records that it builds upon.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How events and values stand in a record: as plain JSON where they are that, else as the workflow's serializer writes.
+"""Events and values in records: plain JSON where possible, else the text of the workflow's serializer.
 
 An event is ``[class, values]`` or, when something in its values may be marked with its class, ``[class, values,
 where]``; ``where`` names the fields, is True for all, and 1 when nobody has noted it. A value is ``[value]``, or

@@ -94,7 +94,7 @@ class Desk:
         self._watch_on()
 
     def _when_lost(self, drive: Drive) -> Callable[[], None]:
-        """Return the callback of the store for a run that another process took; it is called on a thread of the store."""
+        """Return the callback for a run that another process took; the store calls it on a thread of its own."""
         known, loop = ref(drive), self.loop
 
         def lose() -> None:

@@ -19,7 +19,7 @@ NO_GAP = 2**53
 
 
 class Reset(NamedTuple):
-    """Where a run went on that was taken up.
+    """The place where a run went on after its takeover.
 
     Attributes:
         seq: Its place in the stream.

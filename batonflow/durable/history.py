@@ -38,7 +38,7 @@ class StoredHistory:
 
         Raises:
             StoreError: There is no such run, or its classes are not loaded.
-            TypeError: ``workflow`` is none.
+            TypeError: ``workflow`` is not a workflow.
 
         Example:
             >>> run = await store.replay("tides-1")
@@ -48,7 +48,7 @@ class StoredHistory:
         return replayed(run_id, info.status, commits, workflow)
 
     async def diff(self: RunStore, left: str, right: str) -> RunDiff:
-        """How two runs differ: where they part, and then record by record.
+        """Compare two runs: find where they part, then the differences record by record.
 
         Raises:
             StoreError: There is no such run.

@@ -123,7 +123,7 @@ class Drive:
             self._reserve()
 
     def _reserve(self) -> None:
-        """The numbers of streamed events come to an end: readers get none of which the store does not know."""
+        """Reserve further numbers of streamed events: readers get only numbers that the store knows."""
         self.run.stream.mark = NEVER
         if not self.lost:
             self.desk.dirty(self)

@@ -487,7 +487,7 @@ class _Opening:
         await self.take_up(claimed)
 
     async def _edits(self, source: str, at: int, state: Mapping[str, Any], by_client: bool) -> list[bytes]:
-        """The changes of a branch as commits; none when there is nothing to branch off from."""
+        """Return the changes of a fork as commits; empty when there is no run to fork."""
         workflow = self._workflow
         loaded = await self._store.load(source, at)
         fold = None if loaded is None else folded(workflow, loaded)

@@ -26,7 +26,7 @@ Occurrence = tuple[Origin, Any]
 
 @dataclass(slots=True)
 class Numbers:
-    """How far a delivery, or a call of ``ctx.once`` in it, has come in its current attempt."""
+    """The progress of a delivery, or of a call of ``ctx.once`` in it, in its current attempt."""
 
     sends: int = 0
     writes: int = 0

@@ -38,10 +38,10 @@ __all__ = ["Journal", "Recorder"]
 
 
 class Journal(Protocol):
-    """Where the records of runs go. Called on the loop of the run, so it must not block."""
+    """The destination of records. Called on the loop of the run, so it must not block."""
 
     def commit(self, group: Sequence[Segment]) -> None:
-        """Take records that belong together: all become durable, or none."""
+        """Take records that belong together: all become durable, or no record does."""
         ...
 
 

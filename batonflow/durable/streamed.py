@@ -1,4 +1,4 @@
-"""How streamed events stand in records: pieces put together, secrets taken out, or left out altogether.
+"""Streamed events in records: pieces are joined, secrets removed, or events left out.
 
 No run needs them to go on, but for questions to people; they are there for readers. What a run does need, events that
 are on their way and values of the state, is kept as it is: see ``Codec`` for what is never written of those.
@@ -78,7 +78,7 @@ def _sizes(pieces: list[Streamed]) -> list[int]:
 
 
 def said_up_to(sizes: list[int], distance: int, kinds: int) -> list[int]:
-    """How much of a whole was said by the pieces up to one.
+    """Return the length of the text in the pieces up to one.
 
     Args:
         sizes: Of the pieces, as recorded.

@@ -55,11 +55,11 @@ def trace_of(commits: Sequence["StoredCommit"], *, largest: int | None = None) -
 
 
 def run_told(info: "RunInfo", kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run stands, as the wire and files of runs say it. Times are ISO 8601.
+    """The status of a run, as in files and on the wire. Times are ISO 8601.
 
     Args:
         info: What its store says.
-        kind: Name of the class of the event with which it ended; empty for one that goes on.
+        kind: Name of the class of its last event; empty for a run that goes on.
         value: The fields of that event as data.
     """
     error, error_type = _error_in(kind, value) if info.status == "failed" else (None, None)
@@ -84,7 +84,7 @@ def _iso(seconds: float) -> str:
 
 
 def _error_in(kind: str, value: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Text and class of the error that an event with which a run ended tells of."""
+    """Return the text and the class of the error in the last event of a run."""
     if kind == "WorkflowTimedOutEvent":
         return f"Operation timed out after {value.get('timeout')} seconds", "WorkflowTimeoutError"
     error: Any = value.get("exception")

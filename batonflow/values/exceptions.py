@@ -90,13 +90,13 @@ def _is_name(name: str) -> bool:
 
 
 def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
-    """The attributes that are written down with errors of a class, and their types; none but of batonflow's own."""
+    """The attributes that are written down with errors of a class, and their types; empty for other classes."""
     kept: Mapping[str, Any] | None = getattr(cls, "__batonflow_kept__", None)
     return kept if kept is not None and cls.__module__.startswith("batonflow.") else {}
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where an error was raised, for people; its end, when it is long."""
+    """Return the traceback of an error for people; its end, when it is long."""
     text = "".join(traceback.format_exception(error, limit=-_FRAMES))
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= _CHARACTERS else f"...\n{text[-_CHARACTERS:]}"

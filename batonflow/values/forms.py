@@ -39,7 +39,7 @@ class Form:
         problem: The reason why no model of it can be written with its name.
         untyped: The fields whose types say nothing about their values; None without one.
         has_data: Whether there may be dynamic data.
-        has_result: Whether it ends runs, with a result that is no field.
+        has_result: Whether it ends runs, with a result that is not a field.
         dumps_itself: Whether it has its own way of writing all of itself.
         is_root: Whether it is a single value without names.
         is_whole: Whether it is as a memory is, changed in place by methods of its own, and pydantic's JSON says all.
@@ -90,7 +90,7 @@ class Form:
     adapters: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def scalars_of(self, model: BaseModel) -> dict[str, Any] | None:
-        """The fields of a model as JSON has them; None where one is no scalar, or there is more than fields."""
+        """The fields of a model as JSON has them; None where one is not a scalar, or there is more than fields."""
         values = model.__dict__
         if self.scalars is None or model.__pydantic_extra__ or len(values) != len(self.scalars):
             return None
@@ -204,7 +204,7 @@ def _words(annotation: Any) -> str:
 
 @cache
 def form_of(cls: type) -> Form | None:
-    """The form of a class, None of one that is no model."""
+    """Return the form of a class, None for a class that is not a model."""
     if not issubclass(cls, BaseModel):
         return None
     if not cls.__pydantic_complete__:

@@ -1,4 +1,4 @@
-"""How values become text in a snapshot, and values again.
+"""Serializers: values as text in snapshots, and back.
 
 Names of classes in a payload resolve only to classes that are loaded already, or were registered: nothing is imported
 or called because a payload says so. And only what the serializer has marked itself is an object of a class again. Data
@@ -62,7 +62,7 @@ class BaseSerializer(Protocol):
     """Writes a value as text and reads it back."""
 
     def serialize(self, value: Any) -> str:
-        """The text for a value; raises ValueError or TypeError when there is none."""
+        """The text for a value; raises ValueError or TypeError when a value cannot be written."""
         ...
 
     def deserialize(self, value: str) -> Any:
@@ -463,7 +463,7 @@ class JsonSerializer:
             within = form.free if form is not None else ()
         for name in within:
             value = fields.get(name)
-            if name == "_data" and isinstance(value, dict):  # its names are no marks
+            if name == "_data" and isinstance(value, dict):  # its names are not marks
                 fields[name] = self._decode_named(cast("dict[str, Any]", value))
             elif name in fields:
                 fields[name] = self._read(value)
@@ -523,7 +523,7 @@ def as_json(data: Any, *, inf_nan_mode: Literal["constants", "null"] = "constant
         inf_nan_mode: What becomes of the numbers that JSON has no name for.
 
     Raises:
-        PydanticSerializationError: They are nested too deeply, or are no such data.
+        PydanticSerializationError: They are nested too deeply, or are not data of JSON.
     """
     try:
         return to_json(data, inf_nan_mode=inf_nan_mode)

@@ -1,4 +1,4 @@
-"""Tell whether a value can say how long or how many. True and False are no numbers here."""
+"""Tell whether a value can say how long or how many. True and False are not numbers here."""
 
 from importlib import import_module
 from typing import Any, TypeGuard
@@ -29,7 +29,7 @@ def check_whole(value: object, what: str, least: int = 0) -> None:
         least: The least that it may be.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not a whole number.
         ValueError: It is too small.
     """
     if not is_whole(value, least):

@@ -53,7 +53,7 @@ class Family:
         self.finished: list[Child] = []
         # Snapshots of the child runs of a restored run, called or started by events.
         self.saved: list[dict[str, Any]] = []
-        # Reads them; each workflow's own serializer when there is none.
+        # Reads them; each workflow's own serializer without one.
         self.saved_with: BaseSerializer | None = parent.saved_with if parent is not None else None
         self._adopted: dict[str, AnyWorkflow] = {}
         self._counts: dict[str, int] = {}
@@ -79,7 +79,7 @@ class Family:
         return next((name for name, known in self.attached().items() if known is workflow), None)
 
     def description_of(self, run: Run) -> dict[str, Any] | None:
-        """How the journal names a child."""
+        """Describe a child run for its record."""
         child = next((child for child in self.children if child.run is run), None)
         if child is None:
             return None
@@ -258,7 +258,7 @@ class Family:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many runs of each attached workflow there were."""
+        """The number of runs of each attached workflow so far."""
         return self._counts
 
     def active(self) -> bool:
@@ -321,6 +321,6 @@ class Family:
 
 
 def call_as_data(call: tuple[int, Number]) -> list[Any]:
-    """How a snapshot names the call that started a child, before and after JSON."""
+    """Return the call that started a child run as data, the same before and after JSON."""
     item_id, number = call
     return [item_id, list(number) if isinstance(number, tuple) else number]

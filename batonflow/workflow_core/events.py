@@ -421,7 +421,7 @@ class InternalDispatchEvent(Event):
 
 
 class StepState(Enum):
-    """Where an execution of a step stands."""
+    """The state of an execution of a step."""
 
     PREPARING = "preparing"
     RUNNING = "running"

@@ -110,7 +110,7 @@ class WorkflowHandler(EarlierHandler):
 
     @property
     def execution_counts(self) -> ExecutionCounts:
-        """How often each step took and returned events so far, attached workflows included."""
+        """The numbers of events that each step took and returned so far, also in attached workflows."""
         counts = ExecutionCounts()
         counts.add_run(self._run)
         return counts

@@ -310,7 +310,7 @@ def asker_of(run: Run, key: str) -> "tuple[Run, str] | None":
 def close_answered(run: Run, key: str, event: Event) -> None:
     """Close the question without a wait that an event from the inbox answers.
 
-    An answer that comes too late closes none: it must not be taken for that of another question.
+    An answer that comes too late closes no question: it must not be taken for that of another question.
 
     Args:
         run: The run at the root.

@@ -262,7 +262,7 @@ class Options:
             on_parent_stop: What happens to their runs.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, or a value is none that it can have.
+            WorkflowValidationError: A name is taken by another workflow, or a value is not a workflow.
         """
         checked("on_parent_stop", on_parent_stop)
         for name, workflow in (checked("workflows", workflows) or {}).items():

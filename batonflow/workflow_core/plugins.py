@@ -1,4 +1,4 @@
-"""Where runs live: the one runtime that ships with batonflow keeps them in this process, on asyncio."""
+"""The runtime of runs: the one that ships with batonflow keeps them in this process, on asyncio."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class BasicRuntime:
         """Nothing to prepare; workflows are read when they are built."""
 
     def find(self, run_id: str) -> Any:
-        """Return the live run of this id, None when there is none."""
+        """Return the live run of this id, None for an unknown id."""
         return self._runs.get(run_id)
 
     def add(self, run: Any) -> None:

@@ -229,7 +229,7 @@ class Questions:
         self.close(Question(event, "", 0), event)
 
     def answered_by(self, event: Event) -> int | None:
-        """The number of the question without a wait that an event on its way is the answer to, 0 for none."""
+        """The number of the question without a wait that an event on its way is the answer to, 0 if closed."""
         sent = None if self._sent is None else self._sent.get(id(event))
         return None if sent is None else sent[1].number
 
@@ -295,7 +295,7 @@ class Questions:
         )
 
     def taking(self, question: Question) -> tuple[Run, tuple[type[Event], ...]] | None:
-        """Where steps take answers to a question that no wait belongs to, and of which types.
+        """Return the run with steps that take answers to a question without a wait, and their types.
 
         In the run that asked, else in any other of the tree.
         """

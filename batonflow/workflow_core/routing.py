@@ -76,7 +76,7 @@ class StepSpec:
         self.plan = self._calling_plan()
 
     def _calling_plan(self) -> str:
-        """How to pass arguments without building a dict: the event alone, context then event, or by name.
+        """The plan of the call: the event alone, context then event, or arguments by name.
 
         ``method`` is what nearly all steps are: an asynchronous method that takes the context, then a single event.
         """
@@ -128,7 +128,7 @@ class StepSpec:
 
 
 class Route:
-    """Where an event of one type goes: steps by single event, joins with the slots that fit, collectors by list."""
+    """The route of an event type: steps by single event, joins with fitting slots, collectors by list."""
 
     __slots__ = ("accepted", "collects", "is_input_required", "joins", "singles", "takes_human")
 
@@ -209,7 +209,7 @@ class StepTable:
         return self._facts[key]
 
     def _handler_of(self, step: str) -> str | None:
-        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; none for handlers."""
+        """The ``@catch_error`` handler that covers it: one that names it, else the one for all; None for handlers."""
         if step in self.handlers:
             return None
         for name, config in self.handlers.items():
@@ -218,7 +218,7 @@ class StepTable:
         return next((name for name, config in self.handlers.items() if config.for_steps is None), None)
 
     def route(self, event_type: type[Event]) -> Route:
-        """Where events of exactly this type go."""
+        """Return the route of events of exactly this type."""
         return self.routes[event_type]
 
     def bound_collectors(self, producer: str) -> tuple[StepSpec, ...]:

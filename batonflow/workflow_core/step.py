@@ -153,8 +153,8 @@ def step(
         replaces: Name of an inherited step that this one stands in for.
 
     Raises:
-        WorkflowValidationError: The signature cannot be a step's, or an option is none; the message says what to
-            change.
+        WorkflowValidationError: The signature does not fit a step, or an option has a wrong value; the message says
+            what to change.
 
     Example:
         >>> class Hello(Workflow):
@@ -212,7 +212,7 @@ def catch_error(
         max_recoveries: How often it may run for one lineage of events before the run fails after all.
 
     Raises:
-        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is none.
+        WorkflowValidationError: The function does not accept exactly ``StepFailedEvent``, or an option is wrong.
 
     Example:
         >>> class Careful(Workflow):
@@ -295,7 +295,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _list_members(annotation: Any) -> list[Any] | None:
-    """The event classes in ``list[A | B]`` (perhaps ``| None``), or None when the annotation is no list of events."""
+    """Return the event classes in ``list[A | B]`` (perhaps ``| None``), or None for other annotations."""
     parts = [part for part in _members(annotation) if part is not type(None)]
     if len(parts) != 1 or get_origin(parts[0]) is not list:
         return None
@@ -449,7 +449,7 @@ class _Parameters:
             )
         if not self.lists and not self.slots:
             raise WorkflowValidationError(
-                f"Step signature must have at least one parameter annotated as type Event: {self._name} has none"
+                f"Step signature must have at least one parameter annotated as type Event: {self._name} has no such one"
             )
         if len(self.slots) > 1:
             for slot in self.slots:

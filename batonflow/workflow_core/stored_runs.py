@@ -34,7 +34,7 @@ def check_run_id(run_id: Any) -> None:
     """Refuse a value that cannot be the id of a new run; with None an id is generated.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a text.
         ValueError: It is empty.
     """
     if run_id is not None:
@@ -75,12 +75,12 @@ class StoredRuns:
 
         Args:
             store: Where the runs of the other one are kept, as for ``Workflow(store=...)``.
-            idle_release: For the other one, where this one has none.
+            idle_release: For the other one, where this one has no value.
             name: The workflow name of the other one; the same as here when left out.
 
         Raises:
             WorkflowValidationError: The workflow is not sound, or an option has a value that it cannot have.
-            StoreError: ``store`` names none.
+            StoreError: ``store`` does not name a store.
 
         Example:
             >>> kept = flow.with_store(SQLiteStore("runs.db"))
@@ -99,7 +99,7 @@ class StoredRuns:
         return other
 
     def live_handler(self, run_id: str) -> WorkflowHandler | None:
-        """A handler on a run that goes on in this process; None when there is none.
+        """A handler on a run that goes on in this process; None for an unknown id.
 
         Raises:
             WorkflowRuntimeError: The workflow has no store.
@@ -128,7 +128,7 @@ class StoredRuns:
         return _keeper_for(self, "forget_sleeping").forget_sleeping(self)
 
     async def open_inputs(self, run_id: str) -> list[InputRequest]:
-        """The questions to people that stand open in a run that the store has, whichever process drives it, or none.
+        """The questions to people that stand open in a run that the store has, whether a process drives it or not.
 
         ``request.respond()`` answers one of a run that goes on in this process. For any other make the event with
         ``request.answer()`` and give it to ``send_to_run``.
@@ -244,7 +244,7 @@ class StoredRuns:
         return [self.__batonflow_handler__(run) for run in runs]
 
     async def send_to_run(self, run_id: str, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
-        """Send an event to a run that the store has, whichever process drives it, or none at all.
+        """Send an event to a run that the store has, whether a process drives it or not.
 
         Args:
             run_id: The run.

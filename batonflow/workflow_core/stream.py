@@ -148,12 +148,12 @@ class StreamLog:
 
     @property
     def notes_made(self) -> int:
-        """How many notes there have been."""
+        """The number of notes so far."""
         return self._dropped + len(self._notes) // _NOTE_SIZE
 
     @property
     def notes_lost(self) -> int:
-        """How many of them are not kept any more."""
+        """The number of notes that are not kept any more."""
         return max(0, self.notes_made - RING)
 
     def note_at(self, number: int) -> Note:

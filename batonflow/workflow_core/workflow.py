@@ -67,7 +67,7 @@ class Workflow(StoredRuns):
         store_streamed: Whether the store keeps what steps stream, for those who read it there.
 
     Raises:
-        WorkflowConfigurationError: There is no step for a start event, none that returns a stop event, or several of
+        WorkflowConfigurationError: There is no step for a start event, no step that returns a stop event, or several of
         either. WorkflowValidationError: An option has a value that it cannot have.
 
     Example:
@@ -215,7 +215,7 @@ class Workflow(StoredRuns):
 
     @shown
     def runtime(self) -> BasicRuntime:
-        """Where the runs live."""
+        """The runtime of the runs."""
         return self.__batonflow__.runtime
 
     @shown
@@ -235,7 +235,7 @@ class Workflow(StoredRuns):
 
     @shown
     def run_store(self) -> Any:
-        """Where the runs are recorded."""
+        """The store of the runs."""
         return self.__batonflow__.store
 
     @shown
@@ -255,7 +255,7 @@ class Workflow(StoredRuns):
 
     @shown
     def timeout_seconds(self) -> float | None:
-        """How long a run may take."""
+        """The seconds that a run may take."""
         return self.__batonflow__.timeout
 
     @shown
@@ -279,8 +279,7 @@ class Workflow(StoredRuns):
             **workflows: Name -> workflow.
 
         Raises:
-            WorkflowValidationError: A name is taken by another workflow, a value is no workflow, or ``on_parent_stop``
-                neither of the two.
+            WorkflowValidationError: A name is taken, a value is not a workflow, or ``on_parent_stop`` is unknown.
 
         Example:
             >>> shop.add_workflows(packing=Packing(), billing=Billing())

@@ -143,7 +143,7 @@ def test_a_path_is_text_or_a_path(wrong: Any):
 
 
 def test_a_path_has_no_nul_character():
-    with pytest.raises(StoreError, match=r"'a\\x00b.db' is no path of a file: take the NUL character out"):
+    with pytest.raises(StoreError, match=r"'a\\x00b.db' is not the path of a file: take the NUL character out"):
         SQLiteStore("a\0b.db")
 
 

@@ -62,7 +62,7 @@ async def test_other_names_of_a_run_may_be_any_text(store: RunStore):
     info = await known(store)
     assert (info.workflow, info.digest, info.version, info.shape) == (text, text, text, text)
     assert [each.run_id for each in await store.list_runs(workflow=text)] == ["a"]
-    with pytest.raises(StoreError, match="The workflow of run 'b' is no valid text"):
+    with pytest.raises(StoreError, match="The workflow of run 'b' is not valid text"):
         await store.create(NewRun("b", "\udcff", "d"), store.owner, TTL)
 
 

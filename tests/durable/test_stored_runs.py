@@ -733,7 +733,7 @@ class TestBadInput:
 
     def test_the_id_of_a_branch_is_one_that_a_store_takes(self) -> None:
         flow = Asks(store="memory:")
-        with pytest.raises(StoreError, match="'a b' is no run id: use 1 to 200 characters"):
+        with pytest.raises(StoreError, match="'a b' is not a run id: use 1 to 200 characters"):
             flow.fork("r", 1, new_id="a b")
         with pytest.raises(TypeError, match="new_id is a text that names the run, not 5"):
             flow.fork("r", 1, new_id=5)  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ class MemoryStore(StoredHistory):
         lease_seconds: After how many seconds without a sign of life another owner may take a run.
 
     Raises:
-        StoreError: ``lease_seconds`` is no number of seconds above 0.
+        StoreError: ``lease_seconds`` is not a number of seconds above 0.
 
     Example:
         >>> store = MemoryStore()

@@ -86,7 +86,7 @@ class RunInfo:
         status: Where it stands.
         owner: Who drives it, None when nobody does.
         owner_alive: Whether the owner's process lives, as far as the store can tell.
-        lease_left: Seconds until the lease runs out; 0 when there is none.
+        lease_left: Seconds until the lease runs out; 0 without one.
         claimed_at: When the owner took it.
         epoch: Number of the last claim.
         seq: Number of the last commit.
@@ -263,7 +263,7 @@ class StoredCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an inbox item is.
+    """The place of an inbox item.
 
     Attributes:
         position: Its place.
@@ -293,7 +293,7 @@ class Loaded:
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Where runs are kept; see the module's docstring for the rules.
+    """A store of runs; the docstring of the module has the rules.
 
     Every method raises ``StoreError`` when the store itself fails (a full disk, a broken file), with what to do.
     """
@@ -305,7 +305,7 @@ class RunStore(Protocol):
 
     @property
     def lease_seconds(self) -> float:
-        """How long runs are claimed for with this store: after so long without a sign of life another may take them."""
+        """The seconds of a claim: after so long without renewal another owner may take the run."""
         ...
 
     async def create(self, run: NewRun, owner: str, ttl: float) -> Created | Existing:
@@ -342,7 +342,7 @@ class RunStore(Protocol):
         """A consistent read of a run, as it was after commit ``at``, or is now. None when there is no such run.
 
         Raises:
-            StoreError: There is no commit ``at``, it is not kept any more, or it is no number.
+            StoreError: There is no commit ``at``, it is not kept any more, or it is not a number.
             StoreCorruptedError: What was stored is damaged; the message names run and commit.
         """
         ...
@@ -448,8 +448,7 @@ class RunStore(Protocol):
         """Runs in the order of their creation, or in the opposite one, behind the run ``after``.
 
         Raises:
-            StoreError: ``after`` is not there any more, there is no such status, or ``limit`` is no whole number from 0
-            on.
+            StoreError: ``after`` is gone, the status is unknown, or ``limit`` is not a whole number of at least 0.
         """
         ...
 
@@ -460,7 +459,7 @@ class RunStore(Protocol):
 
         Args:
             run_id: The run to branch off from.
-            at: The last commit that both have; 0 for none.
+            at: The last commit that both have; 0 for no commit.
             new_id: Id of the new run.
             commits: What the new run has behind that, from the beginning.
 
@@ -471,7 +470,7 @@ class RunStore(Protocol):
         ...
 
     async def delete(self, run_id: str, *, force: bool = False) -> bool:
-        """Delete a run; False when there is none. One that is being driven is refused unless ``force`` is set.
+        """Delete a run; False when it is unknown. One that is being driven is refused unless ``force`` is set.
 
         Raises:
             StoreError: It is being driven.
@@ -486,7 +485,8 @@ class RunStore(Protocol):
         """Delete runs that ended longer ago than this; returns their ids.
 
         Raises:
-            ValueError: ``seconds`` is no number from 0 on. StoreError: ``limit`` is no whole number from 0 on.
+            ValueError: ``seconds`` is not a number of at least 0.
+            StoreError: ``limit`` is not a whole number of at least 0.
         """
         ...
 

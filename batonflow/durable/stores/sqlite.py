@@ -289,7 +289,7 @@ class SQLiteStore(StoredHistory):
 
     async def _read(self, operation: Callable[..., T], *arguments: Any) -> T:
         if not self._writer.was_opened:
-            # Only who writes can make the file, and refuse one that is none of ours.
+            # Only a writer can create the file, and refuse a file of another program.
             await self._write(_nothing)
         return await _outcome(self._readers, operation, arguments)
 

@@ -83,7 +83,7 @@ class Desk:
     appended: int = 0
 
     def lease_left(self, row: RunRow) -> float:
-        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 for none."""
+        """Seconds for which the lease of a run lasts, by the monotonic clock; 0 without a lease."""
         if row.lease_until is None or row.lease_ttl is None or row.lease_boot != self.boot:
             return 0.0
         left = row.lease_until - self.source.monotonic()

@@ -372,7 +372,7 @@ class Readers:
             thread.join(seconds)
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        """Call this on the last of the threads as the last it does; at once when none runs."""
+        """Call this on the last of the threads as the last it does; at once when no thread runs."""
         with self._guard:
             if self._running:
                 self._callbacks.append(callback)
@@ -438,6 +438,6 @@ atexit.register(_finish_all)
 
 
 def forget_all() -> None:
-    """In a forked child: none of the threads is there."""
+    """Start anew in a forked child, which has no threads."""
     _readers.clear()
     _writers.clear()

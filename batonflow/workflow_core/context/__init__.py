@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Parts of the engine lie between the modules of this package, so none is loaded before it is asked for.
+    # Parts of the engine lie between the modules of this package, so each is loaded at its first use.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

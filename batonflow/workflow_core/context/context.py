@@ -94,7 +94,7 @@ class Context(EarlierContext, Generic[StateT]):
         """A context from a snapshot; run it with ``workflow.run(ctx=...)``.
 
         Raises:
-            ContextSerdeError: ``data`` is no snapshot, or one of a newer version.
+            ContextSerdeError: ``data`` is not a snapshot, or one of a newer version.
         """
         return cls(workflow, previous_context=data, serializer=serializer)
 
@@ -264,7 +264,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            WorkflowRuntimeError: It is no event.
+            WorkflowRuntimeError: It is not an event.
 
         Example:
             >>> ctx.write_event_to_stream(Progress(percent=40))
@@ -308,7 +308,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``expected`` is no list of classes of events.
+            TypeError: ``expected`` is not a list of event classes.
 
         Example:
             >>> found = ctx.collect_events(ev, [Weather, Tide])
@@ -362,7 +362,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is no text.
+            TypeError: ``key`` is not a text.
             StoreError: The result cannot be written, in a run that a store keeps.
 
         Example:
@@ -388,7 +388,7 @@ class Context(EarlierContext, Generic[StateT]):
 
         Raises:
             ContextStateError: Called outside of a step.
-            TypeError: ``key`` is no text.
+            TypeError: ``key`` is not a text.
             UnknownOutcomeError: The effect was begun by a process that ended in the middle of it.
 
         Example:
@@ -398,7 +398,7 @@ class Context(EarlierContext, Generic[StateT]):
         return cast("T", await run_effect(run, item, key, fn, args, about=about, repeat=repeat))
 
     def retry_info(self) -> RetryInfo:
-        """How often this delivery failed before; zeros on the first attempt."""
+        """Return the earlier failures of this delivery; zeros on the first attempt."""
         run, item = self._in_step("retry_info")
         failures = item.failures
         if failures is None:

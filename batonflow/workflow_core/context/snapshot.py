@@ -307,7 +307,7 @@ def load_run(workflow: AnyWorkflow, payload: Any, serializer: BaseSerializer) ->
     """Read a snapshot.
 
     Raises:
-        ContextSerdeError: It is no snapshot, one of a newer version, or something in it cannot be read.
+        ContextSerdeError: It is not a snapshot, one of a newer version, or something in it cannot be read.
     """
     if isinstance(serializer, JsonSerializer):
         serializer = serializer.knowing(workflow.__batonflow__.declared_types)
@@ -573,7 +573,7 @@ def _dealt(spec: StepSpec, events: list[Event]) -> list[deque[Event]]:
 
 
 def _causes(origins: list[Any]) -> Causes:
-    """Where an event came from, in the records of an earlier owner of the run."""
+    """Return the causes of an event in the records of an earlier owner of the run."""
     named = map(as_origin, origins)
     return tuple((PastRecord(number), name) for number, name in named)
 

@@ -89,7 +89,7 @@ def new_state(state_type: type[StateT]) -> StateT:
     """A state of this type from its defaults.
 
     Raises:
-        ValueError: A field has none.
+        ValueError: A field has no default.
     """
     try:
         return state_type()
@@ -216,7 +216,7 @@ class InMemoryStateStore(Generic[StateT]):
         """The value at a dotted path: dict keys, list indexes, fields and attributes.
 
         Raises:
-            TypeError: The path is no text.
+            TypeError: The path is not a text.
             ValueError: Nothing is there and no default was given, or the path is too deep.
         """
         state, item = self._cell.state, self._item
@@ -294,7 +294,7 @@ class InMemoryStateStore(Generic[StateT]):
         that cannot be copied are changed themselves.
 
         Raises:
-            TypeError: The path is no text.
+            TypeError: The path is not a text.
             ValueError: The path is empty or too deep, or leads through something that cannot hold it.
             RuntimeError: Called inside an ``edit_state`` block of the same task.
         """

@@ -86,7 +86,7 @@ def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
             raise WorkflowRuntimeError(
                 f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
                 f"{child.name!r}, "
-                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+                f"but {len(fitting) or 'no such workflow'} is attached; attach it with add_workflows({child.name}=...)"
             )
     return found
 
@@ -177,14 +177,14 @@ def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> boo
 
 def _as_list(expected: Any) -> list[type[Event]]:
     if not isinstance(expected, Iterable):
-        raise TypeError(f"collect_events() takes a list of the classes of events to wait for, got {expected!r}")
+        raise TypeError(f"collect_events() expects a list of Event classes; got {expected!r}")
     return list(cast("Iterable[type[Event]]", expected))
 
 
 def _check(expected: Sequence[object]) -> None:
     for one in expected:
         if not isinstance(one, type):
-            raise TypeError(f"collect_events() takes a list of the classes of events to wait for; {one!r} is none")
+            raise TypeError(f"collect_events() expects a list of Event classes; got {one!r} in it")
 
 
 # --- recording ------------------------------------------------------------------------------------------------------

@@ -480,7 +480,7 @@ class Broker:
         self._forget(waiter)
         self._commands.append(GaveUp(waiter))
         if waiter.item.suspended:
-            # Its code is running already, so it takes a worker even when none is free.
+            # Its code is running already, so it takes a worker even when all are busy.
             waiter.item.suspended = False
             self._state.busy += 1
             waiter.item.step.occupy(waiter.item)

@@ -57,7 +57,7 @@ class Ending:
         self.handlers = 0
         self.event: StopEvent | None = None
         self.error: BaseException | None = None
-        # The run a step of which waits for this one.
+        # The run with the step that waits for this one.
         self.awaited_in: Any = None
         self._futures: list[asyncio.Future[None]] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -140,7 +140,7 @@ class Ending:
         """Cancel the run; its state stays as it is, to be resumed.
 
         Args:
-            reason: Why, for its last event; empty for none.
+            reason: The reason for its last event; may be empty.
         """
         event = WorkflowCancelledEvent(**{"reason": reason} if reason else {})
         self.end(RunEnded(event, _cancelled(event), resumable=True))

@@ -33,7 +33,7 @@ __all__ = [
     "workflow_svg",
 ]
 
-# Loaded at their first use, as most runs need none of them; the first four lie above the engine.
+# Loaded at their first use, as most runs do not need them; the first four lie above the engine.
 open_keeper = at_first_use("batonflow.durable.keeper", "open_keeper")
 observer_for = at_first_use("batonflow.tracing.observer", "observer_for")
 workflow_svg = at_first_use("batonflow.draw", "workflow_svg")

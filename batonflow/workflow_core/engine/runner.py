@@ -615,7 +615,7 @@ class Run(ReleasableRun):
         if self.recorder is not None and command.causes and not was_returned(command.causes):
             self.recorder.dropped(command.causes)
         cls = type(event)
-        # The sender's own end, which waits behind its sends, is no work any more.
+        # The end of the sender, which waits for its sends, does not count as work.
         ending = [
             tick for tick, _ in self._inbox or () if isinstance(tick, StepReturned) and _starts_nothing(tick.result)
         ]

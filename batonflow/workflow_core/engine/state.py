@@ -610,7 +610,7 @@ class StepState:
         self._join_causes: dict[int, list[deque[Cause]]] | None = None
 
     def occupy(self, item: WorkItem) -> None:
-        """Give an item the worker that became free last, or a new one; the first one when none works."""
+        """Give an item the worker that became free last, or a new one; the first one when no worker is busy."""
         if self.active == 0:
             self.workers, self._free_workers = 1, None
             item.worker = 0
@@ -642,7 +642,7 @@ class StepState:
 
     @property
     def joins(self) -> dict[int, list[deque[Event]]]:
-        """Per open stream (0: none): one queue for each parameter of a join."""
+        """Per open stream (0 outside of streams): one queue for each parameter of a join."""
         if self._joins is None:
             self._joins = {}
         return self._joins

@@ -97,7 +97,7 @@ class RunIdle:
 
 @dataclass(slots=True)
 class RunEnded:
-    """The run ends from outside: cancelled, timed out, or failed by something that is no step."""
+    """The run ends from outside: cancelled, timed out, or failed by something other than a step."""
 
     event: StopEvent
     error: BaseException

@@ -137,7 +137,7 @@ def _check_steps(member: Member) -> None:
     for event_type in member.entry:
         if not member.takes(event_type):
             raise WorkflowValidationError(
-                f"{member.label} declares {event_type.__name__} in entry=[...], but none of its steps accepts it: "
+                f"{member.label} declares {event_type.__name__} in entry=[...], but no step of it accepts it: "
                 f"write a step for {event_type.__name__}, or drop it from entry"
             )
 
