@@ -334,6 +334,6 @@ async def test_owners_of_other_names_live_as_long_as_the_store(store: RunStore, 
 
 async def test_a_name_that_is_no_owners_is_refused(store: RunStore):
     for owner in ("", "../x", ".hidden", "a/b", "x" * 101):
-        with pytest.raises(StoreError, match="no name of an owner"):
+        with pytest.raises(StoreError, match="is not an owner"):
             await store.create(new_run(), owner, TTL)
     assert await store.info("a") is None
