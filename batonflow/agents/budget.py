@@ -21,7 +21,7 @@ from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Budget", "BudgetExceededError", "Ledger", "Limits", "ledger_of", "paying", "run_inside"]
 

@@ -13,7 +13,7 @@ from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.values import json_object, json_or_text
 from batonflow.clock import current_source
-from batonflow.durable.stores.protocol import Appended, Ended, RunInfo
+from batonflow.durable.store_protocol import Appended, Ended, RunInfo
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core.answer_fields import unfit
 

@@ -17,7 +17,7 @@ from batonflow.cli.questions import Question, open_questions
 from batonflow.cli.stores import opened, store_option, the_run
 from batonflow.cli.telling import Teller
 from batonflow.cli.text import age, one_line, shown
-from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.durable.trace import plain_event, trace_of
 from batonflow.instrumentation.logs import fit_to_show

@@ -11,7 +11,7 @@ from batonflow.agents.approvals import ApprovalResponse
 from batonflow.cli.telling import wanted
 from batonflow.cli.text import summary
 from batonflow.durable.replay import records_of
-from batonflow.durable.stores.protocol import RunStore
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event, plain_value
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.answer_fields import AnswerFields, needed

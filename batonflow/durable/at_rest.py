@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from batonflow.durable.history import no_such_run
 from batonflow.durable.lifecycle import folded, known_run, restore
 from batonflow.workflow_core.context.state_store import StateCell
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest, open_requests
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import WorkflowRun
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStore
+    from batonflow.durable.store_protocol import RunStore
 
 __all__ = ["awaited_events", "awaited_events_of", "open_inputs_of", "run_at_rest"]
 

@@ -6,7 +6,7 @@ from batonflow.clock import current_source
 from batonflow.durable.attempt_record import as_json
 from batonflow.durable.codec import Codec
 from batonflow.durable.history import no_such_run
-from batonflow.durable.stores.protocol import Appended, Claimed, Ended, Loaded, RunCommit, RunStore
+from batonflow.durable.store_protocol import Appended, Claimed, Ended, Loaded, RunCommit, RunStore
 from batonflow.values.serializers import JsonSerializer, read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import WorkflowCancelledEvent

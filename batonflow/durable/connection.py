@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary, ref
 
 from batonflow.durable.codec import Codec
 from batonflow.durable.lease import Drive
-from batonflow.durable.stores.protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
+from batonflow.durable.store_protocol import Claimed, CommitVerdict, InboxItem, RunCommit, RunStore
 from batonflow.instrumentation.logs import logger_named
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.inputs import asker_of, close_answered, is_answer
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Desk", "desk_of"]
 

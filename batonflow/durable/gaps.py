@@ -8,7 +8,7 @@ events were lost with the process before.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.events import StreamResetEvent
 

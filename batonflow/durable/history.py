@@ -3,7 +3,7 @@
 from typing import Any
 
 from batonflow.durable.replay import ReplayedRun, RunDiff, compare, records_of, replayed
-from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
+from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.options import AnyWorkflow
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.attempt_record import Segment, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
-from batonflow.durable.stores.protocol import InboxItem, RunCommit, RunStore
+from batonflow.durable.store_protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
@@ -17,7 +17,7 @@ from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
-    from batonflow.workflow_core.engine.runner import Run
+    from batonflow.workflow_core.run import Run
 
 __all__ = ["Drive"]
 

@@ -26,7 +26,7 @@ from batonflow.durable.recorder import Recorder
 from batonflow.durable.recovery import add_commit, fold_of, snapshot_of
 from batonflow.durable.replay import replayed
 from batonflow.durable.state_edits import edited_state
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     Busy,
     Claimed,
     Created,
@@ -42,7 +42,6 @@ from batonflow.values.names import qualified_name
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default, named_values
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState, is_address
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
@@ -55,6 +54,7 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.inputs import InputRequest
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.runs import WorkflowRun, new_run
 from batonflow.workflow_core.served_input import input_is_served
 from batonflow.workflow_core.stream import Entry

@@ -17,7 +17,7 @@ from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent,
 from batonflow.workflow_core.options import AnyWorkflow, is_workflow
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunStatus, StoredCommit
+    from batonflow.durable.store_protocol import RunStatus, StoredCommit
 
 __all__ = ["Difference", "ReplayedEvent", "ReplayedRun", "RunDiff", "compare", "records_of", "replayed"]
 

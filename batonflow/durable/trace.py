@@ -14,7 +14,7 @@ from batonflow.instrumentation.redaction import redacted
 from batonflow.values.serializers import IS_DATA, is_marked, read_json
 
 if TYPE_CHECKING:
-    from batonflow.durable.stores.protocol import RunInfo, StoredCommit
+    from batonflow.durable.store_protocol import RunInfo, StoredCommit
 
 __all__ = ["PREVIEW", "plain_event", "plain_value", "run_told", "trace_of"]
 

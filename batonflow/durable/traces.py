@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from batonflow.durable.stores.protocol import StoredCommit
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.values.serializers import read_json
 
 __all__ = ["ABANDONED", "trace_in", "with_trace"]

@@ -20,7 +20,7 @@ from batonflow.user_warnings import warn_user
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})
 
-json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
+json_or_words = at_first_use("batonflow.workflow_core.telling", "json_or_words")
 
 __all__ = [
     "AsyncBaseTool",

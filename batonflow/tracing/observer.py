@@ -28,10 +28,10 @@ from batonflow.llms import genai
 from batonflow.tracing.summary import summarize
 from batonflow.workflow_core.engine.attempts import events_and_context
 from batonflow.workflow_core.engine.ports import Observer
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event, WorkflowCancelledEvent
+from batonflow.workflow_core.run import Run
 
 __all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "observer_for"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Causes, Number, WorkItem, origins_of
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 
 __all__ = ["Child", "Family", "call_as_data"]
 

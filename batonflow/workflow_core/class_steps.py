@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from batonflow.workflow_core.context.state_data import DictState
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StartEvent, StopEvent
 from batonflow.workflow_core.routing import StepTable
+from batonflow.workflow_core.state_data import DictState
 
 __all__ = ["ClassSteps", "steps_of"]
 

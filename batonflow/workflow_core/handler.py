@@ -8,10 +8,10 @@ from batonflow.workflow_core.compat.handler import EarlierHandler
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.counts import ExecutionCounts
 from batonflow.workflow_core.engine.ports import execution_svg
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser
 from batonflow.workflow_core.events import Event, StopEvent
 from batonflow.workflow_core.inputs import InputReader, InputRequest, open_requests
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.stream import EventIterator, StreamItem, StreamReader
 
 __all__ = ["WorkflowHandler"]

@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem, address_of, is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
+from batonflow.workflow_core.run import Run
 
 __all__ = ["News", "Questions"]
 

@@ -7,12 +7,11 @@ from batonflow.workflow_core.child_runs import Family
 from batonflow.workflow_core.context.context import Context
 from batonflow.workflow_core.context.state_store import StateCell
 from batonflow.workflow_core.engine.ports import load_run, stepwise_run
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RunState, WorkItem
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.questions import Questions
-from batonflow.workflow_core.run_tree import AttachedRuns, OpenQuestions
+from batonflow.workflow_core.run import AttachedRuns, OpenQuestions, Run
 from batonflow.workflow_core.served_input import input_is_served, mark_input
 
 __all__ = ["WorkflowRun", "new_run"]

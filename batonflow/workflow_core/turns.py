@@ -8,11 +8,11 @@ from contextvars import Context as ContextVars
 from functools import partial
 from typing import NamedTuple
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import Causes, current_item
 from batonflow.workflow_core.engine.ticks import EventArrived
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import Options
+from batonflow.workflow_core.run import Run
 
 __all__ = ["Turns"]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from batonflow.durable.stores.protocol import Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, RunStore
+from batonflow.durable.store_protocol import Busy, Claimed, Created, Ended, Existing, NewRun, NotDue, RunStore
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.conftest import Clock, Stores
 from tests.durable.runs import TTL, begin, known, new_run, take, write

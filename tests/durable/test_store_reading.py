@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from batonflow.durable.store_protocol import Loaded, RunStore, StoredCommit
 from batonflow.durable.stores import memory as in_memory
 from batonflow.durable.stores import sqlite
 from batonflow.durable.stores.hints import Hints
-from batonflow.durable.stores.protocol import Loaded, RunStore, StoredCommit
 from batonflow.workflow_core.errors import StoreError
 from tests.durable.runs import TTL, begin, entry, known, new_run, take, write
 

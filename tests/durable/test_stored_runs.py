@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from batonflow.durable.store_protocol import StoredCommit
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import StoredCommit
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core import (
     Context,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal, get_args
 
-from batonflow.durable.stores.protocol import NewRun, RunCommit, RunStatus
+from batonflow.durable.store_protocol import NewRun, RunCommit, RunStatus
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.errors import StoreError
 

@@ -8,21 +8,7 @@ from typing import Literal
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
-from batonflow.durable.stores.bounds import (
-    check_age,
-    check_commit,
-    check_commit_number,
-    check_fork,
-    check_lease,
-    check_limit,
-    check_listing,
-    check_new_run,
-    check_owner,
-    check_payload,
-    check_run_id,
-)
-from batonflow.durable.stores.hints import Hints
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     ENDS,
     LEASE_SECONDS,
     Appended,
@@ -42,6 +28,20 @@ from batonflow.durable.stores.protocol import (
     RunStatus,
     StoredCommit,
 )
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit,
+    check_commit_number,
+    check_fork,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_new_run,
+    check_owner,
+    check_payload,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Hints
 from batonflow.workflow_core.errors import StoreError
 
 __all__ = ["MemoryStore"]

@@ -5,9 +5,9 @@ from os import PathLike
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
+from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.stores.bounds import check_path
 from batonflow.durable.stores.memory import MemoryStore
-from batonflow.durable.stores.protocol import RunStore
 from batonflow.durable.stores.sqlite import SQLiteStore
 from batonflow.workflow_core.errors import StoreError
 

@@ -11,22 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.durable.history import StoredHistory
-from batonflow.durable.stores import sqlite_claims as claims
-from batonflow.durable.stores import sqlite_reads as reads
-from batonflow.durable.stores import sqlite_upkeep as upkeep
-from batonflow.durable.stores.bounds import (
-    check_age,
-    check_commit_number,
-    check_file_options,
-    check_lease,
-    check_limit,
-    check_listing,
-    check_path,
-    check_run_id,
-)
-from batonflow.durable.stores.hints import Bell
-from batonflow.durable.stores.owners import Owners
-from batonflow.durable.stores.protocol import (
+from batonflow.durable.store_protocol import (
     LEASE_SECONDS,
     Appended,
     Busy,
@@ -45,6 +30,21 @@ from batonflow.durable.stores.protocol import (
     RunStatus,
     StoredCommit,
 )
+from batonflow.durable.stores import sqlite_claims as claims
+from batonflow.durable.stores import sqlite_reads as reads
+from batonflow.durable.stores import sqlite_upkeep as upkeep
+from batonflow.durable.stores.bounds import (
+    check_age,
+    check_commit_number,
+    check_file_options,
+    check_lease,
+    check_limit,
+    check_listing,
+    check_path,
+    check_run_id,
+)
+from batonflow.durable.stores.hints import Bell
+from batonflow.durable.stores.owners import Owners
 from batonflow.durable.stores.sqlite_commits import write_commits
 from batonflow.durable.stores.sqlite_rows import Desk
 from batonflow.durable.stores.sqlite_schema import DatabaseFile

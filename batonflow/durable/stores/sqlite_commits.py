@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
+from batonflow.durable.store_protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.bounds import check_commit, check_run_id
 from batonflow.durable.stores.packing import packed, unpacked
-from batonflow.durable.stores.protocol import CommitVerdict, RunCommit
 from batonflow.durable.stores.sqlite_rows import PLACE_BITS, Desk, RunRow, checksum, find_run
 
 __all__ = ["flush", "insert_bodies", "write_commits"]

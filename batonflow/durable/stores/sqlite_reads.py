@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from batonflow.durable.store_protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.bounds import check_run_id
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.protocol import InboxItem, Loaded, RunInfo, RunStatus, StoredCommit
 from batonflow.durable.stores.sqlite_rows import (
     ENDS,
     PLACE_BITS,

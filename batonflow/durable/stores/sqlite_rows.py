@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batonflow.clock import Source
+from batonflow.durable.store_protocol import ENDS, RunInfo, RunStatus
 from batonflow.durable.stores.owners import Owners, boot_number
 from batonflow.durable.stores.packing import unpacked
-from batonflow.durable.stores.protocol import ENDS, RunInfo, RunStatus
 from batonflow.workflow_core.errors import StoreCorruptedError
 
 __all__ = ["ENDS", "PLACE_BITS", "Desk", "RunRow", "checksum", "damaged", "find_run", "info_of", "salt_of"]

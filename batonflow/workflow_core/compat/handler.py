@@ -3,9 +3,9 @@
 from typing import Any, ClassVar
 
 from batonflow.user_warnings import warn_user
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.errors import WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.run import Run
 
 __all__ = ["EarlierHandler"]
 

@@ -20,12 +20,12 @@ from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
 from batonflow.workflow_core.engine.attempts import collect
 from batonflow.workflow_core.engine.ports import dump_run, load_run
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item
 from batonflow.workflow_core.engine.waiting import check_wait
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.run import Run
 from batonflow.workflow_core.types import RetryInfo
 
 __all__ = ["Context", "RetryInfo"]

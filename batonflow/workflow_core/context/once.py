@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem, current_call, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
+from batonflow.workflow_core.run import Run
 
 __all__ = ["begun_earlier", "run_effect", "run_once"]
 

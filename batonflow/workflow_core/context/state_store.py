@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
-from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 from batonflow.workflow_core.context.state_lock import StateLock
 from batonflow.workflow_core.context.state_paths import (
     DELETED,
@@ -30,6 +29,7 @@ from batonflow.workflow_core.engine.state import WorkItem
 from batonflow.workflow_core.errors import ContextSerdeError, ContextStateError, StateOutsideContextWarning
 from batonflow.workflow_core.events import DictLikeModel
 from batonflow.workflow_core.routing import StepSpec
+from batonflow.workflow_core.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
 
 __all__ = [
     "IMMUTABLE",

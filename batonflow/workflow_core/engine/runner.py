@@ -46,6 +46,7 @@ from batonflow.workflow_core.engine.commands import (
 from batonflow.workflow_core.engine.ending import Ending
 from batonflow.workflow_core.engine.ports import (
     Clock,
+    LiveRun,
     Observer,
     Ownership,
     Recorder,
@@ -66,10 +67,9 @@ from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError,
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.run_tree import AttachedRuns, OpenQuestions, ReleasableRun
 from batonflow.workflow_core.stream import StreamLog, StreamReader
 
-__all__ = ["Run"]
+__all__ = ["Runner"]
 
 name_callers_by(run_in_words)
 
@@ -84,7 +84,7 @@ SECONDS_TO_LOOK = 1.0
 """Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 
-class Run(ReleasableRun):
+class Runner(LiveRun):
     """One run of a workflow: its state, its tasks and its stream. ``runs.py`` assembles it with its other parts.
 
     Args:
@@ -103,7 +103,7 @@ class Run(ReleasableRun):
     )  # fmt: skip
 
     def __init__(
-        self, workflow: AnyWorkflow, state: RunState, cell: Any, *, path: str = "", parent: AttachedRuns | None = None
+        self, workflow: AnyWorkflow, state: RunState, cell: Any, *, path: str = "", parent: Any = None
     ) -> None:
         self.workflow = workflow
         self.state = state
@@ -126,12 +126,12 @@ class Run(ReleasableRun):
         # Of one that was taken up again: events that no step takes yet, as the step that will is not there yet.
         self._late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None = None
         self._tick_log = self.source.tick_log
-        self.family: AttachedRuns | None = None
+        self.family: Any = None
         if parent is not None or workflow.__batonflow__.children:
             self.family = self.make_child_runs(parent)
         self.handler_context: Any = None
         self.waiting = Waiting(self)
-        self._questions: OpenQuestions | None = None
+        self._questions: Any = None
         self.ending: Any = Ending(self)
         self.observer: Observer | None = None
         self._inbox: deque[tuple[Tick, WorkItem | None]] | None = None
@@ -254,14 +254,6 @@ class Run(ReleasableRun):
         self.stream.publish(event, ts, (step, self.path, cause))
         if self.family is not None:
             self.family.forward(event, ts, step, self.path, cause)
-
-    def make_context(self, item: WorkItem) -> Any:
-        """Make the context of an attempt; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def make_inner(self, workflow: AnyWorkflow, **options: Any) -> "Run":
-        """Make a run of an attached workflow; the assembly of runs provides it."""
-        raise NotImplementedError
 
     def context_for(self, item: WorkItem) -> Any:
         """Return the context of the running attempt of ``item``; always the same object."""

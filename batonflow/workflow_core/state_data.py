@@ -6,9 +6,9 @@ from pydantic import BaseModel, ValidationError
 
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
-from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
+from batonflow.workflow_core.telling import written
 
 __all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
 

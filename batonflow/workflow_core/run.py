@@ -1,21 +1,18 @@
 """The place of a run in its tree and in memory: child runs, leaving memory while it waits, and coming back."""
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import Context as ContextVars
 from functools import partial
 from typing import Any, Protocol
 
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.ports import Observer, Ownership, Recorder
+from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem
 from batonflow.workflow_core.errors import RunInterruptedError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.served_input import mark_input
 
-__all__ = ["AttachedRuns", "OpenQuestions", "ReleasableRun"]
+__all__ = ["AttachedRuns", "OpenQuestions", "Run"]
 
 
 class AttachedRuns(Protocol):
@@ -63,28 +60,10 @@ class OpenQuestions(Protocol):
     def wakes_up(self) -> None: ...
 
 
-class ReleasableRun:
-    """A run as part of a tree, which may leave memory when a store keeps it."""
+class Run(Runner):
+    """A run in its tree, which may leave memory while it waits; ``runs.py`` assembles runs."""
 
     __slots__ = ()
-
-    workflow: AnyWorkflow
-    state: RunState
-    cell: Any
-    path: str
-    broker: Broker
-    family: AttachedRuns | None
-    handler_context: Any
-    recorder: Recorder | None
-    drive: Ownership | None
-    observer: Observer | None
-    ending: Any
-    idle: bool
-    opening: "asyncio.Task[None] | None"
-    early: list[tuple[Event, str | None, str]] | None
-    _late: deque[tuple[Callable[[], bool], Callable[[], None]]] | None
-    _questions: OpenQuestions | None
-    variables: ContextVars
 
     # --- the tree -----------------------------------------------------------------------------------------------------
 
@@ -102,18 +81,6 @@ class ReleasableRun:
         if self._questions is None:
             self._questions = self.make_questions()
         return self._questions
-
-    def make_child_runs(self, parent: AttachedRuns | None) -> Any:
-        """Make the place of this run in the tree; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def make_questions(self) -> OpenQuestions:
-        """Make the questions of the tree; the assembly of runs provides it."""
-        raise NotImplementedError
-
-    def send(self, event: Event, target: str | None, sender: WorkItem | None, causes: Causes = ()) -> None:
-        """Queue an event for delivery; the runner does."""
-        raise NotImplementedError
 
     def inside(self) -> Iterator[Any]:
         """Yield this run and all runs inside it."""
