@@ -4,7 +4,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from batonflow.instrumentation import get_dispatcher
-from batonflow.instrumentation.arguments import bound
 from batonflow.instrumentation.context import (
     active_instrument_tags,
     active_span_id,
@@ -12,6 +11,7 @@ from batonflow.instrumentation.context import (
     undo,
 )
 from batonflow.instrumentation.events.agent import AgentRunStepEndEvent, AgentRunStepStartEvent
+from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 
 if TYPE_CHECKING:

@@ -21,10 +21,16 @@ from batonflow.instrumentation.dispatcher import (
     root_dispatcher,
     root_manager,
 )
-from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
 from batonflow.instrumentation.events import BaseEvent
-from batonflow.instrumentation.span import BaseSpan, SimpleSpan
-from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler, SimpleSpanHandler
+from batonflow.instrumentation.handlers import (
+    BaseEventHandler,
+    BaseSpan,
+    BaseSpanHandler,
+    NullEventHandler,
+    NullSpanHandler,
+    SimpleSpan,
+    SimpleSpanHandler,
+)
 
 __all__ = [
     "BaseEvent",

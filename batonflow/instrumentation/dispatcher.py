@@ -10,11 +10,9 @@ from weakref import WeakValueDictionary
 
 from batonflow.clock import current_source
 from batonflow.instrumentation.context import active_instrument_tags, active_span_id, instrument_tags
-from batonflow.instrumentation.event_handlers import BaseEventHandler, NullEventHandler
-from batonflow.instrumentation.events.base import BaseEvent
-from batonflow.instrumentation.events.span import SpanDropEvent
+from batonflow.instrumentation.events.base import BaseEvent, SpanDropEvent
+from batonflow.instrumentation.handlers import BaseEventHandler, BaseSpanHandler, NullEventHandler, NullSpanHandler
 from batonflow.instrumentation.logs import logger_named
-from batonflow.instrumentation.span_handlers import BaseSpanHandler, NullSpanHandler
 from batonflow.instrumentation.traced import DISPATCHER_SPAN_DECORATED_ATTR, NO_ARGUMENTS, trace
 from batonflow.user_warnings import warn_user
 

@@ -5,11 +5,9 @@ import re
 
 from typing_extensions import override
 
-from batonflow.lazy import at_first_use
+from batonflow.instrumentation.redaction import redacted
 
 __all__ = ["clean", "fit_to_show", "logger_named", "plain"]
-
-redacted = at_first_use("batonflow.instrumentation.redaction", "redacted")
 
 # Control characters but tab and newline; those that turn the direction of writing; and separators of lines that no
 # terminal shows.

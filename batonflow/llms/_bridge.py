@@ -2,12 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 from batonflow.bridge import BackgroundLoop, background_loop, is_background_thread, wait_for_outcome
+from batonflow.threads import in_thread, start_in_thread
 
-__all__ = ["iterate_sync", "run_sync"]
+__all__ = ["closed_after", "iterate_in_thread", "iterate_sync", "run_sync"]
 
 _T = TypeVar("_T")
 
@@ -45,3 +48,41 @@ def _close(aclose: Callable[[], Coroutine[Any, Any, None]], home: BackgroundLoop
         asyncio.run_coroutine_threadsafe(aclose(), home.loop)
         return
     wait_for_outcome(aclose(), home)
+
+
+@asynccontextmanager
+async def closed_after(items: AsyncIterator[_T]) -> AsyncGenerator[AsyncIterator[_T], None]:
+    """Close ``items`` at the end of the block, so that a connection behind it is closed then and not some time later.
+
+    Not every override of a streaming method returns a real generator; what it returns need not be closable.
+    """
+    try:
+        yield items
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def iterate_in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
+    """The items of a blocking iterator, each fetched in a thread."""
+    end, busy = object(), threading.Lock()
+
+    def advance() -> Any:
+        with busy:
+            return next(items, end)
+
+    def close() -> None:
+        if isinstance(items, Generator):
+            with busy:
+                items.close()
+
+    try:
+        while (item := await in_thread(advance)) is not end:
+            yield cast("_T", item)
+    finally:
+        if busy.locked():
+            # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
+            start_in_thread(close)
+        else:
+            close()

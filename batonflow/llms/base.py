@@ -6,19 +6,19 @@ writes one of the methods of the public family instead. Whatever is written, all
 """
 
 import json
-import threading
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import MethodType
 from typing import Any, ClassVar, TypeVar, cast
 
-from batonflow.llms._bridge import iterate_sync, run_sync
+from batonflow.llms._bridge import closed_after, iterate_in_thread, iterate_sync, run_sync
 from batonflow.llms.answer import fold
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
-from batonflow.llms.closing import closed_after
+from batonflow.llms.call_tracing import CHAT, COMPLETION, is_traced, open_untraced, trace_responses, traced_method
+from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import LLMError
-from batonflow.llms.gates import Gate, Settle, gates
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.messages import (
     ChatMessage,
@@ -32,24 +32,25 @@ from batonflow.llms.messages import (
     MessageRole,
     messages_to_prompt,
 )
-from batonflow.llms.native import generated, is_own
-from batonflow.llms.predicting import Predicting, Watch
+from batonflow.llms.predicting import Predicting
 from batonflow.llms.stream import (
     BlockDone,
     ChatRequest,
     Finish,
+    Gate,
+    Settle,
     StreamEvent,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    Watch,
+    current_gates,
+    generated,
 )
-from batonflow.llms.telling import CHAT, COMPLETION, is_told, silently, told
-from batonflow.llms.telling import dispatcher as _dispatcher
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
-from batonflow.llms.tracing import traced
-from batonflow.threads import in_thread, start_in_thread
+from batonflow.threads import in_thread
 
-__all__ = ["LLM", "CustomLLM"]
+__all__ = ["LLM", "CustomLLM", "is_same_method"]
 
 
 _T = TypeVar("_T")
@@ -92,28 +93,10 @@ def _origin(cls: type["LLM"], method: str, family: Sequence[str], other_family: 
     return None
 
 
-async def _in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
-    """The items of a blocking iterator, each fetched in a thread."""
-    end, busy = object(), threading.Lock()
-
-    def advance() -> Any:
-        with busy:
-            return next(items, end)
-
-    def close() -> None:
-        if isinstance(items, Generator):
-            with busy:
-                items.close()
-
-    try:
-        while (item := await in_thread(advance)) is not end:
-            yield cast("_T", item)
-    finally:
-        if busy.locked():
-            # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
-            start_in_thread(close)
-        else:
-            close()
+def is_same_method(method: Any, function: Any) -> bool:
+    """Return whether a bound method is exactly ``function``, neither overridden nor wrapped."""
+    # A wrapper may copy the attributes of the method it wraps, so the type is compared too.
+    return type(method) is MethodType and method.__func__ is function
 
 
 async def _final(items: AsyncGenerator[_T, None]) -> _T | None:
@@ -225,7 +208,7 @@ class LLM(Predicting):
         else:
             opened = partial(self.astream_chat, request.messages, **options)
         # Whoever asks for the stream tells of the call.
-        responses = await (silently(self, CHAT, opened) if _dispatcher.enabled else opened())
+        responses = await (open_untraced(self, CHAT, opened) if _dispatcher.enabled else opened())
         written, last = "", ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT))
         async with closed_after(responses):
             async for last in responses:
@@ -261,7 +244,7 @@ class LLM(Predicting):
     @property
     def takes_stream_option(self) -> bool:
         """Whether ``stream=False`` may be among the options of ``achat``: models of other making may not know it."""
-        return self._origins["achat"] == _NATIVE and is_own(self.achat, _ACHAT)
+        return self._origins["achat"] == _NATIVE and is_same_method(self.achat, _ACHAT)
 
     def _no_way(self, method: str) -> LLMError:
         return LLMError(f"{type(self).__name__} cannot {method}: it defines no method that {method} could derive from")
@@ -280,7 +263,7 @@ class LLM(Predicting):
 
     @property
     def _watchable_stream(self) -> bool:
-        return self._origins["astream_chat"] == _NATIVE and is_own(self.astream_chat, _ASTREAM)
+        return self._origins["astream_chat"] == _NATIVE and is_same_method(self.astream_chat, _ASTREAM)
 
     def _watched_chat(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any], watch: Watch
@@ -301,15 +284,15 @@ class LLM(Predicting):
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name)
-        if gates():
-            responses = _gated(responses, [(gate, self, request) for gate in gates()])
+        if current_gates():
+            responses = _gated(responses, [(gate, self, request) for gate in current_gates()])
         # Every generator in between costs as much per piece as the rest of what is done with it.
-        return traced(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
+        return trace_responses(responses, self, name, request, kwargs, asked) if _dispatcher.enabled else responses
 
-    def _tells(self, method: str) -> bool:
+    def _traces_call(self, method: str) -> bool:
         """Whether the base's version of ``method`` is to tell handlers of the call; asked when there are any."""
         # What comes straight from the stream is told of there, with the span that it has.
-        return self._origins[method] != _NATIVE and not is_told(self, CHAT if method in _CHAT else COMPLETION)
+        return self._origins[method] != _NATIVE and not is_traced(self, CHAT if method in _CHAT else COMPLETION)
 
     async def _achunks(self, asked: str, messages: Sequence[ChatMessage], kwargs: Any) -> ChatResponseAsyncGen:
         """The answer in pieces, by whatever the base's ``asked`` derives from."""
@@ -319,7 +302,7 @@ class LLM(Predicting):
             case "astream_chat":
                 source = await self.astream_chat(messages, **kwargs)
             case "stream_chat":
-                source = _in_thread(self.stream_chat(messages, **kwargs))
+                source = iterate_in_thread(self.stream_chat(messages, **kwargs))
             case "achat":
                 yield _whole(await self.achat(messages, **kwargs))
                 return
@@ -352,8 +335,8 @@ class LLM(Predicting):
             >>> response = await llm.achat([ChatMessage("Hello")])
             >>> print(response.message.content)
         """
-        if _dispatcher.enabled and self._tells("achat"):
-            return await _TOLD["achat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("achat"):
+            return await _TRACED["achat"](self, messages, **kwargs)
         if self._origins["achat"] is None and self._completes:
             return self._from_completion(await self.acomplete(self._prompt(messages), formatted=True, **kwargs))
         return _last(await _final(self._achunks("achat", messages, kwargs)))
@@ -378,14 +361,14 @@ class LLM(Predicting):
         """
         if self._origins["astream_chat"] == _NATIVE:
             return self._native(messages, kwargs)
-        if _dispatcher.enabled and self._tells("astream_chat"):
-            return await _TOLD["astream_chat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("astream_chat"):
+            return await _TRACED["astream_chat"](self, messages, **kwargs)
         return self._achunks("astream_chat", messages, kwargs)
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """The same as :meth:`achat` for synchronous code."""
-        if _dispatcher.enabled and self._tells("chat"):
-            return _TOLD["chat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("chat"):
+            return _TRACED["chat"](self, messages, **kwargs)
         origin = self._origins["chat"]
         if origin == "stream_chat":
             return _last(_final_sync(self.stream_chat(messages, **kwargs)))
@@ -395,8 +378,8 @@ class LLM(Predicting):
 
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The same as :meth:`astream_chat` for synchronous code; the call returns the generator at once."""
-        if _dispatcher.enabled and self._tells("stream_chat"):
-            yield from _TOLD["stream_chat"](self, messages, **kwargs)
+        if _dispatcher.enabled and self._traces_call("stream_chat"):
+            yield from _TRACED["stream_chat"](self, messages, **kwargs)
             return
         origin = self._origins["stream_chat"]
         if origin == "chat":
@@ -415,28 +398,30 @@ class LLM(Predicting):
             formatted: Whether ``completion_to_prompt`` has been applied already.
             **kwargs: The vendor's own options.
         """
-        if _dispatcher.enabled and self._tells("acomplete"):
-            return await _TOLD["acomplete"](self, prompt, formatted, **kwargs)
+        if _dispatcher.enabled and self._traces_call("acomplete"):
+            return await _TRACED["acomplete"](self, prompt, formatted, **kwargs)
         match self._origins["acomplete"]:
             case "complete":
                 return await in_thread(self.complete, prompt, formatted, **kwargs)
             case "astream_complete":
                 return _completed(await _final(await self.astream_complete(prompt, formatted, **kwargs)))
             case "stream_complete":
-                return _completed(await _final(_in_thread(self.stream_complete(prompt, formatted, **kwargs))))
+                return _completed(await _final(iterate_in_thread(self.stream_complete(prompt, formatted, **kwargs))))
             case _:
                 return _to_completion(await self.achat([ChatMessage(prompt)], **kwargs))
 
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
         """Complete a prompt in pieces. Await the call, then iterate."""
-        if _dispatcher.enabled and self._tells("astream_complete"):
-            return await _TOLD["astream_complete"](self, prompt, formatted, **kwargs)
+        if _dispatcher.enabled and self._traces_call("astream_complete"):
+            return await _TRACED["astream_complete"](self, prompt, formatted, **kwargs)
         return self._acompletions(prompt, formatted, kwargs)
 
     async def _acompletions(self, prompt: str, formatted: bool, kwargs: Any) -> CompletionResponseAsyncGen:
         match self._origins["astream_complete"]:
             case "stream_complete":
-                async with aclosing(_in_thread(self.stream_complete(prompt, formatted, **kwargs))) as completions:
+                async with aclosing(
+                    iterate_in_thread(self.stream_complete(prompt, formatted, **kwargs))
+                ) as completions:
                     async for completion in completions:
                         yield completion
             case "acomplete":
@@ -451,8 +436,8 @@ class LLM(Predicting):
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The same as :meth:`acomplete` for synchronous code."""
-        if _dispatcher.enabled and self._tells("complete"):
-            return _TOLD["complete"](self, prompt, formatted, **kwargs)
+        if _dispatcher.enabled and self._traces_call("complete"):
+            return _TRACED["complete"](self, prompt, formatted, **kwargs)
         match self._origins["complete"]:
             case "stream_complete":
                 return _completed(_final_sync(self.stream_complete(prompt, formatted, **kwargs)))
@@ -465,8 +450,8 @@ class LLM(Predicting):
 
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """The same as :meth:`astream_complete` for synchronous code; the call returns the generator at once."""
-        if _dispatcher.enabled and self._tells("stream_complete"):
-            yield from _TOLD["stream_complete"](self, prompt, formatted, **kwargs)
+        if _dispatcher.enabled and self._traces_call("stream_complete"):
+            yield from _TRACED["stream_complete"](self, prompt, formatted, **kwargs)
             return
         match self._origins["stream_complete"]:
             case "complete":
@@ -483,9 +468,9 @@ class LLM(Predicting):
 _ASTREAM, _ACHAT = LLM.astream_chat, LLM.achat
 
 # The methods themselves stay as they are, so that a call costs nobody who does not listen more than a test.
-_TOLD: dict[str, Any] = {
-    **{name: told(CHAT, getattr(LLM, name)) for name in _CHAT},
-    **{name: told(COMPLETION, getattr(LLM, name)) for name in _WHOLE_COMPLETION},
+_TRACED: dict[str, Any] = {
+    **{name: traced_method(CHAT, getattr(LLM, name)) for name in _CHAT},
+    **{name: traced_method(COMPLETION, getattr(LLM, name)) for name in _WHOLE_COMPLETION},
 }
 
 

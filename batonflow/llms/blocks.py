@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 
+from batonflow import llms
 from batonflow.lazy import at_first_use
 from batonflow.llms.lazy_fields import assembled
 from batonflow.workflow_core.served_input import is_reading_input
@@ -38,7 +39,6 @@ __all__ = [
 ]
 
 # Most messages hold no addresses.
-_fetch = at_first_use("batonflow.llms.fetching", "fetch")
 guess_type = at_first_use("mimetypes", "guess_type")
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
@@ -103,7 +103,7 @@ def _download(url: str) -> bytes:
         return base64.b64decode(body) if head.endswith(";base64") else unquote_to_bytes(body)
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"cannot fetch {url.partition(':')[0]!r} addresses; only http, https and data")
-    return _fetch(url).data
+    return llms.fetching.fetch(url).data
 
 
 def _resolve(data: bytes | None, path: Path | None, url: str | None, as_base64: bool) -> BytesIO:

@@ -11,10 +11,9 @@ from batonflow.instrumentation.logs import logger_named
 from batonflow.llms.answer import incomplete
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, LLMError
-from batonflow.llms.function_calling import FunctionCallingLLM
+from batonflow.llms.function_calling import FunctionCallingLLM, label
 from batonflow.llms.messages import LLMMetadata
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
-from batonflow.llms.wrapping import label
 
 __all__ = ["FallbackLLM"]
 

@@ -5,24 +5,21 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from batonflow.lazy import at_first_use
-from batonflow.llms.base import LLM
+from pydantic import SerializeAsAny
+
+from batonflow import llms
+from batonflow.llms.base import LLM, is_same_method
+from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import NoToolCallError
-from batonflow.llms.gates import gates
-from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen
-from batonflow.llms.native import generated, is_own
-from batonflow.llms.predicting import Watch
-from batonflow.llms.stream import StreamEvent
-from batonflow.llms.telling import dispatcher as _dispatcher
+from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
+from batonflow.llms.stream import StreamEvent, Watch, current_gates, generated
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.user_warnings import warn_user
 
 if TYPE_CHECKING:
     from batonflow.llms.predict_and_call import AgentChatResponse
 
-__all__ = ["FunctionCallingLLM"]
-
-called = at_first_use("batonflow.llms.predict_and_call", "called")
+__all__ = ["FunctionCallingLLM", "WrappedLLM", "label"]
 
 
 @lru_cache(maxsize=256)
@@ -168,7 +165,7 @@ class FunctionCallingLLM(LLM):
             The events of the stream; None when something stands between them and the responses, as a method of a
             subclass, a trace or a limit does.
         """
-        if _dispatcher.enabled or gates() or not self._takes_stream_with_tools:
+        if _dispatcher.enabled or current_gates() or not self._takes_stream_with_tools:
             return None
         prepared = dict(
             self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
@@ -178,12 +175,14 @@ class FunctionCallingLLM(LLM):
     @property
     def takes_stream_option_with_tools(self) -> bool:
         """Tell whether ``stream=False`` may be among the options of ``achat_with_tools``."""
-        own = is_own(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
+        own = (
+            is_same_method(self.achat_with_tools, _ACHAT_WITH_TOOLS) and type(self)._prepare_chat_with_tools is _PREPARE
+        )
         return own and self.takes_stream_option
 
     @property
     def _takes_stream_with_tools(self) -> bool:
-        return self._watchable_stream and is_own(self.astream_chat_with_tools, _WITH_TOOLS)
+        return self._watchable_stream and is_same_method(self.astream_chat_with_tools, _WITH_TOOLS)
 
     def _watched_calls(
         self, messages: list[ChatMessage], options: dict[str, Any], watch: Watch
@@ -284,9 +283,42 @@ class FunctionCallingLLM(LLM):
             **kwargs,
         )
         calls = self.get_tool_calls_from_response(response, error_on_no_tool_call=needs_call)
-        return await called(tools, response, calls, parallel, needs_success)
+        return await llms.predict_and_call.called(tools, response, calls, parallel, needs_success)
 
 
 _PREPARE = FunctionCallingLLM._prepare_chat_with_tools  # pyright: ignore[reportPrivateUsage]
 _ACHAT_WITH_TOOLS = FunctionCallingLLM.achat_with_tools
 _WITH_TOOLS = FunctionCallingLLM.astream_chat_with_tools
+
+
+def label(llm: LLM) -> str:
+    """How a model is called where several are told apart: its kind and its name."""
+    return f"{llm.class_name()} {llm.metadata.model_name}"
+
+
+class WrappedLLM(FunctionCallingLLM):
+    """A model in front of another one. Subclasses write ``_stream`` and ask ``self.llm._stream``.
+
+    Args:
+        llm: The model behind.
+    """
+
+    llm: SerializeAsAny[LLM]
+
+    def __init__(self, llm: LLM, **data: Any) -> None:
+        data["llm"] = llm
+        super().__init__(**data)
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """Of the model behind."""
+        return self.llm.metadata
+
+    @property
+    def native_output_schema(self) -> bool:
+        """Of the model behind."""
+        return self.llm.native_output_schema
+
+    async def aclose(self) -> None:
+        """Close the model behind."""
+        await self.llm.aclose()

@@ -12,8 +12,8 @@ from pydantic import Field
 from batonflow.clock import current_source
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
+from batonflow.llms.function_calling import WrappedLLM
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
-from batonflow.llms.wrapping import WrappedLLM
 
 __all__ = ["RateLimitedLLM", "RateLimits", "estimated_tokens"]
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -23,6 +23,10 @@ __all__ = [
     "LLMMetadata",
     "LogProb",
     "MessageRole",
+    "Model",
+    "PydanticProgramMode",
+    "TokenAsyncGen",
+    "TokenGen",
     "messages_to_prompt",
 ]
 
@@ -271,3 +275,27 @@ def messages_to_prompt(messages: "list[ChatMessage]") -> str:
         if message.additional_kwargs:
             lines.append(str(message.additional_kwargs))
     return "\n".join([*lines, f"{MessageRole.ASSISTANT.value}: "])
+
+
+Model = TypeVar("Model", bound=BaseModel)
+"""The class of a structured answer."""
+
+TokenGen = Generator[str, None, None]
+TokenAsyncGen = AsyncGenerator[str, None]
+
+
+class PydanticProgramMode(str, Enum):  # noqa: UP042 - like MessageRole, for the programs this must run
+    """How a model is brought to answer in a form.
+
+    ``DEFAULT`` takes the best way the model has. ``NATIVE``: the vendor holds the answer to the schema. ``FUNCTION``,
+    also under its older name ``OPENAI``: the answer is the arguments of a tool call. ``LLM``: the schema is in the
+    prompt. The others are names of ways that are not offered.
+    """
+
+    DEFAULT = "default"
+    NATIVE = "native"
+    FUNCTION = "function"
+    OPENAI = "openai"
+    LLM = "llm"
+    GUIDANCE = "guidance"
+    LM_FORMAT_ENFORCER = "lm-format-enforcer"

@@ -20,7 +20,7 @@ from batonflow.llms.blocks import (
     ToolCallBlock,
     VideoBlock,
 )
-from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
+from batonflow.llms.call_tracing import llm_chat_callback, llm_completion_callback
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import (
     ChatMessage,

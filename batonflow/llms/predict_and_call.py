@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from batonflow.llms.errors import NoToolCallError, ToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, MessageRole
-from batonflow.llms.react_steps import ActionReasoningStep, ResponseReasoningStep
-from batonflow.llms.react_text import ReActChatFormatter, ReActOutputParser
+from batonflow.llms.react_text import ActionReasoningStep, ReActChatFormatter, ReActOutputParser, ResponseReasoningStep
 from batonflow.llms.tool_protocol import ToolSelection, tool_specs
 from batonflow.threads import in_thread
 

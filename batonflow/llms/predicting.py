@@ -1,19 +1,17 @@
 """What every model can do with a prompt: answer it in words, answer it in a form, or call a tool for it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batonflow.instrumentation import get_dispatcher
-from batonflow.lazy import at_first_use
-from batonflow.llms._bridge import iterate_sync, run_sync
-from batonflow.llms._vendor import load
+from batonflow import llms
+from batonflow.instrumentation import events, get_dispatcher
+from batonflow.llms._bridge import closed_after, iterate_sync, run_sync
 from batonflow.llms.as_data import AsData
-from batonflow.llms.closing import closed_after
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -22,37 +20,25 @@ from batonflow.llms.messages import (
     CompletionResponseAsyncGen,
     LLMMetadata,
     MessageRole,
+    Model,
+    PydanticProgramMode,
+    TokenAsyncGen,
+    TokenGen,
 )
 from batonflow.llms.prompts.base import BasePromptTemplate, PromptTemplate
-from batonflow.llms.stream import StreamEvent
-from batonflow.llms.types import Model, PydanticProgramMode, TokenAsyncGen, TokenGen
+from batonflow.llms.stream import Watch
 
 if TYPE_CHECKING:
-    from batonflow.llms.partial import PartialModel
+    from batonflow.llms.json_text import PartialModel
     from batonflow.llms.predict_and_call import AgentChatResponse
     from batonflow.llms.structured import Outcome
-    from batonflow.llms.structured_llm import StructuredLLM
 
-__all__ = ["Predicting", "Watch", "after_system_prompt"]
+__all__ = ["Predicting", "after_system_prompt"]
 
 _dispatcher = get_dispatcher(__name__)
 
-# Most processes do without these.
-_EVENTS = "batonflow.instrumentation.events.llm"
-LLMPredictEndEvent = at_first_use(_EVENTS, "LLMPredictEndEvent")
-LLMPredictStartEvent = at_first_use(_EVENTS, "LLMPredictStartEvent")
-conversation = at_first_use("batonflow.llms.predict_and_call", "conversation")
-react_step = at_first_use("batonflow.llms.predict_and_call", "react_step")
-_form = at_first_use("batonflow.llms.structured", "Form")
-_pieces = at_first_use("batonflow.llms.structured_asking", "pieces")
-_outputs = at_first_use("batonflow.llms.structured_asking", "outputs")
-_last_output = at_first_use("batonflow.llms.structured_asking", "last_output")
-
 # Decided by the way in which the form is reached.
 _NOT_OPTIONS = ("tools", "tool_choice", "tool_required", "allow_parallel_tool_calls", "output_schema")
-
-Watch = Callable[[StreamEvent], None]
-"""Is shown the events of a stream while they pass."""
 
 
 class Predicting(AsData, ABC):
@@ -139,7 +125,7 @@ class Predicting(AsData, ABC):
         if self.output_parser is not None:
             output = str(self.output_parser.parse(output))
         if _dispatcher.enabled:
-            _dispatcher.event(LLMPredictEndEvent(output=output))
+            _dispatcher.event(events.llm.LLMPredictEndEvent(output=output))
         return output
 
     def predict(self, prompt: BasePromptTemplate | str, **prompt_args: Any) -> str:
@@ -199,7 +185,7 @@ class Predicting(AsData, ABC):
         """
         messages = _filled_messages(self, prompt, prompt_args)
         pieces = self._structured_pieces(output_cls, messages, llm_kwargs or {}, template=prompt, args=prompt_args)
-        return cast("Model", await _last_output(pieces))
+        return await llms.structured.last_output(pieces)
 
     def structured_predict(
         self,
@@ -234,9 +220,9 @@ class Predicting(AsData, ABC):
             >>> async for song in await llm.astream_structured_predict(Song, "A song of the tides"):
             ...     print(song.title)
         """
-        _form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
+        llms.structured.Form(output_cls)  # refuses what is no model class now, not when the first piece is asked for
         messages = _filled_messages(self, prompt, prompt_args)
-        return _outputs(
+        return llms.structured.outputs(
             self._structured_pieces(
                 output_cls, messages, llm_kwargs or {}, stream=True, template=prompt, args=prompt_args
             )
@@ -252,7 +238,7 @@ class Predicting(AsData, ABC):
         """The same as :meth:`astream_structured_predict` for synchronous code."""
         return iterate_sync(run_sync(self.astream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)))
 
-    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "StructuredLLM":
+    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> "llms.StructuredLLM":
         """A model that gives every answer as an instance of ``output_cls``.
 
         Args:
@@ -265,9 +251,8 @@ class Predicting(AsData, ABC):
         Example:
             >>> song = (await llm.as_structured_llm(Song).achat([ChatMessage("A song of the tides")])).raw
         """
-        _form(output_cls)
-        made = load("batonflow.llms.structured_llm").StructuredLLM(llm=self, output_cls=output_cls, **kwargs)
-        return cast("StructuredLLM", made)
+        llms.structured.Form(output_cls)
+        return llms.StructuredLLM(llm=cast("llms.LLM", self), output_cls=output_cls, **kwargs)
 
     @_dispatcher.span
     async def _structured_pieces(
@@ -281,7 +266,7 @@ class Predicting(AsData, ABC):
         args: dict[str, Any] | None = None,
     ) -> "AsyncGenerator[PartialModel | Outcome[Model], None]":
         """The answer to ``messages`` in the form of ``output_cls``: partial models if streamed, then the outcome."""
-        pieces = _pieces(
+        pieces = llms.structured.stream_pieces(
             self,
             output_cls,
             messages,
@@ -342,7 +327,8 @@ class Predicting(AsData, ABC):
         for name in (*_NOT_OPTIONS, "error_on_no_tool_call", "error_on_tool_error"):
             kwargs.pop(name, None)
         ask = partial(self.achat, **kwargs)
-        return await react_step(ask, tools, conversation(user_msg, chat_history), formatter, parser)
+        step = llms.predict_and_call
+        return await step.react_step(ask, tools, step.conversation(user_msg, chat_history), formatter, parser)
 
     def predict_and_call(
         self,
@@ -382,7 +368,7 @@ async def _tokens(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args
         written.append(text)
         yield text
     if _dispatcher.enabled:
-        _dispatcher.event(LLMPredictEndEvent(output="".join(written)))
+        _dispatcher.event(events.llm.LLMPredictEndEvent(output="".join(written)))
 
 
 def _prompt_messages(
@@ -426,7 +412,7 @@ def _prompt_text(llm: Predicting, prompt: BasePromptTemplate | str, prompt_args:
 
 def _announce(prompt: BasePromptTemplate | str, prompt_args: dict[str, Any]) -> None:
     if _dispatcher.enabled:
-        _dispatcher.event(LLMPredictStartEvent(template=prompt, template_args=prompt_args))
+        _dispatcher.event(events.llm.LLMPredictStartEvent(template=prompt, template_args=prompt_args))
 
 
 def _filled(text: str, values: dict[str, Any]) -> str:

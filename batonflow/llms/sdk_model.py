@@ -16,8 +16,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError,
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.instrumentation.redaction import never_show
-from batonflow.llms._clients import Clients
-from batonflow.llms._vendor import aload
+from batonflow.llms._vendor import Clients, aload
 from batonflow.llms.answer import incomplete
 from batonflow.llms.blocks import CitableBlock, ImageBlock, MediaBlock
 from batonflow.llms.errors import (
@@ -29,9 +28,8 @@ from batonflow.llms.errors import (
 )
 from batonflow.llms.fetching import FetchError, FetchPolicy, fetching
 from batonflow.llms.function_calling import FunctionCallingLLM
-from batonflow.llms.halves import Halves
 from batonflow.llms.messages import LLMMetadata
-from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, given
+from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Halves, Opened, Silence, given
 from batonflow.llms.sdk_errors import (
     base_errors,
     class_of_body,

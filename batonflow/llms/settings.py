@@ -1,12 +1,46 @@
 """Settings: the model of agents that are given none, for programs that set it in one place."""
 
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
+from batonflow import llms
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError
-from batonflow.llms.registry import llm_from
 
-__all__ = ["LLMSettings", "Settings"]
+__all__ = ["LLMSettings", "Settings", "llm_from"]
+
+# The class of each prefix.
+_ADAPTERS = {
+    "openai": "OpenAI",
+    "responses": "OpenAIResponses",
+    "anthropic": "Anthropic",
+    "deepseek": "DeepSeek",
+    "ollama": "Ollama",
+    "compatible": "OpenAILike",
+}
+
+
+def llm_from(name: str, **options: Any) -> LLM:
+    """The model that ``name`` stands for.
+
+    Args:
+        name: ``"prefix:model"``, split at the first colon. Prefixes: openai, responses (OpenAI's other API), anthropic,
+            deepseek, ollama, compatible (any server that speaks OpenAI's chat protocol; give ``base_url``).
+        **options: For the adapter: ``api_key``, ``temperature`` and so on.
+
+    Raises:
+        LLMConfigurationError: An unknown prefix, no model, or no key; the message says what is known or which
+            environment variable is missing.
+
+    Example:
+        >>> llm = llm_from("openai:gpt-5.6")
+        >>> local = llm_from("ollama:qwen3:8b")
+    """
+    prefix, _, model = name.partition(":")
+    adapter = _ADAPTERS.get(prefix)
+    if adapter is None or not model:
+        known = ", ".join(f"{one}:<model>" for one in sorted(_ADAPTERS))
+        raise LLMConfigurationError(f"{name!r} names no model; known are {known}")
+    return cast("LLM", getattr(llms, adapter)(model, **options))
 
 
 class LLMSettings:

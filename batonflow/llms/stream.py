@@ -1,13 +1,16 @@
 """What a model is asked, and the events of which every adapter's answer consists."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from batonflow.llms.blocks import ContentBlock
-from batonflow.llms.messages import ChatMessage
+from batonflow.llms.messages import ChatMessage, ChatResponse
 from batonflow.llms.tool_protocol import ToolSpec
 from batonflow.llms.usage import Usage
 
@@ -15,11 +18,17 @@ __all__ = [
     "BlockDone",
     "ChatRequest",
     "Finish",
+    "Gate",
     "OutputSchema",
+    "Settle",
     "StreamEvent",
     "TextDelta",
     "ThinkingDelta",
     "ToolCallDelta",
+    "Watch",
+    "current_gates",
+    "generated",
+    "request_gates",
 ]
 
 
@@ -210,3 +219,54 @@ class Finish:
 
 StreamEvent = Annotated[TextDelta | ThinkingDelta | ToolCallDelta | BlockDone | Finish, Field(discriminator="kind")]
 """Any event of a stream."""
+
+Watch = Callable[[StreamEvent], None]
+"""A callback that receives each event of a stream as it passes."""
+
+
+Settle = Callable[[ChatResponse | None], None]
+"""Is told the last piece of the answer, None when none came."""
+
+Gate = Callable[[Any, ChatRequest], Settle]
+"""Gets the model and the request, and raises when the request may not be sent."""
+
+_gates: ContextVar[tuple[Gate, ...]] = ContextVar("batonflow_gates", default=())
+
+
+def current_gates() -> tuple[Gate, ...]:
+    """The gates in front of a request that is made here, the outermost first."""
+    return _gates.get()
+
+
+@contextmanager
+def request_gates(*added: Gate, instead: bool = False) -> Generator[None, None, None]:
+    """Put gates in front of every model that is asked inside the block, in tasks and runs started there too.
+
+    Counted are models whose adapter is written with ``_stream``, as all of ours are.
+
+    Args:
+        added: The gates.
+        instead: Whether those around the block stand open.
+    """
+    token = _gates.set(added if instead else (*_gates.get(), *added))
+    try:
+        yield
+    finally:
+        _gates.reset(token)
+
+
+def generated(events: AsyncGenerator[StreamEvent, None], model: str) -> AsyncGenerator[StreamEvent, None]:
+    """What a ``_stream`` gave.
+
+    Args:
+        events: What it gave.
+        model: The name of its class.
+
+    Raises:
+        TypeError: It is no asynchronous generator.
+    """
+    if not hasattr(events, "aclose"):
+        if asyncio.iscoroutine(events):
+            events.close()
+        raise TypeError(f"{model}._stream is no asynchronous generator: write it with `yield`")
+    return events

@@ -8,13 +8,12 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, SerializeAsAny
 
-from batonflow.llms._bridge import run_sync
+from batonflow.llms._bridge import closed_after, run_sync
 from batonflow.llms.base import LLM
 from batonflow.llms.blocks import TextBlock, ToolCallBlock
 from batonflow.llms.call_forms import arguments_text
-from batonflow.llms.closing import closed_after
+from batonflow.llms.json_text import PartialModel
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, LLMMetadata, MessageRole
-from batonflow.llms.partial import PartialModel
 from batonflow.llms.predicting import Predicting, after_system_prompt
 from batonflow.llms.prompts.base import ChatPromptTemplate
 from batonflow.llms.structured import Outcome
@@ -59,9 +58,9 @@ class StructuredLLM(LLM):
         """Close the model behind."""
         await self.llm.aclose()
 
-    def _tells(self, method: str) -> bool:
+    def _traces_call(self, method: str) -> bool:
         # The model behind tells of each time that it is asked.
-        return method not in {"chat", "achat", "stream_chat", "astream_chat"} and super()._tells(method)
+        return method not in {"chat", "achat", "stream_chat", "astream_chat"} and super()._traces_call(method)
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Send a conversation and wait for the whole answer.

@@ -5,10 +5,10 @@ from collections.abc import Awaitable
 from typing import Any
 
 from batonflow.instrumentation import get_dispatcher
-from batonflow.instrumentation.arguments import bound
 from batonflow.instrumentation.context import active_span_id, undo
 from batonflow.instrumentation.events.tool import ToolCallEndEvent, ToolCallStartEvent
 from batonflow.instrumentation.redaction import redacted
+from batonflow.instrumentation.traced import bound
 from batonflow.llms import genai
 from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from batonflow.llms.blocks import ThinkingBlock
-from batonflow.llms.halves import Halves
+from batonflow.llms.sdk_body import Halves
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 HIGH, LOW, WAVE, NONE = "\ud83c", "\udf0a", "\U0001f30a", "\ufffd"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
-from batonflow.llms.partial import GrowingObject, PartialModel, objects_in, partial_of
+from batonflow.llms.json_text import GrowingObject, PartialModel, objects_in, partial_of
 
 
 class Verse(BaseModel):

@@ -24,7 +24,7 @@ from batonflow.llms import (
     ToolCallError,
     tool_call,
 )
-from batonflow.llms.callbacks import llm_chat_callback, llm_completion_callback
+from batonflow.llms.call_tracing import llm_chat_callback, llm_completion_callback
 from batonflow.llms.predict_and_call import FailedCall
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.react_text import ReActChatFormatter

@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batonflow.llms import ChatMessage, LLMError, MessageRole
-from batonflow.llms.react_steps import (
-    ActionReasoningStep,
-    BaseReasoningStep,
-    ObservationReasoningStep,
-    ResponseReasoningStep,
-)
 from batonflow.llms.react_text import (
     REACT_HEADER,
     REACT_HEADER_WITH_CONTEXT,
+    ActionReasoningStep,
+    BaseReasoningStep,
+    ObservationReasoningStep,
     ReActChatFormatter,
     ReActOutputParser,
+    ResponseReasoningStep,
     extract_final_response,
     extract_tool_use,
     parse_action_reasoning_step,

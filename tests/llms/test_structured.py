@@ -36,10 +36,10 @@ from batonflow.llms import (
     Usage,
     tool_call,
 )
+from batonflow.llms.messages import PydanticProgramMode
 from batonflow.llms.prompts import ChatPromptTemplate, PromptTemplate
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, TextDelta, ToolCallDelta
 from batonflow.llms.structured_llm import generate_structured_response, messages_to_xml_format
-from batonflow.llms.types import PydanticProgramMode
 from tests.llms.loopback import Answer, Loopback, loopback
 from tests.llms.wire import anthropic, chat, responses
 from tests.llms.wire.content import Refusal, Said, Text, ToolCall

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from batonflow.clock import current_source
 from batonflow.instrumentation.context import active_span_id
 
-__all__ = ["BaseEvent"]
+__all__ = ["BaseEvent", "ExceptionEvent", "SpanCancelledEvent", "SpanDropEvent"]
 
 
 def _now() -> datetime:
@@ -52,3 +52,33 @@ class BaseEvent(BaseModel):
         data = super().model_dump(**kwargs)
         data["class_name"] = self.class_name()
         return data
+
+
+class ExceptionEvent(BaseEvent):
+    """A call of a model ends without its answer: it failed, or whoever read the answer left (GeneratorExit).
+
+    Args:
+        exception: Why.
+    """
+
+    exception: BaseException
+
+
+class SpanDropEvent(BaseEvent):
+    """A span ends because of an error.
+
+    Args:
+        err_str: The text of the error.
+    """
+
+    err_str: str
+
+
+class SpanCancelledEvent(BaseEvent):
+    """A span ends because the work in it was cancelled; it is closed as usual, not dropped.
+
+    Args:
+        reason: Who cancelled, in words.
+    """
+
+    reason: str

@@ -1,17 +1,119 @@
-"""Span handlers: who hears of spans opening, closing and failing."""
-
-# ruff: noqa: ARG002 - a handler is told more than each one uses
+"""Spans: stretches of work with a parent."""
 
 import inspect
 import threading
 from abc import ABC, abstractmethod
+from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from batonflow.instrumentation.span import BaseSpan, SimpleSpan
+from batonflow.clock import current_source
+from batonflow.instrumentation.context import active_span_id
+from batonflow.instrumentation.events.base import BaseEvent
 
-__all__ = ["BaseSpanHandler", "NullSpanHandler", "SimpleSpanHandler"]
+__all__ = [
+    "BaseEventHandler",
+    "BaseSpan",
+    "BaseSpanHandler",
+    "NullEventHandler",
+    "NullSpanHandler",
+    "SimpleSpan",
+    "SimpleSpanHandler",
+    "active_span_id",
+]
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(current_source().now())  # noqa: DTZ006 - local time, as of events
+
+
+def _new_id() -> str:
+    return current_source().token(20)
+
+
+class BaseSpan(BaseModel):
+    """A stretch of work.
+
+    Args:
+        id_: ``"<name>-<token>"`` for the spans dispatchers open.
+        parent_id: The enclosing span, None for a root.
+        tags: Names and values that were in force when it was opened.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    id_: str = Field(default_factory=_new_id)
+    parent_id: str | None = None
+    tags: dict[str, Any] = Field(default_factory=dict)
+
+
+class SimpleSpan(BaseSpan):
+    """A span that knows how long it took.
+
+    Args:
+        start_time: When it was opened; local time.
+        end_time: When it was closed or dropped, None while open.
+        duration: Seconds between the two.
+        metadata: ``{"error": text}`` for a dropped span.
+    """
+
+    start_time: datetime = Field(default_factory=_now)
+    end_time: datetime | None = None
+    duration: float = 0.0
+    metadata: dict[str, Any] | None = None
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Note the end, and the error if there was one."""
+        self.end_time = _now()
+        self.duration = (self.end_time - self.start_time).total_seconds()
+        if error is not None:
+            self.metadata = {"error": str(error)}
+
+
+class BaseEventHandler(BaseModel, ABC):
+    """Receives the events of the dispatchers it is added to, and of those below them.
+
+    What a handler raises is logged once and never reaches the code that reported the event.
+
+    Attributes:
+        hears_pieces: Whether it is interested in the pieces of answers that are streamed. Where nobody is, there are no
+            events of them.
+
+    Example:
+        >>> class Printer(BaseEventHandler):
+        ...     def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        ...         print(event.class_name())
+        >>> get_dispatcher().add_event_handler(Printer())
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    hears_pieces: ClassVar[bool] = True
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name of this kind of handler."""
+        return cls.__name__
+
+    @abstractmethod
+    def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """Take notice of ``event``; called in the thread and context of the code that reports it."""
+
+    async def ahandle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """The same for :meth:`Dispatcher.aevent`; calls :meth:`handle` unless overridden."""
+        return self.handle(event, **kwargs)
+
+
+class NullEventHandler(BaseEventHandler):
+    """Does nothing and costs nothing: dispatchers leave it out of the count of listeners."""
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> Any:
+        """Do nothing."""
+
+
+# ruff: noqa: ARG002 - a handler is told more than each one uses
+
 
 T = TypeVar("T", bound=BaseSpan)
 
