@@ -1,6 +1,6 @@
 """Language models: messages, the base class, adapters for vendors, and models for tests.
 
-Adapters import their vendor's SDK when they are first used, and are loaded themselves when first named here.
+Adapters, and the SDKs of their vendors, are loaded at first use.
 """
 
 from importlib import import_module
@@ -200,7 +200,7 @@ _MODULES = frozenset({"fetching", "predict_and_call", "structured"})
 
 _NOT_OFFERED = {
     "BaseLLM": "LLM is the base of every model here. Derive from it, and name it in annotations",
-    "resolve_llm": 'a model is made of its name by llm_from, and agents take the name itself: llm="openai:gpt-5.6"',
+    "resolve_llm": 'use llm_from to make a model from its name; agents also take the name itself: llm="openai:gpt-5.6"',
 }
 
 

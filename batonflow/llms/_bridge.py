@@ -27,7 +27,7 @@ def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:
     async def advance() -> Any:
         return await anext(items, end)
 
-    # An asynchronous generator belongs to the loop of its first item, wherever the later ones are asked for.
+    # An asynchronous generator belongs to the loop of its first item, so all items are fetched on this loop.
     home = background_loop()
     try:
         while (item := wait_for_outcome(advance(), home)) is not end:
@@ -40,11 +40,11 @@ def iterate_sync(items: AsyncIterator[_T]) -> Generator[_T, None, None]:
 
 def _close(aclose: Callable[[], Coroutine[Any, Any, None]], home: BackgroundLoop) -> None:
     if sys.is_finalizing():
-        # At the end of the program the loop's thread no longer runs, and waiting for it would never end.
+        # At the end of the program the thread of the loop no longer runs, and waiting for it would block forever.
         return
     if is_background_thread():
-        # A forgotten generator is closed wherever the collector of cycles happens to run; here waiting could be for
-        # this very thread.
+        # The garbage collector may close an abandoned generator in the thread of this loop. Waiting here would be a
+        # deadlock.
         asyncio.run_coroutine_threadsafe(aclose(), home.loop)
         return
     wait_for_outcome(aclose(), home)
@@ -52,9 +52,9 @@ def _close(aclose: Callable[[], Coroutine[Any, Any, None]], home: BackgroundLoop
 
 @asynccontextmanager
 async def closed_after(items: AsyncIterator[_T]) -> AsyncGenerator[AsyncIterator[_T], None]:
-    """Close ``items`` at the end of the block, so that a connection behind it is closed then and not some time later.
+    """Close ``items`` at the end of the block, so that its connection is closed at once.
 
-    Not every override of a streaming method returns a real generator; what it returns need not be closable.
+    An override of a streaming method may return an iterator without ``aclose``.
     """
     try:
         yield items
@@ -65,7 +65,7 @@ async def closed_after(items: AsyncIterator[_T]) -> AsyncGenerator[AsyncIterator
 
 
 async def iterate_in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
-    """The items of a blocking iterator, each fetched in a thread."""
+    """Yield the items of a blocking iterator, each fetched in a thread."""
     end, busy = object(), threading.Lock()
 
     def advance() -> Any:
@@ -82,7 +82,7 @@ async def iterate_in_thread(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
             yield cast("_T", item)
     finally:
         if busy.locked():
-            # Whoever reads was cancelled, the thread that fetches cannot be: the iterator is closed once it is back.
+            # The consumer was cancelled, but the fetching thread cannot be. It closes the iterator when it returns.
             start_in_thread(close)
         else:
             close()

@@ -1,7 +1,7 @@
-"""Tells handlers of the calls of models: that one begins, each piece of its answer, and how it ends.
+"""Spans and events of calls to models: the start of a call, each chunk of its response, and its end.
 
-Methods of a model ask one another: ``achat`` may be made of ``astream_chat``, an override of ``chat`` calls the one
-that it overrides. Any of them may be what a program calls, so any of them can tell, and only the outermost does.
+Methods of a model call one another: ``achat`` may derive from ``astream_chat``, and an override of ``chat`` calls the
+overridden method. Every method can report, but only the outermost call does.
 """
 
 import inspect
@@ -54,10 +54,10 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
-# By the name of the module in which calls are made, where handlers look for it.
+# The name of the module that defines the methods, which handlers look for.
 dispatcher = get_dispatcher("batonflow.llms.base")
 
-# Options of a call that listeners are not told.
+# Options that are not reported, because they may contain keys.
 _MAY_HOLD_KEYS = ("extra_headers", "extra_query")
 
 _END: Any = object()
@@ -82,18 +82,18 @@ class CallKind(NamedTuple):
 CHAT = CallKind("messages", "LLMChat")
 COMPLETION = CallKind("prompt", "LLMCompletion")
 
-# The calls that the running code is a part of. The models themselves are kept: the id of one that is gone may be
-# another's.
+# The calls that contain the running code. The models are kept as objects, because the id of a deleted model may be
+# reused.
 _calls: ContextVar[tuple[tuple[Any, CallKind], ...]] = ContextVar("batonflow_told_calls", default=())
 
 
 def without_header_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a call but for those that may hold keys."""
+    """Return the options of a call without the ones that may contain keys."""
     return {name: value for name, value in options.items() if name not in _MAY_HOLD_KEYS}
 
 
 def is_traced(llm: Any, kind: CallKind) -> bool:
-    """Whether the running code is a part of a call of that kind to that model, which is told of already."""
+    """Return whether the running code is inside a reported call of this kind to this model."""
     return any(one is llm and of is kind for one, of in _calls.get())
 
 
@@ -107,7 +107,7 @@ def _part_of(llm: Any, kind: CallKind) -> Generator[None, None, None]:
 
 
 async def _each_part_of(llm: Any, kind: CallKind, items: AsyncIterable[_T]) -> AsyncGenerator[_T, None]:
-    """The items, each of which is made as a part of the call; what is done with it is none."""
+    """Yield the items inside the call; the consumer's work between items stays outside it."""
     source = aiter(items)
     async with closed_after(source):
         while True:
@@ -121,11 +121,11 @@ async def _each_part_of(llm: Any, kind: CallKind, items: AsyncIterable[_T]) -> A
 async def open_untraced(
     llm: Any, kind: CallKind, opened: Callable[[], Awaitable[AsyncIterator[_T]]]
 ) -> AsyncGenerator[_T, None]:
-    """Open a stream of a model of which somebody else tells.
+    """Open a stream of a model without reporting the call again.
 
     Args:
         llm: The model.
-        kind: What it is asked for.
+        kind: The kind of the call.
         opened: Opens the stream.
     """
     with _part_of(llm, kind):
@@ -134,14 +134,14 @@ async def open_untraced(
 
 
 class TracedCall:
-    """A call that is told of, from its beginning.
+    """A call that is reported to handlers; creating it reports the start.
 
     Args:
-        kind: What the model is asked for.
+        kind: The kind of the call.
         llm: The model.
         given: The messages or the prompt.
         options: The other arguments of the call.
-        span_id: The span that the events belong to; the active one by default.
+        span_id: The span of the events; by default the active one.
     """
 
     __slots__ = ("_about", "_kind", "_llm")
@@ -151,28 +151,28 @@ class TracedCall:
     ) -> None:
         self._kind = kind
         self._llm = llm
-        # Of the beginning, as what comes later may be read in another span.
+        # The span is fixed at the start, because chunks may be consumed in another span.
         self._about = {kind.argument: given, "span_id": span_id or active_span_id.get()}
-        options_shown = without_header_options(options)
+        reported_options = without_header_options(options)
         dispatcher.event(
-            kind.event("Start", **self._about, additional_kwargs=options_shown, model_dict=llm.to_payload())
+            kind.event("Start", **self._about, additional_kwargs=reported_options, model_dict=llm.to_payload())
         )
 
     def piece(self, response: Any) -> None:
-        """A piece of the answer has come."""
+        """Report a chunk of the response."""
         if dispatcher.tells_pieces:
             dispatcher.event(self._kind.event("InProgress", **self._about, response=response))
 
     def end(self, response: Any) -> None:
-        """The answer is whole; ``response`` is it, or the last piece of it."""
+        """Report the end of the call, with the response or its last chunk."""
         dispatcher.event(self._kind.event("End", **self._about, response=response))
 
     def failed(self, err: BaseException) -> None:
-        """There will be no answer, or no more of it."""
+        """Report that the call failed or stopped early."""
         dispatcher.event(ExceptionEvent(exception=err, span_id=self._about["span_id"]))
 
     def answered(self, function: Callable[[], Any]) -> Any:
-        """What ``function`` gives, which makes the answer: whole, in pieces, or to be awaited for either."""
+        """Call ``function`` and report its result: a response, a stream, or an awaitable of either."""
         with self._failures(), _part_of(self._llm, self._kind):
             result = function()
         return self._followed(result)
@@ -228,11 +228,11 @@ class TracedCall:
 
 
 def traced_method(kind: CallKind, function: _F) -> _F:
-    """``function``, a method of a model, told of as a call of that kind. With nobody listening it is called as it is.
+    """Return a method of a model with every call reported. Without handlers the method is called directly.
 
     Args:
-        kind: What the method is called for.
-        function: Plain or asynchronous, a generator or not.
+        kind: The kind of the calls.
+        function: A function or generator function, sync or async.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -258,19 +258,19 @@ def traced_method(kind: CallKind, function: _F) -> _F:
 
 
 def _begun(kind: CallKind, llm: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall | None:
-    """The call that a method was called for; None for a part of one."""
+    """Return the new call, or None inside a reported call."""
     if is_traced(llm, kind):
         return None
     given = args[0] if args else kwargs.get(kind.argument)
     if kind is COMPLETION:
         given = str(given)
     else:
-        # What is no conversation is the method's to refuse.
+        # The method itself raises the error for an argument of a wrong type.
         given = list(cast("Sequence[Any]", given)) if isinstance(given, list | tuple) else [given]
     return TracedCall(kind, llm, given, {name: value for name, value in kwargs.items() if name != kind.argument})
 
 
-# Of achat and its like, whatever a model asks besides of those who call its own.
+# The signature of achat and similar methods, also for models with other signatures.
 _OF_CHAT = Signature([
     Parameter("messages", Parameter.POSITIONAL_OR_KEYWORD),
     Parameter("kwargs", Parameter.VAR_KEYWORD),
@@ -280,15 +280,15 @@ _OF_CHAT = Signature([
 async def trace_responses(
     responses: ChatResponseAsyncGen, llm: Any, model: str, request: ChatRequest, kwargs: dict[str, Any], asked: str
 ) -> ChatResponseAsyncGen:
-    """The responses, with a span around them, and told of unless a call is that they are a part of.
+    """Yield the responses inside a span, and report the call unless it is part of a reported one.
 
     Args:
-        responses: What the model's stream adds up to.
+        responses: The responses of the model's stream.
         llm: The model.
         model: Its name.
-        request: What it is asked.
+        request: The request.
         kwargs: The other arguments of the call.
-        asked: The method of the model that is made of them.
+        asked: The called method of the model.
     """
     source = current_source()
     began, first_chunk = source.monotonic(), None
@@ -296,7 +296,7 @@ async def trace_responses(
     name, tags = f"{type(llm).__name__}.{asked}", request_tags(llm, model, request)
     span_id = dispatcher.open_span(name, instance=llm, bound_args=given, tags=tags)
     call = None if is_traced(llm, CHAT) else TracedCall(CHAT, llm, list(request.messages), kwargs, span_id)
-    # Of an answer that is asked for as a whole there are no pieces to tell of.
+    # A call that returns the whole response reports no chunks.
     in_pieces = call if asked in {"astream_chat", "stream_chat"} else None
     response: ChatResponse | None = None
     try:
@@ -311,7 +311,7 @@ async def trace_responses(
         if call is not None:
             call.failed(err)
         if isinstance(err, GeneratorExit):
-            # Whoever reads has had enough; nothing went wrong.
+            # The consumer stopped early, which is not an error.
             dispatcher.close_span(span_id, response, llm, given)
         else:
             dispatcher.tag_span(span_id, {genai.ERROR_TYPE: type(err).__name__})
@@ -325,12 +325,12 @@ async def trace_responses(
 
 
 def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
-    """Tags for the beginning of a model's span.
+    """Return the tags for the start of a model's span.
 
     Args:
         llm: The model.
         model: Its name.
-        request: What it is asked.
+        request: The request.
     """
     tags: dict[str, Any] = {
         "model": model,
@@ -354,11 +354,11 @@ def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
 
 
 def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, Any]:
-    """Tags for the end of a model's span.
+    """Return the tags for the end of a model's span.
 
     Args:
-        response: The last piece of the answer.
-        first_chunk: Seconds until its first piece.
+        response: The last chunk of the response.
+        first_chunk: Seconds until the first chunk.
     """
     found: dict[str, Any] = {
         genai.RESPONSE_MODEL: response.model,
@@ -383,7 +383,7 @@ def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, 
 
 
 def _in_parts(message: ChatMessage) -> dict[str, Any]:
-    """A message in the form of the conventions."""
+    """Return a message in the form of the conventions."""
     parts = [_part(block) for block in message.blocks]
     if message.role == MessageRole.TOOL:
         call = message.additional_kwargs.get("tool_call_id")
@@ -403,16 +403,16 @@ def _part(block: ContentBlock) -> dict[str, Any]:
             return {"type": "reasoning", "content": thought or ""}
         case ToolCallBlock(tool_call_id=number, tool_name=name, tool_kwargs=arguments):
             return {"type": "tool_call", "id": number, "name": name, "arguments": arguments}
-        case _:  # pictures and the like: that they were there, not what is in them
+        case _:  # only the type of images and other media, not the data
             return {"type": block.block_type}
 
 
 def llm_chat_callback() -> Callable[[_F], _F]:
-    """A decorator for ``chat``, ``achat``, ``stream_chat`` and ``astream_chat`` that tells handlers of each call.
+    """Decorate ``chat``, ``achat``, ``stream_chat`` or ``astream_chat`` so that handlers receive each call.
 
-    They hear LLMChatStartEvent, LLMChatInProgressEvent for each piece of an answer that is streamed, and
-    LLMChatEndEvent, or ExceptionEvent when there is no answer or it is left before its end. What the method calls of
-    its own model is a part of the call, and is not told again. With nobody listening it costs a truth test.
+    Handlers receive LLMChatStartEvent, LLMChatInProgressEvent for each chunk of a stream, and LLMChatEndEvent, or
+    ExceptionEvent when the call fails or its stream is left early. Calls of the method to its own model are not
+    reported again. Without handlers a call costs a truth test.
 
     Example:
         >>> class Mine(LLM):
@@ -423,9 +423,9 @@ def llm_chat_callback() -> Callable[[_F], _F]:
 
 
 def llm_completion_callback() -> Callable[[_F], _F]:
-    """The same for ``complete``, ``acomplete``, ``stream_complete`` and ``astream_complete``.
+    """Decorate ``complete``, ``acomplete``, ``stream_complete`` or ``astream_complete``.
 
-    They hear LLMCompletionStartEvent, LLMCompletionInProgressEvent, LLMCompletionEndEvent and ExceptionEvent.
+    Handlers receive LLMCompletionStartEvent, LLMCompletionInProgressEvent, LLMCompletionEndEvent and ExceptionEvent.
 
     Example:
         >>> class Mine(CustomLLM):

@@ -1,4 +1,4 @@
-"""JSON as models write it: with Python's quotes and constants, comments, commas too many, names without quotes."""
+"""JSON as models write it: objects in a text, objects that are still arriving, and JSON with common mistakes."""
 
 import json
 import re
@@ -16,8 +16,8 @@ __all__ = ["GrowingObject", "PartialModel", "objects_in", "partial_of", "read_ob
 
 _decoder = json.JSONDecoder()
 
-# Every branch that begins also ends, at the latest with the text, and nothing is scanned twice: the time grows with the
-# length, whatever the text is.
+# Every branch that starts also ends, at the latest at the end of the text, and nothing is scanned twice. The time is
+# therefore linear for any text.
 _SKIPPED = r"//[^\n]*+|\#[^\n]*+|/\*.*?(?:\*/|\Z)"
 _TOKEN = re.compile(
     rf"""
@@ -36,7 +36,7 @@ _CONSTANTS = {
     "nan": "NaN", "NaN": "NaN", "inf": "Infinity", "Infinity": "Infinity",
 }  # fmt: skip
 
-# Punctuation of Chinese texts: quotes, colon and comma.
+# Chinese punctuation: quotes, colon and comma.
 _QUOTES = "\u201c\u201d\uff02\u2018\u2019"
 _WIDE = {"\uff1a": ":", "\uff0c": ","}
 
@@ -52,12 +52,11 @@ _PAIRS = re.compile(rf"\{{(?:[\s,]*+{_PAIR.pattern})++[\s,]*+\}}")
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` begins with, after whatever stands before its first brace.
+    """Return the JSON object at the first brace of ``text``; the text around it is ignored.
 
-    What is not JSON is read as it was probably meant: Python's quotes and constants, quotes and colons of Chinese
-    texts, comments, commas too many, names without quotes, single backslashes. Last, an object of nothing but texts is
-    put together from its pairs. No part of an object is left out to make it readable. What stands behind the object is
-    not looked at.
+    Common mistakes are corrected: Python's quotes and constants, Chinese quotes and colons, comments, extra commas,
+    names without quotes, single backslashes. As a last resort an object of texts is built from its pairs. No part of an
+    object is ever dropped.
 
     Raises:
         ValueError: There is no object, or it cannot be read.
@@ -106,27 +105,27 @@ def _unescaped(text: str) -> str:
         one = found["one"]
         if one is not None:
             return _ESCAPED[one] if known or one in "\"'\\" else found[0]
-        # One backslash that means itself, as in C:\new\data, tells that the others do too.
+        # A single backslash that is no escape, as in C:\new\data, shows that the others are literal too.
         return chr(int(found["two"] or found["four"] or found["eight"], 16)) if known else found[0]
 
     return _ESCAPE.sub(character, text)
 
 
 def _pairs(text: str) -> dict[str, Any]:
-    """The object from its ``"key": "text"`` pairs, if it is made of nothing else."""
+    """Return the object from its ``"key": "text"`` pairs; ValueError when it contains anything else."""
     whole = _PAIRS.match(_OUTER_APOSTROPHE.sub('"', text))
     if whole is None:
         raise ValueError("the JSON object cannot be read")
     return dict(_PAIR.findall(whole[0]))
 
 
-# Up to this many characters an object is read at every piece.
+# An object of up to this length is parsed at every delta.
 _SHORT = 4096
 _MOST_STARTS = 200
-# Reading what is only nearly JSON takes its time.
+# Reading JSON with mistakes is slow.
 _MOST_REPAIRS = 8
 
-# Models break lines inside of strings.
+# Models write line breaks inside strings.
 _lenient_decoder = json.JSONDecoder(strict=False)
 _LIKE_JSON = re.compile(r"\{\s*[\"']")
 _EMPTY = re.compile(r"\{\s*\}")
@@ -134,10 +133,10 @@ _NUMBER = "0123456789.eE+-"
 
 
 class PartialModel(BaseModel):
-    """What of an instance has arrived: fields that have not are None, and nothing is validated yet.
+    """The received part of an instance, not validated: missing fields are None.
 
-    Objects inside are partial models too; dates, enums and the like are still as JSON has them, and the last text is
-    the part of it that is there.
+    Nested objects are partial models too. Dates, enums and the like are still in their JSON form, and the last text may
+    be incomplete.
     """
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), arbitrary_types_allowed=True)
@@ -145,7 +144,7 @@ class PartialModel(BaseModel):
 
 @dataclass(frozen=True)
 class _Shape:
-    """What an annotation says of JSON: which models its objects are, and what its objects and lists hold."""
+    """The JSON shape of an annotation: the models of its objects, and the shapes inside its objects and lists."""
 
     models: tuple[type[BaseModel], ...] = ()
     values: "_Shape | None" = None
@@ -156,13 +155,13 @@ class _Shape:
         return _Shape(self.models + other.models, self.values or other.values, items)
 
     def read(self, value: Any) -> Any:
-        """``value`` with the objects in it as partial models."""
+        """Return ``value`` with its objects as partial models."""
         if isinstance(value, dict):
             given = cast("dict[str, Any]", value)
             if len(self.models) == 1:
                 return partial_of(self.models[0], given)
             if self.models:
-                # Which of them it will be is not known yet.
+                # The text does not show yet which model it will be.
                 return PartialModel.model_construct(**given)
             return {key: self.values.read(one) for key, one in given.items()} if self.values else given
         if isinstance(value, list):
@@ -174,7 +173,7 @@ class _Shape:
 def _shape(annotation: Any, inside: frozenset[Any] = frozenset()) -> _Shape:
     named = _named(annotation)
     if named is not None:
-        # What names itself ends here: how deep it goes is not known.
+        # A recursive type ends here, because its depth is not known.
         return _Shape() if annotation in inside else _shape(named, inside | {annotation})
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _Shape(models=(annotation,))
@@ -195,7 +194,7 @@ def _shape(annotation: Any, inside: frozenset[Any] = frozenset()) -> _Shape:
 
 
 def _named(annotation: Any) -> Any:
-    """What an alias of a type, or a root model, is another name of; None for everything else."""
+    """Return the annotation behind a type alias or a root model, None for everything else."""
     if isinstance(annotation, type):
         return annotation.model_fields["root"].annotation if issubclass(annotation, RootModel) else None
     return getattr(annotation, "__value__", None)
@@ -230,11 +229,11 @@ def _sketch(cls: type[BaseModel]) -> _Sketch:
 
 
 def partial_of(cls: type[BaseModel], value: dict[str, Any]) -> PartialModel:
-    """The part of an instance of ``cls`` that is in ``value``.
+    """Return a partial instance of ``cls`` from the JSON object so far.
 
     Args:
-        cls: What it will be.
-        value: JSON so far, by the names that the schema has.
+        cls: The class of the complete instance.
+        value: The JSON object, with the names of the schema.
 
     Example:
         >>> partial_of(Song, {"title": "Yes"}).length is None
@@ -252,7 +251,7 @@ def partial_of(cls: type[BaseModel], value: dict[str, Any]) -> PartialModel:
 
 
 class GrowingObject:
-    """A JSON object whose text is arriving, perhaps with words before and behind it."""
+    """A JSON object that arrives as text, with or without text around it."""
 
     def __init__(self) -> None:
         self._text = StringIO()
@@ -262,16 +261,16 @@ class GrowingObject:
         self._value: dict[str, Any] = {}
 
     def add(self, piece: str) -> Self:
-        """Take the next piece of the text."""
+        """Add the next piece of the text."""
         self._text.write(piece)
         self._size += len(piece)
         return self
 
     def news(self) -> dict[str, Any] | None:
-        """The object so far if it shows more than it did the last time, else None.
+        """Return the object so far if it has grown since the last call, else None.
 
-        A long text is read whenever it has grown by a sixty-fourth: at every piece it would take time with the square
-        of the length.
+        A long text is parsed only after it has grown by a sixty-fourth, because parsing it at every piece would take
+        quadratic time.
         """
         if self._size == self._read_at or (self._size > _SHORT and self._size * 64 < self._read_at * 65):
             return None
@@ -283,7 +282,7 @@ class GrowingObject:
         return value
 
     def _read(self, text: str) -> dict[str, Any] | None:
-        # The last number may go on; what stands after a colon, a comma or a bracket in a text is only late.
+        # The last number may continue. After a colon, a comma or a bracket the number is only late.
         before = text.rstrip(_NUMBER)
         if before.rstrip()[-1:] in {":", ",", "["}:
             text = before
@@ -296,7 +295,7 @@ class GrowingObject:
                 value = from_json(text[self._start :], allow_partial="trailing-strings")
             except ValueError:
                 if self._value:
-                    # What began well is the object, also when it goes on badly.
+                    # An object that started well is kept, even if its continuation is broken.
                     return None
             else:
                 if value or not _EMPTY.match(text, self._start):
@@ -306,7 +305,7 @@ class GrowingObject:
 
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    r"""The JSON objects in a text, whatever stands before, between and behind them; also such as are nearly JSON.
+    r"""Yield the JSON objects in a text, including objects with common mistakes.
 
     Example:
         >>> list(objects_in('Sure! ```json\n{"a": 1}\n``` I hope {this} helps.'))
@@ -324,7 +323,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
             if repairs <= _MOST_REPAIRS:
                 yield from _nearly(text[start:])
             if _LIKE_JSON.match(text, start):
-                # Objects inside of a broken one are not the answer, and where it ends is not known.
+                # Objects inside a broken object are not the answer, and its end is not known.
                 return
             start = max(start, text.find("}", start))
         else:

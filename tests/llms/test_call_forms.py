@@ -246,7 +246,7 @@ def test_the_objects_of_a_vendors_sdk_are_taken_too() -> None:
     one, other = tool_selections(ChatMessage(additional_kwargs={"tool_calls": calls}))
     assert one == ToolSelection(tool_id="c", tool_name="add", tool_kwargs={"a": 2})
     assert other.tool_id
-    with pytest.raises(TypeError, match="is no tool call"):
+    with pytest.raises(TypeError, match="is not a tool call"):
         tool_selections(ChatMessage(additional_kwargs={"tool_calls": [TextBlock(text="x")]}))
 
 

@@ -246,7 +246,7 @@ class TestCallingTools:
         [
             (tool_call("fail"), "out of order"),
             (tool_call("subtract", a=1), "Tool subtract not found; there are: add, fail, later"),
-            (ToolCallBlock(tool_name="add", tool_kwargs='{"a": '), "no JSON object"),
+            (ToolCallBlock(tool_name="add", tool_kwargs='{"a": '), "not a JSON object"),
         ],
     )
     async def test_a_failed_call_tells_so_or_is_an_error(self, call: Any, told: str) -> None:

@@ -391,5 +391,5 @@ class TestFormatter:
         assert as_tool.format([], [], steps)[2].role is MessageRole.TOOL
 
     def test_a_tool_without_a_name_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="has no name, by which a model could ask for it"):
+        with pytest.raises(ValueError, match="has no name, and a model could not call it"):
             ReActChatFormatter().format([tool(None)], [])
