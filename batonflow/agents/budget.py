@@ -13,8 +13,7 @@ from batonflow.agents.memory.tokens import count_tokens
 from batonflow.clock import current_source
 from batonflow.llms import ChatMessage, ChatResponse, Usage, price
 from batonflow.llms.errors import LLMConfigurationError
-from batonflow.llms.limits import estimated_tokens
-from batonflow.llms.stream import ChatRequest, Settle, request_gates
+from batonflow.llms.stream import ChatRequest, Settle, estimated_tokens, request_gates
 from batonflow.llms.usage import prices_available
 from batonflow.workflow_core import Context
 from batonflow.workflow_core.errors import BatonflowError

@@ -106,7 +106,7 @@ class _Call:
             self.name = self.name or event.name or ""
             self.goes_on(number)
 
-    def begun(self, number: int) -> ToolCallBlock:
+    def block_at(self, number: int) -> ToolCallBlock:
         """Return the call as it was after event ``number``."""
         at = bisect_right(self._states, number, key=_number_of)
         since, count, call_id, name = self._states[at - 1]
@@ -192,7 +192,7 @@ class Answer:
         call.goes_on(self._number - 1)
         return call
 
-    def shown(self, event: StreamEvent) -> ChatResponse | None:
+    def add(self, event: StreamEvent) -> ChatResponse | None:
         """Add an event before the last one; return the answer so far if it has changed visibly."""
         delta = ""
         additional: dict[str, Any] = {}
@@ -291,7 +291,7 @@ class Answer:
             elif isinstance(part, _Call):
                 if part.block is None or part.settled_at > number:
                     # A dict for each call of each chunk would take quadratic time.
-                    calls.append(partial(part.begun, number))
+                    calls.append(partial(part.block_at, number))
                     continue
                 calls.append(part.block)
                 blocks.append(part.block)
@@ -326,7 +326,7 @@ async def fold(
             if isinstance(event, Finish):
                 yield answer.finished(event, model)
                 return
-            response = answer.shown(event)
+            response = answer.add(event)
             if response is not None:
                 yield response
     finally:

@@ -44,8 +44,8 @@ from batonflow.llms.stream import (
     ThinkingDelta,
     ToolCallDelta,
     Watch,
+    checked_stream,
     current_gates,
-    generated,
 )
 from batonflow.llms.tool_protocol import tool_selections, tool_specs
 from batonflow.threads import in_thread
@@ -278,7 +278,7 @@ class LLM(Predicting):
         """Return the responses of the adapter's stream, traced if there are handlers."""
         name = self.metadata.model_name
         request = self._request(messages, kwargs)
-        events = generated(self._stream(request), type(self).__name__)
+        events = checked_stream(self._stream(request), type(self).__name__)
         if watch is not None:
             events = _watched(events, watch)
         responses = fold(events, vendor=self.class_name(), model=name)

@@ -34,8 +34,8 @@ __all__ = [
     "ThinkingBlock",
     "ToolCallBlock",
     "VideoBlock",
+    "expand_citable",
     "in_words",
-    "opened",
 ]
 
 # Most messages contain no URLs, so the module is loaded at first use.
@@ -436,7 +436,7 @@ ContentBlock = Annotated[
 """Any block."""
 
 
-def opened(blocks: Iterable[Any]) -> list[Any]:
+def expand_citable(blocks: Iterable[Any]) -> list[Any]:
     """Return the blocks with citable blocks replaced by their content, for vendors without them."""
     return [part for block in blocks for part in (block.content if isinstance(block, CitableBlock) else [block])]
 
@@ -448,7 +448,7 @@ def in_words(blocks: Iterable[Any]) -> str:
         >>> in_words([TextBlock(text="The tides:"), ImageBlock(url="https://x.test/tides.png")])
         'The tides:\n[picture, image/png, https://x.test/tides.png]'
     """
-    return "\n".join(said for said in map(_words, opened(blocks)) if said is not None)
+    return "\n".join(said for said in map(_words, expand_citable(blocks)) if said is not None)
 
 
 def _words(block: Any) -> str | None:

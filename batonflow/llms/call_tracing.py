@@ -98,7 +98,7 @@ def is_traced(llm: Any, kind: CallKind) -> bool:
 
 
 @contextmanager
-def _part_of(llm: Any, kind: CallKind) -> Generator[None, None, None]:
+def _inside(llm: Any, kind: CallKind) -> Generator[None, None, None]:
     token = _calls.set((*_calls.get(), (llm, kind)))
     try:
         yield
@@ -106,12 +106,12 @@ def _part_of(llm: Any, kind: CallKind) -> Generator[None, None, None]:
         undo(token)
 
 
-async def _each_part_of(llm: Any, kind: CallKind, items: AsyncIterable[_T]) -> AsyncGenerator[_T, None]:
+async def _each_inside(llm: Any, kind: CallKind, items: AsyncIterable[_T]) -> AsyncGenerator[_T, None]:
     """Yield the items inside the call; the consumer's work between items stays outside it."""
     source = aiter(items)
     async with closed_after(source):
         while True:
-            with _part_of(llm, kind):
+            with _inside(llm, kind):
                 item = await anext(source, _END)
             if item is _END:
                 return
@@ -128,9 +128,9 @@ async def open_untraced(
         kind: The kind of the call.
         opened: Opens the stream.
     """
-    with _part_of(llm, kind):
+    with _inside(llm, kind):
         items = await opened()
-    return _each_part_of(llm, kind, items)
+    return _each_inside(llm, kind, items)
 
 
 class TracedCall:
@@ -158,72 +158,72 @@ class TracedCall:
             kind.event("Start", **self._about, additional_kwargs=reported_options, model_dict=llm.to_payload())
         )
 
-    def piece(self, response: Any) -> None:
+    def report_chunk(self, response: Any) -> None:
         """Report a chunk of the response."""
         if dispatcher.tells_pieces:
             dispatcher.event(self._kind.event("InProgress", **self._about, response=response))
 
-    def end(self, response: Any) -> None:
+    def report_end(self, response: Any) -> None:
         """Report the end of the call, with the response or its last chunk."""
         dispatcher.event(self._kind.event("End", **self._about, response=response))
 
-    def failed(self, err: BaseException) -> None:
+    def report_failure(self, err: BaseException) -> None:
         """Report that the call failed or stopped early."""
         dispatcher.event(ExceptionEvent(exception=err, span_id=self._about["span_id"]))
 
-    def answered(self, function: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], Any]) -> Any:
         """Call ``function`` and report its result: a response, a stream, or an awaitable of either."""
-        with self._failures(), _part_of(self._llm, self._kind):
+        with self._reporting_failures(), _inside(self._llm, self._kind):
             result = function()
-        return self._followed(result)
+        return self._report(result)
 
-    def _followed(self, result: Any) -> Any:
+    def _report(self, result: Any) -> Any:
         if inspect.isawaitable(result):
-            return self._awaited(result)
+            return self._report_awaitable(result)
         if isinstance(result, AsyncIterable):
-            return self._pieces(cast("AsyncIterable[Any]", result))
+            return self._report_stream(cast("AsyncIterable[Any]", result))
         if isinstance(result, Iterator):
-            return self._pieces_sync(cast("Iterator[Any]", result))
-        self.end(result)
+            return self._report_iterator(cast("Iterator[Any]", result))
+        self.report_end(result)
         return result
 
-    async def _awaited(self, result: Awaitable[Any]) -> Any:
-        with self._failures(), _part_of(self._llm, self._kind):
+    async def _report_awaitable(self, result: Awaitable[Any]) -> Any:
+        with self._reporting_failures(), _inside(self._llm, self._kind):
             made = await result
-        return self._followed(made)
+        return self._report(made)
 
-    async def _pieces(self, items: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    async def _report_stream(self, items: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         last = None
-        with self._failures():
-            async with aclosing(_each_part_of(self._llm, self._kind, items)) as responses:
+        with self._reporting_failures():
+            async with aclosing(_each_inside(self._llm, self._kind, items)) as responses:
                 async for last in responses:
-                    self.piece(last)
+                    self.report_chunk(last)
                     yield last
-        self.end(last)
+        self.report_end(last)
 
-    def _pieces_sync(self, items: Iterator[Any]) -> Generator[Any, None, None]:
+    def _report_iterator(self, items: Iterator[Any]) -> Generator[Any, None, None]:
         last = None
-        with self._failures():
+        with self._reporting_failures():
             try:
                 while True:
-                    with _part_of(self._llm, self._kind):
+                    with _inside(self._llm, self._kind):
                         item = next(items, _END)
                     if item is _END:
                         break
                     last = item
-                    self.piece(last)
+                    self.report_chunk(last)
                     yield last
             finally:
                 if isinstance(items, Generator):
                     items.close()
-        self.end(last)
+        self.report_end(last)
 
     @contextmanager
-    def _failures(self) -> Generator[None, None, None]:
+    def _reporting_failures(self) -> Generator[None, None, None]:
         try:
             yield
         except BaseException as err:
-            self.failed(err)
+            self.report_failure(err)
             raise
 
 
@@ -240,9 +240,9 @@ def traced_method(kind: CallKind, function: _F) -> _F:
         async def awaited(llm: Any, *args: Any, **kwargs: Any) -> Any:
             if not dispatcher.enabled:
                 return await function(llm, *args, **kwargs)
-            call = _begun(kind, llm, args, kwargs)
+            call = _start_call(kind, llm, args, kwargs)
             made = partial(function, llm, *args, **kwargs)
-            return await (made() if call is None else call.answered(made))
+            return await (made() if call is None else call.run(made))
 
         return cast("_F", awaited)
 
@@ -250,14 +250,14 @@ def traced_method(kind: CallKind, function: _F) -> _F:
     def called(llm: Any, *args: Any, **kwargs: Any) -> Any:
         if not dispatcher.enabled:
             return function(llm, *args, **kwargs)
-        call = _begun(kind, llm, args, kwargs)
+        call = _start_call(kind, llm, args, kwargs)
         made = partial(function, llm, *args, **kwargs)
-        return made() if call is None else call.answered(made)
+        return made() if call is None else call.run(made)
 
     return cast("_F", called)
 
 
-def _begun(kind: CallKind, llm: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall | None:
+def _start_call(kind: CallKind, llm: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedCall | None:
     """Return the new call, or None inside a reported call."""
     if is_traced(llm, kind):
         return None
@@ -305,11 +305,11 @@ async def trace_responses(
                 if first_chunk is None:
                     first_chunk = source.monotonic() - began
                 if in_pieces is not None:
-                    in_pieces.piece(response)
+                    in_pieces.report_chunk(response)
                 yield response
     except BaseException as err:
         if call is not None:
-            call.failed(err)
+            call.report_failure(err)
         if isinstance(err, GeneratorExit):
             # The consumer stopped early, which is not an error.
             dispatcher.close_span(span_id, response, llm, given)
@@ -320,7 +320,7 @@ async def trace_responses(
     if response is not None:
         dispatcher.tag_span(span_id, answer_tags(response, first_chunk))
     if call is not None:
-        call.end(response)
+        call.report_end(response)
     dispatcher.close_span(span_id, response, llm, given)
 
 
@@ -343,13 +343,13 @@ def request_tags(llm: Any, model: str, request: ChatRequest) -> dict[str, Any]:
         if isinstance(given, int | float):
             tags[name] = given
     if genai.captures_content():
-        tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_in_parts(message)) for message in request.messages])
+        tags[genai.INPUT_MESSAGES] = json.dumps([redacted(_message_parts(message)) for message in request.messages])
         system = [message for message in request.messages if message.role == MessageRole.SYSTEM]
         if system:
-            parts = [part for message in system for part in _in_parts(message)["parts"]]
+            parts = [part for message in system for part in _message_parts(message)["parts"]]
             tags[genai.SYSTEM_INSTRUCTIONS] = json.dumps(redacted(parts))
         if request.tools:
-            tags[genai.TOOL_DEFINITIONS] = json.dumps([redacted(_defined(tool)) for tool in request.tools])
+            tags[genai.TOOL_DEFINITIONS] = json.dumps([redacted(_tool_definition(tool)) for tool in request.tools])
     return tags
 
 
@@ -377,12 +377,12 @@ def answer_tags(response: ChatResponse, first_chunk: float | None) -> dict[str, 
             genai.COST: usage.cost,
         }
     if genai.captures_content():
-        said = {**_in_parts(response.message), "finish_reason": response.stop_reason or ""}
+        said = {**_message_parts(response.message), "finish_reason": response.stop_reason or ""}
         found[genai.OUTPUT_MESSAGES] = json.dumps([redacted(said)])
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _in_parts(message: ChatMessage) -> dict[str, Any]:
+def _message_parts(message: ChatMessage) -> dict[str, Any]:
     """Return a message in the form of the conventions."""
     parts = [_part(block) for block in message.blocks]
     if message.role == MessageRole.TOOL:
@@ -391,7 +391,7 @@ def _in_parts(message: ChatMessage) -> dict[str, Any]:
     return {"role": message.role.value, "parts": parts}
 
 
-def _defined(tool: ToolSpec) -> dict[str, Any]:
+def _tool_definition(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from batonflow.llms.blocks import ThinkingBlock
-from batonflow.llms.openai_sdk import counted
+from batonflow.llms.openai_sdk import usage_from_counts
 from batonflow.llms.stream import BlockDone, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import ToolSpec, parse_arguments
 from batonflow.llms.usage import Usage
@@ -117,7 +117,7 @@ class ChatReader:
 
     def _count(self, usage: Any) -> None:
         if usage is not None:
-            self.usage = counted(
+            self.usage = usage_from_counts(
                 usage.prompt_tokens,
                 usage.completion_tokens,
                 usage.prompt_tokens_details,

@@ -12,7 +12,7 @@ from batonflow.llms.base import LLM, is_same_method
 from batonflow.llms.call_tracing import dispatcher as _dispatcher
 from batonflow.llms.errors import NoToolCallError
 from batonflow.llms.messages import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, LLMMetadata
-from batonflow.llms.stream import StreamEvent, Watch, current_gates, generated
+from batonflow.llms.stream import StreamEvent, Watch, checked_stream, current_gates
 from batonflow.llms.tool_protocol import ToolSelection, tool_selections
 from batonflow.user_warnings import warn_user
 
@@ -169,7 +169,7 @@ class FunctionCallingLLM(LLM):
         prepared = dict(
             self._prepare(tools, user_msg, chat_history, verbose, allow_parallel_tool_calls, tool_required, kwargs)
         )
-        return generated(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
+        return checked_stream(self._stream(self._request(prepared.pop("messages"), prepared)), type(self).__name__)
 
     @property
     def takes_stream_option_with_tools(self) -> bool:
@@ -282,7 +282,7 @@ class FunctionCallingLLM(LLM):
             **kwargs,
         )
         calls = self.get_tool_calls_from_response(response, error_on_no_tool_call=needs_call)
-        return await llms.predict_and_call.called(tools, response, calls, parallel, needs_success)
+        return await llms.predict_and_call.run_calls(tools, response, calls, parallel, needs_success)
 
 
 _PREPARE = FunctionCallingLLM._prepare_chat_with_tools  # pyright: ignore[reportPrivateUsage]

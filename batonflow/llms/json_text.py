@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pydantic import AliasChoices, BaseModel, ConfigDict, RootModel, create_model
 from pydantic_core import from_json
 
-__all__ = ["GrowingObject", "PartialModel", "objects_in", "partial_of", "read_object"]
+__all__ = ["ArrivingObject", "PartialModel", "objects_in", "partial_of", "read_object"]
 
 _decoder = json.JSONDecoder()
 
@@ -250,7 +250,7 @@ def partial_of(cls: type[BaseModel], value: dict[str, Any]) -> PartialModel:
     return sketch.made.model_construct(set(values), **values)
 
 
-class GrowingObject:
+class ArrivingObject:
     """A JSON object that arrives as text, with or without text around it."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class GrowingObject:
         self._size += len(piece)
         return self
 
-    def news(self) -> dict[str, Any] | None:
+    def next_value(self) -> dict[str, Any] | None:
         """Return the object so far if it has grown since the last call, else None.
 
         A long text is parsed only after it has grown by a sixty-fourth, because parsing it at every piece would take

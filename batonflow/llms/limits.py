@@ -13,26 +13,11 @@ from batonflow.clock import current_source
 from batonflow.llms.base import LLM
 from batonflow.llms.errors import LLMConfigurationError, RateLimitError
 from batonflow.llms.function_calling import WrappedLLM
-from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
+from batonflow.llms.stream import ChatRequest, Finish, StreamEvent, estimated_tokens
 
-__all__ = ["RateLimitedLLM", "RateLimits", "estimated_tokens"]
+__all__ = ["RateLimitedLLM", "RateLimits"]
 
-_CHARACTERS_PER_TOKEN = 4
-_ANSWER_TOKENS = 1024
 _MINUTE = 60.0
-
-
-def estimated_tokens(request: ChatRequest, max_tokens: int | None = None) -> int:
-    """Return an estimate of the tokens of a request, response included.
-
-    Args:
-        request: The request, with four characters per token.
-        max_tokens: The limit of the response; 1,024 when there is no limit.
-    """
-    read = sum(len(message.content or "") for message in request.messages)
-    read += sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
-    limit = request.options.get("max_tokens") or max_tokens or _ANSWER_TOKENS
-    return read // _CHARACTERS_PER_TOKEN + limit
 
 
 class _Bucket:

@@ -15,8 +15,8 @@ from batonflow.llms.blocks import (
     TextBlock,
     ThinkingBlock,
     VideoBlock,
+    expand_citable,
     in_words,
-    opened,
 )
 from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.chat_answers import EXTRAS_FROM, REASONING, REASONING_FROM, ChatReader, failed_tool_use
@@ -214,7 +214,7 @@ def openai_messages(
 
 def _media_of_tool(message: ChatMessage, official: bool) -> list[dict[str, Any]]:
     """Return a tool's media as a user message after all results of the turn; the API takes no media in results."""
-    media = _parts([block for block in opened(message.blocks) if isinstance(block, MediaBlock)], official)
+    media = _parts([block for block in expand_citable(message.blocks) if isinstance(block, MediaBlock)], official)
     call_id = _call_id(message.additional_kwargs.get("tool_call_id"), official)
     return [{"type": "text", "text": f"The tool call {call_id} also returned this:"}, *media] if media else []
 
@@ -237,7 +237,7 @@ def _result(message: ChatMessage) -> str:
     """Return a tool's result as text; without text, the media that follow are named."""
     if all(isinstance(block, TextBlock) for block in message.blocks):
         return message.content or ""
-    readable = [block for block in opened(message.blocks) if not isinstance(block, MediaBlock)]
+    readable = [block for block in expand_citable(message.blocks) if not isinstance(block, MediaBlock)]
     return in_words(readable) or in_words(message.blocks)
 
 

@@ -22,9 +22,9 @@ from batonflow.llms.call_forms import arguments_text
 from batonflow.llms.errors import LLMError
 from batonflow.llms.messages import ChatMessage, MessageRole
 from batonflow.llms.openai import cache_breakpoint
-from batonflow.llms.openai_sdk import OpenAISDKModel, counted
+from batonflow.llms.openai_sdk import OpenAISDKModel, usage_from_counts
 from batonflow.llms.sdk_body import ErrorEvent
-from batonflow.llms.sdk_errors import class_of_body, redacted
+from batonflow.llms.sdk_errors import error_class_of, redacted
 from batonflow.llms.sdk_model import unsupported
 from batonflow.llms.stream import BlockDone, ChatRequest, Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from batonflow.llms.tool_protocol import chosen_tool, tool_call_blocks, wire_id, wire_name
@@ -160,7 +160,7 @@ class OpenAIResponses(OpenAISDKModel):
     def _failure(self, code: str | None, message: str | None, stream: Any) -> LLMError:
         """Return the error for a failure reported in the stream, after the HTTP status."""
         text = redacted(message or "the response failed", self._secrets({}))
-        kind = class_of_body({"code": code}, text)
+        kind = error_class_of({"code": code}, text)
         return kind(
             f"{text} [{code}]" if code else text,
             status_code=stream.response.status_code,
@@ -286,7 +286,9 @@ def _thought(item: Any) -> ThinkingBlock:
 def _usage(usage: Any) -> Usage | None:
     if usage is None:
         return None
-    return counted(usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.output_tokens_details)
+    return usage_from_counts(
+        usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.output_tokens_details
+    )
 
 
 def responses_input(messages: Sequence[ChatMessage], official: bool = True) -> list[dict[str, Any]]:
@@ -312,7 +314,7 @@ def responses_input(messages: Sequence[ChatMessage], official: bool = True) -> l
             content = message.content or "" if plain else _parts(message.blocks)
             items.append({"role": _ROLES[message.role], "content": content})
         else:
-            items.extend(_said(message, longest))
+            items.extend(_assistant_items(message, longest))
     return _without_lone_thoughts(items)
 
 
@@ -334,7 +336,7 @@ def _without_lone_thoughts(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _said(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
+def _assistant_items(message: ChatMessage, longest: int | None) -> list[dict[str, Any]]:
     """Return the items of an assistant message in their order."""
     phases = {one["text"]: one["phase"] for one in message.additional_kwargs.get("phases", ())}
     calls = iter(tool_call_blocks(message))

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from batonflow.llms.sdk_model import SDKModel
 from batonflow.llms.usage import Usage
 
-__all__ = ["OpenAISDKModel", "counted"]
+__all__ = ["OpenAISDKModel", "usage_from_counts"]
 
 _OFFICIAL = ("api.openai.com", ".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 
@@ -43,7 +43,7 @@ class OpenAISDKModel(SDKModel):
         return sdk.AsyncOpenAI(**options)
 
 
-def counted(read: int | None, written: int | None, read_details: Any, written_details: Any) -> Usage:
+def usage_from_counts(read: int | None, written: int | None, read_details: Any, written_details: Any) -> Usage:
     """Return the usage from OpenAI's token counts; some servers leave out the details."""
     return Usage(
         input_tokens=read or 0,

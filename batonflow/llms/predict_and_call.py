@@ -12,7 +12,7 @@ from batonflow.llms.react_text import ActionReasoningStep, ReActChatFormatter, R
 from batonflow.llms.tool_protocol import ToolSelection, tool_specs
 from batonflow.threads import in_thread
 
-__all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "called", "conversation", "react_step"]
+__all__ = ["AgentChatResponse", "FailedCall", "ToolCallError", "call_tools", "conversation", "react_step", "run_calls"]
 
 
 @dataclass
@@ -177,7 +177,7 @@ def _answered(outputs: list[Any]) -> AgentChatResponse:
     return AgentChatResponse(response="\n\n".join(output.content for output in outputs), sources=outputs)
 
 
-async def called(
+async def run_calls(
     tools: Sequence[Any],
     response: ChatResponse,
     calls: Sequence[ToolSelection],

@@ -247,10 +247,10 @@ class ReActChatFormatter(BaseModel):
         return [
             ChatMessage(header, role=MessageRole.SYSTEM),
             *chat_history,
-            *(self._shown(step) for step in current_reasoning or ()),
+            *(self._as_message(step) for step in current_reasoning or ()),
         ]
 
-    def _shown(self, step: BaseReasoningStep) -> ChatMessage:
+    def _as_message(self, step: BaseReasoningStep) -> ChatMessage:
         observed = isinstance(step, ObservationReasoningStep)
         return ChatMessage(step.get_content(), role=self.observation_role if observed else MessageRole.ASSISTANT)
 

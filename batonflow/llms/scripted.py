@@ -164,7 +164,7 @@ class ScriptedLLM(FunctionCallingLLM):
         number = self._again.pop(0) if self._again else self._next()
         if number >= len(self._turns):
             raise self._exhausted(request)
-        parts = _parts(await _said(self._turns[number], request))
+        parts = _parts(await _answer_of(self._turns[number], request))
         events = list(self._events(number, parts))
         if self._befalls(faults.duplicate_ids):
             events = _with_one_id(events)
@@ -226,7 +226,7 @@ class ScriptedLLM(FunctionCallingLLM):
         )
 
 
-async def _said(turn: Any, request: ChatRequest) -> Any:
+async def _answer_of(turn: Any, request: ChatRequest) -> Any:
     """Return the answer of a turn to ``request``; raise a turn that is an exception."""
     answer: Any = turn
     if callable(answer) and not isinstance(answer, type):

@@ -12,7 +12,7 @@ from batonflow.llms.errors import InvalidResponseError, LLMTimeoutError
 from batonflow.llms.sendable import has_halves, sendable
 from batonflow.llms.stream import BlockDone, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
-__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Halves", "Opened", "Silence", "given"]
+__all__ = ["AnswerBody", "Chunks", "ErrorEvent", "Opened", "Silence", "SurrogateJoiner", "iterate_events"]
 
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _ERROR_EVENT = re.compile(rb"[\r\n]event: ?error *[\r\n]")
@@ -166,7 +166,7 @@ class Opened:
             await self.closes()
 
 
-async def given(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
+async def iterate_events(events: Iterable[StreamEvent]) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of a whole response."""
     for event in events:
         yield event
@@ -308,7 +308,7 @@ _Piece = TextDelta | ThinkingDelta | ToolCallDelta
 _TEXTS = (TextDelta, ThinkingDelta)
 
 
-class Halves:
+class SurrogateJoiner:
     """Join surrogate pairs that are split between two deltas, as servers that count in UTF-16 send them.
 
     A high surrogate waits for the next delta of the same text. Without one it becomes U+FFFD, because no request and no
@@ -318,8 +318,8 @@ class Halves:
     def __init__(self) -> None:
         self._waiting: _Piece | None = None
 
-    def concern(self, event: StreamEvent) -> bool:
-        """Return whether ``event`` has to go through :meth:`whole`, which is rare."""
+    def affects(self, event: StreamEvent) -> bool:
+        """Return whether ``event`` has to go through :meth:`joined`, which is rare."""
         if self._waiting is not None:
             return True
         if isinstance(event, _TEXTS):
@@ -328,28 +328,28 @@ class Halves:
             return isinstance(event.block, ThinkingBlock) and has_halves(event.block.content or "")
         return has_halves(_text(event))
 
-    def whole(self, event: StreamEvent) -> Sequence[StreamEvent]:
+    def joined(self, event: StreamEvent) -> Sequence[StreamEvent]:
         """Return the events that can be passed on, with valid Unicode."""
-        passed: list[StreamEvent] = []
+        joined: list[StreamEvent] = []
         before, self._waiting = self._waiting, None
         text = _text(event)
         if before is not None:
             if _strand(before) == _strand(event):
                 text = _text(before) + text
             else:
-                passed.append(_with_text(before, sendable(_text(before))))
+                joined.append(_with_text(before, sendable(_text(before))))
         if isinstance(event, BlockDone) and isinstance(event.block, ThinkingBlock) and event.block.content:
             # Adapters build the block from the original deltas.
             event.block.content = sendable(event.block.content)
         if not isinstance(event, _Piece):
-            return [*passed, event]
+            return [*joined, event]
         if "\ud800" <= text[-1:] <= "\udbff":
             self._waiting = _with_text(event, text[-1])
             text = text[:-1]
         # A delta of a call carries its id and name even without text.
         if text or self._waiting is None or isinstance(event, ToolCallDelta):
-            passed.append(_with_text(event, sendable(text)))
-        return passed
+            joined.append(_with_text(event, sendable(text)))
+        return joined
 
 
 def _text(event: StreamEvent) -> str:

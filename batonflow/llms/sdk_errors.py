@@ -16,7 +16,15 @@ from batonflow.llms.errors import (
     error_for_status,
 )
 
-__all__ = ["base_errors", "class_of_body", "redacted", "redirect_of", "refuses_streams", "translated", "words_of"]
+__all__ = [
+    "error_class_of",
+    "error_message",
+    "redacted",
+    "redirect_details",
+    "refuses_streams",
+    "sdk_error_classes",
+    "translate_error",
+]
 
 _KEY = re.compile(r"\b(?:sk|pk|rk|xai|gsk|AIza)[-_][A-Za-z0-9_*.-]{6,}")
 _KEY_LENGTH = 8
@@ -35,7 +43,7 @@ _KINDS: Mapping[str, type[LLMError]] = {
 }
 
 
-def base_errors(sdk: Any) -> tuple[type[Exception], ...]:
+def sdk_error_classes(sdk: Any) -> tuple[type[Exception], ...]:
     """Return the base classes of an SDK's errors."""
     return tuple(getattr(sdk, name) for name in ("OpenAIError", "AnthropicError") if hasattr(sdk, name))
 
@@ -49,7 +57,7 @@ def refuses_streams(err: Any) -> bool:
 _REPLACES_THE_REQUEST = (301, 302, 303)
 
 
-def redirect_of(response: Any) -> tuple[int, str] | None:
+def redirect_details(response: Any) -> tuple[int, str] | None:
     """Return status and message of a redirect that the request did not survive; None without one.
 
     Args:
@@ -71,7 +79,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     return _KEY.sub("***", text)
 
 
-def translated(
+def translate_error(
     sdk: Any, http: Any, err: Any, *, secrets: Iterable[str], timeout: float, details: dict[str, Any]
 ) -> LLMError | None:
     """Return the error of this package for an error of an SDK; None for other errors.
@@ -85,13 +93,13 @@ def translated(
         details: The arguments of all errors: vendor, model, shown.
     """
     hidden = list(secrets)
-    text = redacted(words_of(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
+    text = redacted(error_message(getattr(err, "body", None)) or str(err) or type(err).__name__, hidden)
     if isinstance(err, sdk.APITimeoutError | http.TimeoutException):
         return LLMTimeoutError(f"no answer within {timeout:g} s, or no connection within the time for one", **details)
     if isinstance(err, sdk.APIResponseValidationError):
         return InvalidResponseError(f"the response is not one of this API: {text}", **details)
     if isinstance(err, sdk.APIStatusError):
-        found = redirect_of(err.response)
+        found = redirect_details(err.response)
         if found is not None:
             return LLMRequestError(redacted(found[1], hidden), **details, status_code=found[0])
         return _of_status(err, text, details)
@@ -100,10 +108,10 @@ def translated(
         where = "the connection broke" if details["shown"] else "no connection"
         return LLMConnectionError(f"{where}: {text}{redacted(cause, hidden)}", **details)
     if isinstance(err, sdk.APIError):
-        return class_of_body(err.body, text)(text, **details)
+        return error_class_of(err.body, text)(text, **details)
     if isinstance(err, ValueError):
         return InvalidResponseError(f"the response is not JSON: {text}", **details)
-    if isinstance(err, base_errors(sdk)):
+    if isinstance(err, sdk_error_classes(sdk)):
         return LLMRequestError(text, **details)
     return None
 
@@ -115,11 +123,11 @@ def _of_status(err: Any, text: str, details: dict[str, Any]) -> LLMError:
         "request_id": err.request_id or headers.get("x-request-id") or headers.get("request-id"),
         "retry_after": _retry_after(headers),
     }
-    kind = class_of_body(err.body, text) if err.status_code < 400 else None
+    kind = error_class_of(err.body, text) if err.status_code < 400 else None
     return (kind or error_for_status(err.status_code, f"{_kind(err.body)} {text}"))(text, **details, **error)
 
 
-def class_of_body(body: Any, text: str) -> type[LLMError]:
+def error_class_of(body: Any, text: str) -> type[LLMError]:
     """Return the error class for a body, by the vendor's code or an HTTP status in it."""
     kind = _kind(body)
     if kind in _KINDS:
@@ -150,7 +158,7 @@ def _kind(body: Any) -> str:
     return str(error.get("type") or error.get("code") or "")
 
 
-def words_of(body: Any) -> str:
+def error_message(body: Any) -> str:
     """Return the vendor's message in an error body, with its code; empty without a message."""
     if isinstance(body, str):
         return body

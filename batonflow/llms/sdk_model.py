@@ -29,15 +29,15 @@ from batonflow.llms.errors import (
 from batonflow.llms.fetching import FetchError, FetchPolicy, fetching
 from batonflow.llms.function_calling import FunctionCallingLLM
 from batonflow.llms.messages import LLMMetadata
-from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Halves, Opened, Silence, given
+from batonflow.llms.sdk_body import AnswerBody, Chunks, ErrorEvent, Opened, Silence, SurrogateJoiner, iterate_events
 from batonflow.llms.sdk_errors import (
-    base_errors,
-    class_of_body,
+    error_class_of,
+    error_message,
     redacted,
-    redirect_of,
+    redirect_details,
     refuses_streams,
-    translated,
-    words_of,
+    sdk_error_classes,
+    translate_error,
 )
 from batonflow.llms.sendable import json_data
 from batonflow.llms.stream import ChatRequest, Finish, StreamEvent
@@ -292,7 +292,7 @@ class SDKModel(FunctionCallingLLM):
         instead: Sequence[StreamEvent] = ()
         try:
             opened = await self._opened(client, body, silence)
-            async with opened, aclosing(self._understood(opened)) as events:
+            async with opened, aclosing(self._events_of(opened)) as events:
                 async for event in events:
                     if isinstance(event, Finish):
                         await _drain(http, opened.response)
@@ -303,8 +303,8 @@ class SDKModel(FunctionCallingLLM):
         except LLMError as err:
             err.shown = shown
             raise
-        except (*base_errors(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
-            translation = translated(
+        except (*sdk_error_classes(sdk), http.HTTPError, http.InvalidURL, ValueError) as err:
+            translation = translate_error(
                 sdk, http, err, secrets=self._secrets(body), timeout=seconds, details={**self._named, "shown": shown}
             )
             if translation is None:
@@ -323,7 +323,7 @@ class SDKModel(FunctionCallingLLM):
         assert opened is not None  # otherwise an error was raised, or events were returned
         kind = opened.headers.get("content-type", "")
         if not shown and "event-stream" not in kind:
-            raise self._no_answer(
+            raise self._invalid_response(
                 f"the answer is {kind or 'something untyped'}, not a stream of events; is base_url right?", opened
             )
         raise incomplete(shown, self.vendor, self.model)
@@ -334,7 +334,7 @@ class SDKModel(FunctionCallingLLM):
         if body["stream"]:
             try:
                 stream = await self._sent(method, body)
-            except base_errors(await aload(self.sdk_name, self.sdk_name)) as err:
+            except sdk_error_classes(await aload(self.sdk_name, self.sdk_name)) as err:
                 if not refuses_streams(err):
                     raise
                 self._remember_whole(body)
@@ -348,8 +348,8 @@ class SDKModel(FunctionCallingLLM):
         response = getattr(answer, "http_response", None)
         if response is None:
             # A program that patches the SDK returns the response itself.
-            opened = Opened(None, given(()))
-            opened.events = given(self._told_whole(answer, opened))
+            opened = Opened(None, iterate_events(()))
+            opened.events = iterate_events(self._events_of_whole(answer, opened))
             return opened
         return await self._opened_whole(response, body, silence)
 
@@ -376,13 +376,13 @@ class SDKModel(FunctionCallingLLM):
         self, response: Any, body: dict[str, Any], silence: Silence, arriving: AnswerBody | None = None
     ) -> Opened:
         """Read a whole response to its end."""
-        opened = Opened(response, given(()))
+        opened = Opened(response, iterate_events(()))
         try:
             self._check_redirects(response)
             arriving = arriving or AnswerBody(response, self.max_answer_bytes, self._named, scan=False)
             data = await arriving.read(silence)
             answer = self._as_answer(data, await aload(self.sdk_name, self.sdk_name), body, opened)
-            opened.events = given(self._told_whole(answer, opened))
+            opened.events = iterate_events(self._events_of_whole(answer, opened))
         except BaseException:
             await response.aclose()
             raise
@@ -394,27 +394,27 @@ class SDKModel(FunctionCallingLLM):
             decoded: Any = json.loads(data)
         except ValueError as err:
             kind = opened.headers.get("content-type", "") or "something untyped"
-            raise self._no_answer(f"the answer is {kind} and not JSON; is base_url right?", opened) from err
+            raise self._invalid_response(f"the answer is {kind} and not JSON; is base_url right?", opened) from err
         if not isinstance(decoded, dict):
-            raise self._no_answer(f"the answer is a JSON {type(decoded).__name__}, not an object", opened)
+            raise self._invalid_response(f"the answer is a JSON {type(decoded).__name__}, not an object", opened)
         given = cast("dict[str, Any]", decoded)
         if given.get("error"):
-            raise self._told_error(given, opened)
+            raise self._reported_error(given, opened)
         return self._whole_class(sdk, body).construct(**given)
 
-    def _told_whole(self, answer: Any, opened: Opened) -> list[StreamEvent]:
-        with self._misfits(opened):
+    def _events_of_whole(self, answer: Any, opened: Opened) -> list[StreamEvent]:
+        with self._translating_misfits(opened):
             return list(self._read_whole(answer))
 
-    def _told_error(self, data: Any, opened: Opened) -> LLMError:
+    def _reported_error(self, data: Any, opened: Opened) -> LLMError:
         """Return the error of this package for an error in a response of status 200."""
-        text = redacted(words_of(data) or str(data)[:1000], self._secrets({}))
+        text = redacted(error_message(data) or str(data)[:1000], self._secrets({}))
         if isinstance(data, dict) and cast("dict[str, Any]", data).get("type") == "error" and "error" not in data:
             # The type is the type of the event.
             data = {"code": cast("dict[str, Any]", data).get("code")}
-        return class_of_body(data, text)(text, **self._about(opened))
+        return error_class_of(data, text)(text, **self._about(opened))
 
-    def _no_answer(self, text: str, opened: Opened) -> InvalidResponseError:
+    def _invalid_response(self, text: str, opened: Opened) -> InvalidResponseError:
         return InvalidResponseError(text, **self._about(opened))
 
     @property
@@ -431,7 +431,7 @@ class SDKModel(FunctionCallingLLM):
         }
 
     def _check_redirects(self, response: Any) -> None:
-        found = redirect_of(response)
+        found = redirect_details(response)
         if found is not None:
             status, text = found
             raise LLMRequestError(redacted(text, self._secrets({})), status_code=status, **self._named)
@@ -458,31 +458,31 @@ class SDKModel(FunctionCallingLLM):
             text = redacted(str(err), self._secrets(body))
             raise LLMRequestError(f"it cannot be sent: {text}", vendor=self.vendor, model=self.model) from err
 
-    async def _understood(self, opened: Opened) -> AsyncGenerator[StreamEvent, None]:
+    async def _events_of(self, opened: Opened) -> AsyncGenerator[StreamEvent, None]:
         """Yield the events of a response; translate errors about invalid events.
 
         The SDKs do not validate: other JSON becomes objects with missing attributes.
         """
-        halves = Halves()
-        with self._misfits(opened):
+        halves = SurrogateJoiner()
+        with self._translating_misfits(opened):
             async with aclosing(opened.events) as events:
                 async for event in events:
-                    if halves.concern(event):
-                        for one in halves.whole(event):
+                    if halves.affects(event):
+                        for one in halves.joined(event):
                             yield one
                     else:
                         yield event
 
     @contextmanager
-    def _misfits(self, opened: Opened) -> Generator[None, None, None]:
+    def _translating_misfits(self, opened: Opened) -> Generator[None, None, None]:
         """Translate the errors of reading a response in another form."""
         try:
             yield
         except ErrorEvent as err:
-            raise self._told_error(err.data, opened) from None
+            raise self._reported_error(err.data, opened) from None
         except (AttributeError, TypeError, LookupError) as err:
             text = redacted(str(err), self._secrets({}))
-            raise self._no_answer(f"an event that is not one of this API: {text}", opened) from err
+            raise self._invalid_response(f"an event that is not one of this API: {text}", opened) from err
 
     async def _finished(self, event: Finish, opened: Opened) -> Finish:
         """Return the terminal mark with vendor, request id and cost added."""

@@ -26,8 +26,9 @@ __all__ = [
     "ThinkingDelta",
     "ToolCallDelta",
     "Watch",
+    "checked_stream",
     "current_gates",
-    "generated",
+    "estimated_tokens",
     "request_gates",
 ]
 
@@ -72,6 +73,23 @@ class ChatRequest(BaseModel):
     output_schema: OutputSchema | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     stream: bool | None = Field(default=None, exclude=True)
+
+
+_CHARACTERS_PER_TOKEN = 4
+_ANSWER_TOKENS = 1024
+
+
+def estimated_tokens(request: ChatRequest, max_tokens: int | None = None) -> int:
+    """Return an estimate of the tokens of a request, response included.
+
+    Args:
+        request: The request, with four characters per token.
+        max_tokens: The limit of the response; 1,024 when there is no limit.
+    """
+    read = sum(len(message.content or "") for message in request.messages)
+    read += sum(len(tool.name) + len(tool.description) + len(str(tool.parameters)) for tool in request.tools)
+    limit = request.options.get("max_tokens") or max_tokens or _ANSWER_TOKENS
+    return read // _CHARACTERS_PER_TOKEN + limit
 
 
 NotKept = Annotated[Any, Field(exclude=True)]
@@ -254,7 +272,7 @@ def request_gates(*added: Gate, instead: bool = False) -> Generator[None, None, 
         _gates.reset(token)
 
 
-def generated(events: AsyncGenerator[StreamEvent, None], model: str) -> AsyncGenerator[StreamEvent, None]:
+def checked_stream(events: AsyncGenerator[StreamEvent, None], model: str) -> AsyncGenerator[StreamEvent, None]:
     """Return the events of a ``_stream`` after a check of their type.
 
     Args:

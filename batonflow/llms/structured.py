@@ -19,7 +19,7 @@ from batonflow.instrumentation import events, get_dispatcher
 from batonflow.llms._bridge import closed_after
 from batonflow.llms.blocks import TextBlock
 from batonflow.llms.errors import LLMConfigurationError, NoToolCallError, RefusalError, StructuredOutputError
-from batonflow.llms.json_text import GrowingObject, PartialModel, objects_in, partial_of
+from batonflow.llms.json_text import ArrivingObject, PartialModel, objects_in, partial_of
 from batonflow.llms.messages import (
     ChatMessage,
     ChatResponse,
@@ -137,7 +137,7 @@ class Form(Generic[Model]):
         description = self.description or f"Gives the answer as {self.title}."
         return FormTool(self.name, description, self.output_cls, self.parameters)
 
-    def explained(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    def with_schema(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         """Return ``messages`` with the schema in the last message."""
         schema = json.dumps(self.parameters, ensure_ascii=False)
         instruction = TextBlock(
@@ -153,7 +153,7 @@ class Form(Generic[Model]):
         """Return the partial answer in ``value``."""
         return partial_of(self.output_cls, value)
 
-    def of_value(self, value: dict[str, Any]) -> Model:
+    def parse_value(self, value: dict[str, Any]) -> Model:
         """Return the instance for a JSON value.
 
         Raises:
@@ -176,7 +176,7 @@ class Form(Generic[Model]):
             answer = repr(inner) if written is None else written.decode()
             raise UnfitError(_problems(err), answer) from err
 
-    def of_text(self, text: str) -> Model:
+    def parse_text(self, text: str) -> Model:
         """Return the instance in a text: the first fitting object with most names of the form.
 
         Raises:
@@ -191,13 +191,13 @@ class Form(Generic[Model]):
         for value in found:
             if len(names & value.keys()) == most:
                 try:
-                    return self.of_value(value)
+                    return self.parse_value(value)
                 except UnfitError as err:
                     unfit = unfit or err
         assert unfit is not None  # at least one object has the most names
         raise unfit
 
-    def chosen(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
+    def answer_call(self, calls: Sequence[ToolSelection]) -> ToolSelection | None:
         """Return the call with the answer: the first call of the form's tool, or the first call."""
         return next((call for call in calls if call.tool_name == self.name), calls[0] if calls else None)
 
@@ -278,7 +278,7 @@ async def ask_until_it_fits(
         NoToolCallError: The model answered with text instead of a tool call, and the text has no object.
         StructuredOutputError: The answer does not fit after all retries, or was cut at its limit of length.
     """
-    conversation = form.explained(messages) if way == "llm" else list(messages)
+    conversation = form.with_schema(messages) if way == "llm" else list(messages)
     usage: Usage | None = None
     unfit: UnfitError | None = None
     for attempt in range(retries + 1):
@@ -324,11 +324,15 @@ async def ask_until_it_fits(
 
 
 def _read(form: Form[Model], way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> Model:
-    call = form.chosen(calls) if way == "function" else None
+    call = form.answer_call(calls) if way == "function" else None
     if call is None:
         # Some servers write the arguments as text instead of a call.
-        return form.of_text(response.message.content or "")
-    return form.of_value(call.tool_kwargs) if call.invalid_arguments is None else form.of_text(call.invalid_arguments)
+        return form.parse_text(response.message.content or "")
+    return (
+        form.parse_value(call.tool_kwargs)
+        if call.invalid_arguments is None
+        else form.parse_text(call.invalid_arguments)
+    )
 
 
 def _is_words(way: Way, response: ChatResponse, calls: Sequence[ToolSelection]) -> bool:
@@ -359,14 +363,14 @@ def _correction(
     if not calls:  # the object was written as text
         text = f"This does not fit the schema:\n{unfit}\nCall {form.name} with all of it, corrected."
         return [*said, ChatMessage(text)]
-    chosen = form.chosen(calls)
+    answer_call = form.answer_call(calls)
     wrong = f"The arguments do not fit the schema:\n{unfit}\nCall {form.name} again with all of them, corrected."
     other = f"Not looked at: one call of {form.name} is wanted."
     return [
         *said,
         *(
             ChatMessage(
-                wrong if call is chosen else other,
+                wrong if call is answer_call else other,
                 role=MessageRole.TOOL,
                 additional_kwargs={"tool_call_id": call.tool_id, "is_error": True},
             )
@@ -396,7 +400,7 @@ class StructuredModel(Protocol):
     async def astream_chat(self, messages: Sequence[ChatMessage], /, **kwargs: Any) -> ChatResponseAsyncGen: ...
 
 
-_SoFar = Callable[[ChatResponse], dict[str, Any] | None]
+_ValueSoFar = Callable[[ChatResponse], dict[str, Any] | None]
 _WatchedCalls = Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None]
 
 
@@ -427,7 +431,7 @@ async def stream_pieces(
     """
     form = Form(output_cls)
     way = _way(llm, form)
-    asking = _Asking(llm, form, way, options, watched_calls, marks_end)
+    asking = _Requests(llm, form, way, options, watched_calls, marks_end)
     if _dispatcher.enabled:
         _dispatcher.event(
             events.llm.LLMStructuredPredictStartEvent(output_cls=output_cls, template=template, template_args=args)
@@ -471,7 +475,7 @@ async def outputs(
             yield piece.output if isinstance(piece, Outcome) else piece
 
 
-class _Asking:
+class _Requests:
     """Sends conversations to a model in the chosen way."""
 
     def __init__(
@@ -524,24 +528,24 @@ class _Asking:
                     waiting = None
         yield response
 
-    async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _SoFar, bool]:
+    async def _opened(self, messages: list[ChatMessage]) -> tuple[ChatResponseAsyncGen, _ValueSoFar, bool]:
         """Open the stream; return it with a function for the object so far, and whether it marks its end."""
-        growing = GrowingObject()
+        growing = ArrivingObject()
         if self._way != "function":
             responses = await self._llm.astream_chat(messages, **self._options)
-            return responses, lambda response: growing.add(response.delta or "").news(), self._marks_end
+            return responses, lambda response: growing.add(response.delta or "").next_value(), self._marks_end
         watched = self._watched_calls(messages, self._options, _arguments_into(growing))
         if watched is not None:
-            return watched, lambda _: growing.news(), True
+            return watched, lambda _: growing.next_value(), True
         with_tools = cast("Any", self._llm).astream_chat_with_tools
         return await with_tools(chat_history=messages, **self._options), self._arguments_so_far(), False
 
-    def _arguments_so_far(self) -> _SoFar:
+    def _arguments_so_far(self) -> _ValueSoFar:
         last: dict[str, Any] = {}
 
         def so_far(response: ChatResponse) -> dict[str, Any] | None:
             nonlocal last
-            call = self._form.chosen(self.calls_in(response))
+            call = self._form.answer_call(self.calls_in(response))
             if call is None or call.tool_kwargs == last:
                 return None
             last = call.tool_kwargs
@@ -584,7 +588,7 @@ def _way(llm: StructuredModel, form: Form[Any]) -> Way:
     )
 
 
-def _arguments_into(growing: GrowingObject) -> Watch:
+def _arguments_into(growing: ArrivingObject) -> Watch:
     """Return a watcher that adds the arguments of the first call to ``growing``."""
     first: int | None = None
 
