@@ -190,8 +190,18 @@ class WorkflowServer:
             Route("/", page, methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
-            *WorkflowRoutes(self).routes(),
-            *RunRoutes(self).routes(),
+            *WorkflowRoutes(
+                self.runs,
+                compat_status_codes=self.compat_status_codes,
+                accept_context_api=self.accept_context_api,
+                is_closing=lambda: self.is_closing,
+            ).routes(),
+            *RunRoutes(
+                self.runs,
+                compat_status_codes=self.compat_status_codes,
+                heartbeat_interval=self.sse_heartbeat_interval,
+                is_closing=lambda: self.is_closing,
+            ).routes(),
             *self._mounts,
         ]
         outside = [

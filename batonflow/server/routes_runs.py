@@ -1,7 +1,8 @@
 """The routes about runs: how they stand, what they did, and what can be done with them."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,9 +25,6 @@ from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, Workf
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-if TYPE_CHECKING:
-    from batonflow.server.app import WorkflowServer
-
 __all__ = ["RunRoutes"]
 
 MOST_RUNS = 1000
@@ -38,12 +36,19 @@ class RunRoutes:
     """Answers requests about runs.
 
     Args:
-        server: The server.
+        runs: The runs of the server.
+        compat_status_codes: Answer with the status codes of LlamaIndex's server.
+        heartbeat_interval: Seconds between signs of life on a stream without events.
+        is_closing: Returns True while the server stops.
     """
 
-    def __init__(self, server: "WorkflowServer") -> None:
-        self._server = server
-        self._runs: Runs = server.runs
+    def __init__(
+        self, runs: Runs, *, compat_status_codes: bool, heartbeat_interval: float, is_closing: Callable[[], bool]
+    ) -> None:
+        self._runs = runs
+        self._compat_status_codes = compat_status_codes
+        self._heartbeat_interval = heartbeat_interval
+        self._is_closing = is_closing
 
     def routes(self) -> list[Route]:
         """The routes. Ids of runs may hold slashes, so what stands behind an id is looked at first."""
@@ -98,7 +103,7 @@ class RunRoutes:
         return JSON(found, self._status_for(found))
 
     def _status_for(self, found: dict[str, Any]) -> int:
-        if not self._server.compat_status_codes:
+        if not self._compat_status_codes:
             return 200
         return {"completed": 200, "running": 202}.get(found["status"], 500)
 
@@ -158,8 +163,8 @@ class RunRoutes:
             place,
             _cursor(request),
             internal=internal,
-            pause=self._server.sse_heartbeat_interval,
-            is_closing=lambda: self._server.is_closing,
+            pause=self._heartbeat_interval,
+            is_closing=self._is_closing,
         )
         if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
@@ -222,7 +227,7 @@ class RunRoutes:
         place = await self._place(request)
         purge = flag(request, "purge", default=False)
         if place.is_over and not purge:
-            if self._server.compat_status_codes:
+            if self._compat_status_codes:
                 raise HTTPException(404, "Handler not found")
             raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status})")
         # What nobody drives and nobody here has the code of is deleted as it stands.

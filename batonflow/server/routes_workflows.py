@@ -1,7 +1,8 @@
 """The routes about workflows: what there is, and starting runs."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,9 +29,6 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 
-if TYPE_CHECKING:
-    from batonflow.server.app import WorkflowServer
-
 __all__ = ["WorkflowRoutes"]
 
 ID_LENGTH = 24
@@ -40,12 +38,19 @@ class WorkflowRoutes:
     """Answers requests about workflows.
 
     Args:
-        server: The server.
+        runs: The runs of the server.
+        compat_status_codes: Answer with the status codes of LlamaIndex's server.
+        accept_context_api: Take snapshots as ``context`` when a run is started.
+        is_closing: Returns True while the server stops.
     """
 
-    def __init__(self, server: "WorkflowServer") -> None:
-        self._server = server
-        self._runs: Runs = server.runs
+    def __init__(
+        self, runs: Runs, *, compat_status_codes: bool, accept_context_api: bool, is_closing: Callable[[], bool]
+    ) -> None:
+        self._runs = runs
+        self._compat_status_codes = compat_status_codes
+        self._accept_context_api = accept_context_api
+        self._is_closing = is_closing
 
     def routes(self) -> list[Route]:
         """The routes."""
@@ -94,7 +99,7 @@ class WorkflowRoutes:
             await _over(handler)
         told = self._runs.told(await self._runs.find(run_id))
         failed = told["status"] != "completed"
-        return JSON(told, 500 if failed and self._server.compat_status_codes else 200)
+        return JSON(told, 500 if failed and self._compat_status_codes else 200)
 
     async def run_nowait(self, request: Request) -> Response:
         """Start a run, or join the one that was started so before."""
@@ -150,7 +155,7 @@ class WorkflowRoutes:
                     if not ending.done():
                         ending.cancel()
                         await asyncio.wait({ending})
-            if self._server.is_closing:
+            if self._is_closing():
                 raise _stopped(run_id)
             if not ending.cancelled():
                 ending.result()
@@ -160,7 +165,7 @@ class WorkflowRoutes:
     def _context(self, served: Served, body: RunBody) -> Context[Any] | None:
         if not body.context:
             return None
-        if not self._server.accept_context_api:
+        if not self._accept_context_api:
             raise HTTPException(
                 400, "This server takes no context: it is made with WorkflowServer(accept_context_api=True)"
             )

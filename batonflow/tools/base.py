@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, field_serializer
 
-from batonflow.lazy import at_first_use
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.sendable import sendable
@@ -16,11 +15,10 @@ from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
 from batonflow.tools.schema import parameters_text
 from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.context.telling import json_or_words
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})
-
-json_or_words = at_first_use("batonflow.workflow_core.context.telling", "json_or_words")
 
 __all__ = [
     "AsyncBaseTool",

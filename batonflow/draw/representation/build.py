@@ -3,8 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -22,16 +21,14 @@ from batonflow.draw.representation.types import (
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.validation.tree import Member, member_of
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["get_workflow_representation"]
 
 _OUTSIDE = "external_step"
 
 
-def get_workflow_representation(workflow: "Workflow | type[Workflow]") -> WorkflowGraph:
+def get_workflow_representation(workflow: Workflow | type[Workflow]) -> WorkflowGraph:
     """Return the event graph of a workflow, with those of the workflows attached to it.
 
     Args:
@@ -70,8 +67,7 @@ def _own_docstring(workflow_class: type) -> str | None:
 def _said_of(function: Any) -> str | None:
     """The docstring of a step, or of the step that it stands in for; not that of a method of ours by the same name."""
     said = inspect.getdoc(function)
-    ours = import_module("batonflow.workflow_core.workflow").Workflow
-    inherited = function.__doc__ is None and said == inspect.getdoc(getattr(ours, function.__name__, None))
+    inherited = function.__doc__ is None and said == inspect.getdoc(getattr(Workflow, function.__name__, None))
     return None if inherited else said
 
 
