@@ -15,6 +15,17 @@ __all__ = ["HOMES", "install", "present_name"]
 
 HOMES = {
     "agents.serve": "server.endpoints",
+    "cli.answering": "cli.cmd_approve",
+    "cli.briefly": "cli.summary",
+    "cli.chatting": "cli.cmd_chat",
+    "cli.checking": "cli.cmd_check",
+    "cli.completing": "cli.cmd_completions",
+    "cli.drawing": "cli.cmd_draw",
+    "cli.looking": "cli.cmd_show",
+    "cli.objects": "cli.loading",
+    "cli.running": "cli.cmd_run",
+    "cli.serving": "cli.cmd_serve",
+    "cli.telling": "cli.stream_lines",
     "workflow_core.at_rest": "durable.at_rest",
     "workflow_core.bridge": "bridge",
     "workflow_core.client": "server.client",

@@ -104,7 +104,7 @@ def test_a_port_that_is_taken(here: Cli) -> None:
 def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.startswith("batonflow.server")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "batonflow.cli.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "batonflow.cli.cmd_serve", raising=False)
     monkeypatch.setitem(sys.modules, "starlette", None)
     code, _, errors = here("serve", "flows.py:greet")
     assert code == 1

@@ -1,7 +1,6 @@
 """One run as one file: the page with the run's data in it, which asks nobody for anything."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +12,13 @@ from batonflow.draw.scene import scene_of
 from batonflow.draw.svg import escape, svg
 from batonflow.durable.stores.protocol import RunInfo, RunStore, StoredCommit
 from batonflow.durable.trace import run_told, trace_of
+from batonflow.server.page.build import page_html
 from batonflow.server.page.derived import graph_of
 from batonflow.threads import in_thread
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["RunView", "export_run", "page_html", "run_page", "view_run"]
+__all__ = ["RunView", "export_run", "run_page", "view_run"]
 
 LARGEST = 64 * 1024
 """Bytes of a value above which a file holds the beginning of it only."""
@@ -27,16 +27,6 @@ AT_ONCE = 500
 
 _PLACE = '<script type="application/json" id="run"></script>'
 _POLICY = '<meta name="policy"'
-
-
-@cache
-def page_html() -> str:
-    """The page as the server gives it: it asks where it came from for everything it shows.
-
-    Raises:
-        FileNotFoundError: The page is not built.
-    """
-    return Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 
 
 def run_page(data: Mapping[str, Any]) -> str:
