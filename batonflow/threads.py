@@ -22,12 +22,22 @@ from typing import Any, ParamSpec, TypeVar
 from typing_extensions import override
 
 from batonflow.instrumentation.logs import logger_named
-from batonflow.lazy import at_first_use
 
 __all__ = ["abandoned_threads", "call_in_thread", "in_thread", "start_in_thread"]
 
 # The engine lies above this module.
-run_in_words = at_first_use("batonflow.workflow_core.engine.state", "run_in_words")
+_caller_in_words: Callable[[], str] = str
+
+
+def name_callers_by(describe: Callable[[], str]) -> None:
+    """Let warnings of abandoned calls say where the call was made.
+
+    Args:
+        describe: Returns words for the place that calls, with a blank before them, or an empty text.
+    """
+    global _caller_in_words  # noqa: PLW0603 - the engine names its runs, of which this module knows nothing
+    _caller_in_words = describe
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,7 +160,7 @@ class _Threads(concurrent.futures.Executor):
             "%s goes on in its thread although its caller%s has given it up; a thread cannot be stopped "
             "(%d such threads in this process)",
             name,
-            run_in_words(),
+            _caller_in_words(),
             count,
         )
 

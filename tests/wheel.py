@@ -40,8 +40,6 @@ def build_wheel(to: Path) -> Path:
         copy = tree / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
-    for folder in ("agents", "llms", "tools", "workflow_core"):
-        (tree / "batonflow" / folder).symlink_to(Path("..") / folder)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", to / "dist", tree, cwd=to)
     (wheel,) = (to / "dist").glob("*.whl")
     return wheel

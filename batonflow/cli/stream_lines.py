@@ -18,9 +18,9 @@ from batonflow.agents.members import HANDOFF_TOOL
 from batonflow.cli.output import jsonable, say
 from batonflow.cli.summary import message_text
 from batonflow.cli.text import call, one_line, shown, summary
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.events import Event, StopEvent, StreamResetEvent
 from batonflow.workflow_core.stream import StreamItem
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["StreamPrinter", "approval_text", "envelope"]
 

@@ -12,8 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from batonflow.values.serializers import as_json as json_text
 from batonflow.values.serializers import read_json
-from batonflow.workflow_core.engine.progress import Number
-from batonflow.workflow_core.engine.state import Causes
+from batonflow.workflow_core.engine.state import Causes, Number
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 from batonflow.durable.attempt_record import as_json
 from batonflow.values.forms import Form, form_of
 from batonflow.values.marks import PRIVATE, NotWritable
+from batonflow.values.names import payload_name, qualified_name
 from batonflow.values.serializers import (
     IS_PYDANTIC,
     MARKED,
@@ -22,7 +23,6 @@ from batonflow.values.serializers import (
 )
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, StopEvent
-from batonflow.workflow_core.types import payload_name, qualified_name
 
 __all__ = ["Codec"]
 

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from pydantic_core import PydanticSerializationError
 
 from batonflow.durable.attempt_record import Segment, as_json
 from batonflow.durable.gaps import Reset, with_gap, with_reset
 from batonflow.durable.recorder import Recorder
-from batonflow.durable.stores.protocol import InboxItem, RunCommit
+from batonflow.durable.stores.protocol import InboxItem, RunCommit, RunStore
 from batonflow.durable.traces import with_trace
 from batonflow.workflow_core.context.snapshot import dump_run
 from batonflow.workflow_core.errors import RunInterruptedError, RunLostError, StoreError
@@ -17,7 +17,6 @@ from batonflow.workflow_core.events import WorkflowCancelledEvent
 from batonflow.workflow_core.stream import NEVER
 
 if TYPE_CHECKING:
-    from batonflow.durable.connection import Desk
     from batonflow.workflow_core.engine.runner import Run
 
 __all__ = ["Drive"]
@@ -35,6 +34,25 @@ HELD_SECONDS = 5.0
 """How long an effect waits for its intent to be written, when that rests on a step which is still at work."""
 
 
+class Connection(Protocol):
+    """The way of a leased run to its store; ``connection.py`` provides it for all runs of an event loop."""
+
+    store: RunStore
+    loop: asyncio.AbstractEventLoop
+
+    def add(self, drive: "Drive") -> None: ...
+
+    def remove(self, drive: "Drive") -> None: ...
+
+    def dirty(self, drive: "Drive") -> None: ...
+
+    def park(self, drive: "Drive") -> None: ...
+
+    def note_left(self, drive: "Drive") -> None: ...
+
+    def asleep(self, run: Any, wake_at: float | None) -> None: ...
+
+
 def recorder_of(run: "Run") -> Recorder | None:
     """Return the recorder of a run that a store keeps."""
     return cast("Recorder | None", run.recorder)
@@ -49,7 +67,7 @@ class Drive:
         closed: Called when this process drives it no longer.
     """
 
-    def __init__(self, desk: "Desk", run: "Run", closed: Callable[[], None]) -> None:
+    def __init__(self, desk: Connection, run: "Run", closed: Callable[[], None]) -> None:
         self.desk = desk
         self.run = run
         self._closed = closed

@@ -38,12 +38,12 @@ from batonflow.durable.stores.protocol import (
     StoredCommit,
 )
 from batonflow.durable.traces import ABANDONED, trace_in
+from batonflow.values.names import qualified_name
 from batonflow.values.serializers import read_json
 from batonflow.workflow_core.context.snapshot import dump_run, load_run
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default, named_values
 from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState
-from batonflow.workflow_core.engine.waits import is_address
+from batonflow.workflow_core.engine.state import Cause, PastRecord, RunState, is_address
 from batonflow.workflow_core.errors import (
     ContextSerdeError,
     ReplayIncompatible,
@@ -58,7 +58,6 @@ from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.runs import WorkflowRun, new_run
 from batonflow.workflow_core.served_input import input_is_served
 from batonflow.workflow_core.stream import Entry
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = [
     "begin_recorded",

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from batonflow.durable.codec import Codec
-from batonflow.workflow_core.engine.state import Origin, as_origin
-from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
+from batonflow.values.names import loaded_class, names_of
+from batonflow.workflow_core.engine.state import TO_STEPS, Origin, as_origin, is_address
 from batonflow.workflow_core.errors import ReplayIncompatible, StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec, StepTable
-from batonflow.workflow_core.types import loaded_class, names_of
 
 __all__ = ["Delivery", "Fold", "FoldedStream", "Numbers", "Occurrence", "Place"]
 

@@ -22,6 +22,8 @@ from batonflow.durable.state_values import MISSING, StateValues
 from batonflow.durable.streamed import streamed_as_data, without_secrets
 from batonflow.instrumentation.redaction import redacted
 from batonflow.user_warnings import warn_user
+from batonflow.values.exceptions import dump_exception, traceback_of
+from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, read_json
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.context.state_data import KEYS_THAT_MAY_BE_LEFT_OUT, UnserializableKeyWarning
@@ -31,7 +33,6 @@ from batonflow.workflow_core.engine.state import CAME_IN, Causes, Waiter, WorkIt
 from batonflow.workflow_core.errors import StateOutsideContextWarning, StoreError
 from batonflow.workflow_core.events import Event, WorkflowFailedEvent
 from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.types import dump_exception, qualified_name, traceback_of
 
 __all__ = ["Journal", "Recorder"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from batonflow.instrumentation.redaction import redacted
-from batonflow.workflow_core.engine.progress import Number
+from batonflow.workflow_core.engine.state import Number
 from batonflow.workflow_core.events import Event, InputRequiredEvent
 
 __all__ = ["Streamed", "said_up_to", "streamed_as_data", "without_secrets"]

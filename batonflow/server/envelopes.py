@@ -8,9 +8,9 @@ from pydantic_core import to_jsonable_python
 from batonflow.durable.codec import Codec
 from batonflow.durable.streamed import said_up_to
 from batonflow.durable.trace import plain_event
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.events import Event, InputRequiredEvent
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["END", "Streamed", "chain", "envelope", "known_as", "recorded_envelope", "recorded_event", "streamed_in"]
 

@@ -12,11 +12,11 @@ from batonflow.durable.codec import Codec
 from batonflow.durable.lifecycle import digest_of_start
 from batonflow.server.envelopes import known_as
 from batonflow.server.limits import DEPTH, inside, is_deeper
+from batonflow.values.names import qualified_name
 from batonflow.values.serializers import IS_PYDANTIC
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InternalDispatchEvent, StartEvent, check_public
 from batonflow.workflow_core.problems import in_words_with_hints, unknown_fields
 from batonflow.workflow_core.served_input import reading_input
-from batonflow.workflow_core.types import qualified_name
 
 if TYPE_CHECKING:
     from batonflow.durable.stores.protocol import RunStore

@@ -26,7 +26,7 @@ from batonflow.instrumentation.events.run import (
 from batonflow.instrumentation.logs import fit_to_show, logger_named
 from batonflow.llms import genai
 from batonflow.tracing.summary import summarize
-from batonflow.workflow_core.engine.calling import events_and_context
+from batonflow.workflow_core.engine.attempts import events_and_context
 from batonflow.workflow_core.engine.ports import Observer
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import WorkItem

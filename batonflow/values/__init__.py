@@ -1,1 +1,38 @@
-"""Values as data: what each class is written as, and what comes back of it."""
+"""Values as data: the JSON forms of models, of marked types and of exceptions, and the serializers that write them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from batonflow.values.forms import form_of
+    from batonflow.values.pickle_serializer import PickleSerializer
+    from batonflow.values.pickle_serializer import PickleSerializer as JsonPickleSerializer
+    from batonflow.values.plans import is_ours
+    from batonflow.values.serializers import BaseSerializer, JsonSerializer
+    from batonflow.values.unmarked import alike, built_in, dict_as_data, has_mark, value_as_data, value_of
+
+__all__ = [
+    "BaseSerializer", "JsonPickleSerializer", "JsonSerializer", "PickleSerializer", "alike", "built_in", "dict_as_data",
+    "form_of", "has_mark", "is_ours", "value_as_data", "value_of",
+]  # fmt: skip
+
+# Pickle can run code, so its module is loaded only when it is asked for by name.
+_HOMES = {
+    "JsonPickleSerializer": ("pickle_serializer", "PickleSerializer"),
+    "PickleSerializer": ("pickle_serializer", "PickleSerializer"),
+    "form_of": ("forms", "form_of"),
+    "is_ours": ("plans", "is_ours"),
+    **{
+        name: ("unmarked", name)
+        for name in ("alike", "built_in", "dict_as_data", "has_mark", "value_as_data", "value_of")
+    },
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home, attribute = _HOMES.get(name, ("serializers", name))
+    found = getattr(import_module(f"{__name__}.{home}"), attribute)
+    globals()[name] = found
+    return found

@@ -11,10 +11,9 @@ from pydantic import BaseModel, RootModel
 from pydantic_core import SchemaSerializer
 
 from batonflow.values.marks import SCALARS, NotWritable, is_plain
+from batonflow.values.names import payload_name
 from batonflow.values.plans import Plan, Rules, adapter_of, is_ours, plan_of
 from batonflow.values.unmarked import alike
-from batonflow.workflow_core.events import DictLikeModel, StopEvent
-from batonflow.workflow_core.types import payload_name
 
 if TYPE_CHECKING:
     from pydantic_core.core_schema import CoreConfig
@@ -98,7 +97,7 @@ class Form:
         for name, exact in self.scalars:
             if type(values[name]) not in exact:
                 return None
-        if self.has_result and cast("StopEvent", model).result is not None:
+        if self.has_result and cast("Any", model).result is not None:
             return None
         return values.copy()
 
@@ -219,8 +218,8 @@ def _made(cls: type[BaseModel]) -> Form:
     without_type = {name for name, field in kept.items() if "Any" in str(field.annotation)}
     own_checks: Mapping[str, OwnCheck] = getattr(cls, _FITS, {})
     untyped = without_type - own_checks.keys() if is_ours(cls) else without_type - by_field
-    has_data, dumps_itself = issubclass(cls, DictLikeModel), _dumps_itself(cls)
-    has_result = issubclass(cls, StopEvent) and "result" not in cls.model_fields
+    has_data, dumps_itself = hasattr(cls, "__batonflow_dynamic__"), _dumps_itself(cls)
+    has_result = hasattr(cls, "__batonflow_ends__") and "result" not in cls.model_fields
     is_root = issubclass(cls, cast("Any", RootModel))
     said = cast("dict[str, Any]", cls.model_config)
     config = {name: said[name] for name in (*_WAYS_TO_WRITE, *_WAYS_TO_READ) if name in said}

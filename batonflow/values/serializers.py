@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtim
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from batonflow.lazy import at_first_use
+from batonflow import values as _values
 from batonflow.values.marks import (
     IS_COMPONENT,
     IS_DATA,
@@ -30,29 +30,15 @@ from batonflow.values.marks import (
     is_plain,
     items_of,
 )
-from batonflow.workflow_core.types import loaded_class, named_class, names_of, qualified_name
+from batonflow.values.names import loaded_class, named_class, names_of, qualified_name
 
 if TYPE_CHECKING:
     from batonflow.values.forms import Form
-    from batonflow.values.pickle_serializer import PickleSerializer
-
-    JsonPickleSerializer = PickleSerializer
 
 __all__ = [
-    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonPickleSerializer", "JsonSerializer",
-    "PickleSerializer", "as_json", "is_marked", "is_plain", "items_of", "read_json",
+    "IS_DATA", "IS_PYDANTIC", "MARKED", "BaseSerializer", "JsonSerializer",
+    "as_json", "is_marked", "is_plain", "items_of", "read_json",
 ]  # fmt: skip
-
-_VALUES = "batonflow.values.unmarked"
-
-form_of = at_first_use("batonflow.values.forms", "form_of")
-is_ours = at_first_use("batonflow.values.plans", "is_ours")
-alike = at_first_use(_VALUES, "alike")
-built_in = at_first_use(_VALUES, "built_in")
-dict_as_data = at_first_use(_VALUES, "dict_as_data")
-has_mark = at_first_use(_VALUES, "has_mark")
-value_as_data = at_first_use(_VALUES, "value_as_data")
-value_of = at_first_use(_VALUES, "value_of")
 
 # A look at so many values of a list costs no more than a look at all of them together.
 _FEW = 2
@@ -218,15 +204,15 @@ class JsonSerializer:
             return self._encode_dict(cast("dict[Any, Any]", value))
         if kind is list:
             return self._encode_list(cast("list[Any]", value))
-        form = form_of(kind)
+        form = _values.form_of(kind)
         if form is not None:
             return self._encode_model(value, form)
-        if isinstance(value, dict) and is_ours(kind):  # made for others to look at, and a plain dict for them
+        if isinstance(value, dict) and _values.is_ours(kind):  # made for others to look at, and a plain dict for them
             return self._encode_dict({**cast("dict[Any, Any]", value)})
         if not isinstance(value, Enum | dict | list) and hasattr(value, "class_name") and hasattr(value, "to_dict"):
             self.check_name(name := qualified_name(kind))
             return {IS_COMPONENT: True, "value": value.to_dict(), "qualified_name": name}
-        marked = value_as_data(value, self._written)
+        marked = _values.value_as_data(value, self._written)
         if marked is not None:
             self.check_name(marked["qualified_name"])
             return marked
@@ -237,7 +223,7 @@ class JsonSerializer:
     def _encode_dict(self, value: dict[Any, Any]) -> dict[str, Any]:
         items = items_of(value)
         if not all(type(key) is str or (isinstance(key, str) and not isinstance(key, Enum)) for key in value):
-            return dict_as_data(value, self._written)
+            return _values.dict_as_data(value, self._written)
         found: dict[str, Any] = {}
         key = ""
         try:
@@ -250,7 +236,7 @@ class JsonSerializer:
     def _encode_list(self, value: list[Any]) -> list[Any]:
         found: list[Any] = []
         if len(value) > _FEW and not self._writes_all and len(set(map(type, value))) == 1:
-            form = form_of(cast("Any", type(value[0])))
+            form = _values.form_of(cast("Any", type(value[0])))
             # Conversations are lists of hundreds of messages.
             if form is not None and form.all_come_back(value):
                 self.check_name(form.name)
@@ -271,7 +257,7 @@ class JsonSerializer:
         Raises:
             ValueError: Something in it is neither plain data nor a model.
         """
-        form = form_of(cast("Any", type(value)))
+        form = _values.form_of(cast("Any", type(value)))
         if form is None or not form.is_whole:
             return None
         try:
@@ -403,7 +389,7 @@ class JsonSerializer:
         """
         try:
             back = self.knowing([form.cls])._decode(read_json(as_json(marked)))
-            same = alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
+            same = _values.alike(back, model) or as_json(self._encode_model(back, form, tried=True)) == as_json(marked)
         except Exception as error:  # code of the program's own may raise anything
             raise NotWritable(
                 f"it could not be read again: {error}. Let its serializers, validators and __init__ take what they "
@@ -442,7 +428,7 @@ class JsonSerializer:
             if found.get(IS_COMPONENT) is True:
                 return self._resolve(name, _is_component).from_dict(inner)
             if found.get(IS_VALUE) is True:
-                return value_of(name, inner, self._read, partial(self._resolve, fits=_is_named))
+                return _values.value_of(name, inner, self._read, partial(self._resolve, fits=_is_named))
             if found.get(IS_DATA) is True and isinstance(inner, dict):
                 found = cast("dict[str, Any]", inner)
         return {key: self._read(inner) for key, inner in found.items()}
@@ -473,7 +459,7 @@ class JsonSerializer:
 
     def _decode_fields(self, cls: type[BaseModel], fields: dict[str, Any], within: Any) -> None:
         if within is None:  # earlier payloads, and those of the other library, do not say where the marks are
-            form = form_of(cls)
+            form = _values.form_of(cls)
             within = form.free if form is not None else ()
         for name in within:
             value = fields.get(name)
@@ -505,7 +491,7 @@ class JsonSerializer:
 
     def _argument(self, name: str) -> Any:
         """A generic model, or an argument of one."""
-        return built_in(name) or self._resolve(name, _is_named)
+        return _values.built_in(name) or self._resolve(name, _is_named)
 
 
 def _is_model(cls: Any) -> bool:
@@ -513,7 +499,7 @@ def _is_model(cls: Any) -> bool:
 
 
 def _is_named(cls: Any) -> bool:
-    return _is_model(cls) or has_mark(cls)
+    return _is_model(cls) or _values.has_mark(cls)
 
 
 def _is_component(cls: Any) -> bool:
@@ -569,10 +555,3 @@ def _with_whole_characters(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_with_whole_characters(inner) for inner in cast("list[Any]", data)]
     return data
-
-
-def __getattr__(name: str) -> Any:
-    # Pickle can run code, so its module is loaded only for those who ask for it by name.
-    if name in ("PickleSerializer", "JsonPickleSerializer"):
-        return importlib.import_module("batonflow.values.pickle_serializer").PickleSerializer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from batonflow.durable.stores.memory import MemoryStore
     from batonflow.durable.stores.protocol import RunInfo, RunStore
     from batonflow.durable.stores.sqlite import SQLiteStore
-    from batonflow.values.serializers import JsonPickleSerializer, PickleSerializer
+    from batonflow.values import JsonPickleSerializer, PickleSerializer
 
 __all__ = [
     "All",
@@ -127,8 +127,8 @@ __all__ = [
 
 # Stores and what they tell are loaded when first used: most processes keep no runs.
 _HOME_OF = {
-    "JsonPickleSerializer": "values.serializers",
-    "PickleSerializer": "values.serializers",
+    "JsonPickleSerializer": "values",
+    "PickleSerializer": "values",
     "MemoryStore": "durable.stores.memory",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from batonflow.values.serializers import BaseSerializer
-from batonflow.workflow_core.engine.progress import Number
 from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import Causes, WorkItem, origins_of
+from batonflow.workflow_core.engine.state import Causes, Number, WorkItem, origins_of
 from batonflow.workflow_core.errors import ContextSerdeError, WorkflowRuntimeError, WorkflowValidationError
 from batonflow.workflow_core.events import Event, StopEvent, WorkflowCancelledEvent
 from batonflow.workflow_core.options import AnyWorkflow

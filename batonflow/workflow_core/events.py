@@ -25,10 +25,10 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
+from batonflow.values.exceptions import UnreconstructedException, dump_exception, load_exception
 from batonflow.workflow_core.errors import NotInitializedError
-from batonflow.workflow_core.types import UnreconstructedException, dump_exception, load_exception
+from batonflow.workflow_core.problems import misspelt
 
 __all__ = [
     "CollectionReleaseEvent",
@@ -57,7 +57,6 @@ __all__ = [
     "check_public",
 ]
 
-misspelt = at_first_use("batonflow.workflow_core.problems", "misspelt")
 
 
 SerializableException = Annotated[
@@ -100,6 +99,9 @@ class DictLikeModel(BaseModel):
     ``model["k"]``, ``in``, ``len``, iteration, ``get``, ``keys``, ``values``, ``items`` and ``to_dict`` see the
     dynamic data only, never declared fields. Attribute access sees everything.
     """
+
+    __batonflow_dynamic__: ClassVar[bool] = True
+    """Models of the class hold dynamic data beside their fields."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="allow")
 
@@ -322,6 +324,9 @@ class StopEvent(Event):
         result: What ``await handler`` gives. A subclass is given itself instead.
         kwargs: Declared fields and dynamic data.
     """
+
+    __batonflow_ends__: ClassVar[bool] = True
+    """Models of the class carry a result that is not a field."""
 
     _result: Any = PrivateAttr(default=None)
 

@@ -10,8 +10,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.instrumentation.logs import logger_named
 from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import Question, Waiter
-from batonflow.workflow_core.engine.waits import TO_STEPS, address_of
+from batonflow.workflow_core.engine.state import TO_STEPS, Question, Waiter, address_of
 from batonflow.workflow_core.errors import InputClosedError, InputResponseError
 from batonflow.workflow_core.events import Event, HumanResponseEvent, check_public
 from batonflow.workflow_core.problems import in_words

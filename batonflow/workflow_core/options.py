@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, get_args
 
+from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
 from batonflow.workflow_core.amounts import is_seconds, is_whole
 from batonflow.workflow_core.class_steps import ClassSteps
@@ -17,7 +18,6 @@ from batonflow.workflow_core.plugins import BasicRuntime, get_current_runtime
 from batonflow.workflow_core.resource import ResourceManager
 from batonflow.workflow_core.routing import StepTable
 from batonflow.workflow_core.step import WorkflowGraphCheck
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = [
     "AnyWorkflow",

@@ -11,8 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem
-from batonflow.workflow_core.engine.waits import address_of, is_address
+from batonflow.workflow_core.engine.state import Failures, Question, StepState, Waiter, WorkItem, address_of, is_address
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent
 
 __all__ = ["News", "Questions"]

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from batonflow.agents.memory.chat_store import ArchivingChatStore, BaseChatStore, SimpleChatStore
 from batonflow.lazy import at_first_use
-from batonflow.workflow_core.types import loaded_class, qualified_name
+from batonflow.values.names import loaded_class, qualified_name
 
 __all__ = ["archiving", "dumped", "loaded", "of_the_same_kind", "opened"]
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from batonflow.values.serializers import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
+    from batonflow.values import BaseSerializer, JsonPickleSerializer, JsonSerializer, PickleSerializer
     from batonflow.workflow_core.context.context import Context
     from batonflow.workflow_core.context.state_data import DictState
     from batonflow.workflow_core.context.state_store import InMemoryStateStore, StateStore
@@ -27,9 +27,9 @@ _HOMES = {
     "Context": "batonflow.workflow_core.context.context",
     "DictState": "batonflow.workflow_core.context.state_data",
     "InMemoryStateStore": "batonflow.workflow_core.context.state_store",
-    "JsonPickleSerializer": "batonflow.values.serializers",
+    "JsonPickleSerializer": "batonflow.values",
     "JsonSerializer": "batonflow.values.serializers",
-    "PickleSerializer": "batonflow.values.serializers",
+    "PickleSerializer": "batonflow.values",
     "RetryInfo": "batonflow.workflow_core.types",
     "StateStore": "batonflow.workflow_core.context.state_store",
 }

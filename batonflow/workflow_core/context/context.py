@@ -18,7 +18,7 @@ from batonflow.values.serializers import BaseSerializer
 from batonflow.workflow_core.compat.context import EarlierContext
 from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
-from batonflow.workflow_core.engine.collecting import collect
+from batonflow.workflow_core.engine.attempts import collect
 from batonflow.workflow_core.engine.ports import dump_run, load_run
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item

@@ -5,9 +5,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from batonflow.workflow_core.engine.progress import current_call
 from batonflow.workflow_core.engine.runner import Run
-from batonflow.workflow_core.engine.state import WorkItem, current_item
+from batonflow.workflow_core.engine.state import WorkItem, current_call, current_item
 from batonflow.workflow_core.errors import UnknownOutcomeError
 
 __all__ = ["begun_earlier", "run_effect", "run_once"]

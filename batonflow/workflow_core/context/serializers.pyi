@@ -1,1 +1,1 @@
-from batonflow.values.serializers import *
+from batonflow.values import *

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from batonflow.values.exceptions import dump_exception, load_exception
+from batonflow.values.names import qualified_name
 from batonflow.values.serializers import BaseSerializer, JsonSerializer, moved_class
 from batonflow.workflow_core.answer_fields import answer_fields
 from batonflow.workflow_core.child_runs import call_as_data
@@ -21,13 +23,14 @@ from batonflow.workflow_core.context.state_paths import DELETED, write_into
 from batonflow.workflow_core.context.state_store import StateCell, lacks_default
 from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.context.underway import deliveries_as_data, outcomes_as_data, read_outcome, with_outcomes
-from batonflow.workflow_core.engine.progress import Numbers, Progress
 from batonflow.workflow_core.engine.runner import Run
 from batonflow.workflow_core.engine.state import (
     Buffer,
     Causes,
     Failures,
+    Numbers,
     PastRecord,
+    Progress,
     Question,
     RunState,
     StepState,
@@ -42,7 +45,6 @@ from batonflow.workflow_core.errors import ContextSerdeError, WorkflowCancelledB
 from batonflow.workflow_core.events import CollectionReleaseEvent, Event, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.types import dump_exception, load_exception, qualified_name
 
 __all__ = ["LoadedRun", "dump_run", "load_run"]
 

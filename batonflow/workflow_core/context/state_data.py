@@ -4,15 +4,14 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from batonflow.lazy import at_first_use
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, JsonSerializer
+from batonflow.workflow_core.context.telling import written
 from batonflow.workflow_core.errors import ContextSerdeError
 from batonflow.workflow_core.events import DictLikeModel
 
 __all__ = ["DictState", "UnserializableKeyWarning", "as_declared", "declared_as_json", "dump_state", "load_state"]
 
-written = at_first_use("batonflow.workflow_core.context.telling", "written")
 
 KEYS_THAT_MAY_BE_LEFT_OUT = ("memory",)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime
 
 from pydantic import BaseModel
 
-from batonflow.lazy import at_first_use
+from batonflow import values as forms_of_values
 from batonflow.user_warnings import warn_user
 from batonflow.values.serializers import BaseSerializer, is_plain
 from batonflow.workflow_core.context.state_data import DictState, UnserializableKeyWarning, dump_state, load_state
@@ -42,7 +42,6 @@ __all__ = [
     "new_state",
 ]
 
-form_of = at_first_use("batonflow.values.forms", "form_of")
 
 StateT = TypeVar("StateT", bound=BaseModel)
 T = TypeVar("T")
@@ -627,7 +626,7 @@ def _names(state: BaseModel) -> Iterator[str]:
     """Every top-level name of a state: declared, also of private attributes that are not as they begin, and dynamic."""
     cls = type(state)
     yield from cls.model_fields
-    if cls.__private_attributes__ and (form := form_of(cls)) is not None:
+    if cls.__private_attributes__ and (form := forms_of_values.form_of(cls)) is not None:
         yield from form.private_of(state)
     if isinstance(state, DictLikeModel):
         yield from list(state.to_dict())

@@ -7,11 +7,11 @@ beside its delivery, with its place among the events on their way, and a restore
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+from batonflow.values.exceptions import dump_exception, load_exception
 from batonflow.workflow_core.engine.state import WorkItem, origins_of
 from batonflow.workflow_core.engine.ticks import EventArrived, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.types import dump_exception, load_exception
 
 __all__ = ["deliveries_as_data", "outcomes_as_data", "read_outcome", "with_outcomes"]
 

@@ -28,6 +28,7 @@ from batonflow.workflow_core.engine.commands import (
 )
 from batonflow.workflow_core.engine.state import (
     RETURNED,
+    TO_STEPS,
     Causes,
     Failures,
     Recoveries,
@@ -36,6 +37,7 @@ from batonflow.workflow_core.engine.state import (
     Stream,
     Waiter,
     WorkItem,
+    is_address,
 )
 from batonflow.workflow_core.engine.ticks import (
     EventArrived,
@@ -49,7 +51,6 @@ from batonflow.workflow_core.engine.ticks import (
     WaitClosed,
     WaitOpened,
 )
-from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import WorkflowRuntimeError
 from batonflow.workflow_core.events import (
     CollectionReleaseEvent,

@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 
 from batonflow.clock import current_source
 from batonflow.instrumentation import get_dispatcher
+from batonflow.threads import name_callers_by
+from batonflow.values.names import qualified_name
+from batonflow.workflow_core.engine.attempts import call_step, tell, verdict, was_returned, written_down
 from batonflow.workflow_core.engine.broker import Broker
-from batonflow.workflow_core.engine.calling import call_step
 from batonflow.workflow_core.engine.commands import (
     Answered,
     Command,
@@ -51,20 +53,27 @@ from batonflow.workflow_core.engine.ports import (
     Recorder,
     observer_for,
 )
-from batonflow.workflow_core.engine.recording import tell, verdict, was_returned, written_down
 from batonflow.workflow_core.engine.releasing import ReleasableRun
-from batonflow.workflow_core.engine.state import Causes, RunState, WorkItem, current_item, run_in_words
+from batonflow.workflow_core.engine.state import (
+    TO_STEPS,
+    Causes,
+    RunState,
+    WorkItem,
+    current_item,
+    is_address,
+    run_in_words,
+)
 from batonflow.workflow_core.engine.ticks import EventArrived, RetryDue, RunIdle, StepFailed, StepReturned, Tick
 from batonflow.workflow_core.engine.waiting import Waiting
-from batonflow.workflow_core.engine.waits import TO_STEPS, is_address
 from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError, StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import StreamLog, StreamReader
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["Run"]
+
+name_callers_by(run_in_words)
 
 T = TypeVar("T")
 

@@ -6,39 +6,51 @@ waits; a snapshot is read straight off it.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from batonflow.workflow_core.counts import ExecutionCounts
-from batonflow.workflow_core.engine.progress import Number, Progress
-from batonflow.workflow_core.engine.waits import Waits
-from batonflow.workflow_core.events import Event, StopEvent
+from batonflow.workflow_core.events import Event, HumanResponseEvent, StopEvent
 from batonflow.workflow_core.routing import StepSpec, StepTable
 
 __all__ = [
     "CAME_IN",
     "RETURNED",
+    "TO_STEPS",
     "AttemptRecord",
     "Buffer",
     "Cause",
     "Causes",
     "Failures",
+    "Number",
+    "Numbers",
+    "OnceCall",
     "Origin",
     "PastRecord",
+    "Progress",
     "Question",
     "RunState",
     "StepState",
     "Stream",
     "Waiter",
+    "Waits",
     "WorkItem",
+    "address_of",
     "as_origin",
+    "current_call",
     "current_item",
+    "is_address",
     "origins_of",
     "run_in_words",
 ]
+
+K = TypeVar("K")
+
+Number = int | tuple[str, int]
+"""A place in an attempt; inside ``ctx.once`` its key and the place within the call."""
 
 CAME_IN = 0
 """The number of an event that came from outside, or from another workflow, in the record of its arrival."""
@@ -108,6 +120,117 @@ def as_origin(data: Any) -> Origin:
     """Read an origin from data."""
     number, name = data
     return number, cast("Number", tuple(cast("list[Any]", name)) if isinstance(name, list) else name)
+
+
+class Numbers:
+    """Counts what is done in one place, a step or a call of ``ctx.once``.
+
+    ``sends``, ``writes`` and ``streamed`` count the current attempt; the ``skip_*`` numbers say how many of them were
+    already done before a restore and are passed over. Outcomes of collects stay until the place is done.
+    """
+
+    __slots__ = (
+        "calls", "collected", "collects", "sends", "skip_sends", "skip_streamed", "skip_writes", "streamed", "waits",
+        "writes",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.sends = self.writes = self.streamed = 0
+        self.skip_sends = self.skip_writes = self.skip_streamed = 0
+        self.collects = 0
+        self.collected: list[list[Event] | None] | None = None
+        self.waits = 0
+        # Runs of attached workflows that the step started itself.
+        self.calls = 0
+
+    def begin_again(self) -> None:
+        """Count anew for the next attempt; nothing of a failed one is skipped, but outcomes stay."""
+        self.sends = self.writes = self.streamed = self.collects = self.waits = self.calls = 0
+        self.skip_sends = self.skip_writes = self.skip_streamed = 0
+
+    def named(self, number: int) -> Number:
+        """A number of this place as one of the whole attempt."""
+        return number
+
+
+class OnceCall(Numbers):
+    """The inside of a call of ``ctx.once`` that has no record yet.
+
+    Args:
+        key: Of the call.
+        progress: Of the delivery that it belongs to.
+    """
+
+    __slots__ = ("key", "progress")
+
+    def __init__(self, key: str, progress: "Progress") -> None:
+        super().__init__()
+        self.key = key
+        self.progress = progress
+
+    def named(self, number: int) -> Number:
+        """A number of this call as one of the whole attempt."""
+        return self.key, number
+
+
+class Progress(Numbers):
+    """What a delivery has done so far: outside of ``ctx.once``, in the calls without a record, and the records.
+
+    Answers of waits and records of ``once`` stay with the delivery until it ends.
+    """
+
+    __slots__ = ("_answers", "begun", "intents", "once", "once_calls", "unreturned")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: dict[str, Event | None] | None = None
+        self.once: dict[str, Any] | None = None
+        # Calls of effects whose outcome nobody knows, by key; of an earlier owner of the run.
+        self.intents: dict[str, Any] | None = None
+        # What is recorded of calls that go on in this process: intents, and results that are not given out yet.
+        self.begun: dict[str, Any] = {}
+        self.unreturned: dict[str, Any] = {}
+        # None until the first call, so that steps without one do not look for it.
+        self.once_calls: dict[str, OnceCall] | None = None
+
+    def begin_again(self) -> None:
+        """Count anew for the next attempt, also in the calls of ``ctx.once`` that failed."""
+        super().begin_again()
+        for call in (self.once_calls or {}).values():
+            call.begin_again()
+
+    @property
+    def answers(self) -> dict[str, Event | None]:
+        """The answers of waits by the key of the wait."""
+        if self._answers is None:
+            self._answers = {}
+        return self._answers
+
+    @property
+    def has_called(self) -> bool:
+        """Whether the step may have started runs of attached workflows in this attempt."""
+        return self.calls > 0 or self.once_calls is not None
+
+    def once_call(self, key: str) -> OnceCall:
+        """The inside of a call; after a failure or a restore it goes on counting where it was."""
+        if self.once_calls is None:
+            self.once_calls = {}
+        call = self.once_calls.get(key)
+        if call is None:
+            call = self.once_calls[key] = OnceCall(key, self)
+        return call
+
+    def here(self) -> Numbers:
+        """What counts the things that are done in this very place of the code."""
+        if self.once_calls is None:
+            return self
+        call = current_call.get()
+        # Another delivery's call is around us when that one runs the workflow which this one belongs to.
+        return call if call is not None and call.progress is self else self
+
+
+current_call: ContextVar[OnceCall | None] = ContextVar("batonflow_once", default=None)
+"""The call of ``ctx.once`` that is running here."""
 
 
 class Timer(Protocol):
@@ -266,6 +389,156 @@ class Waiter:
         if type(event) is not self.event_type and not (self.item.spec.wide and isinstance(event, self.event_type)):
             return False
         return all(getattr(event, name, None) == value for name, value in self.requirements.items())
+
+
+_FEW = 8
+
+TO_STEPS = "@"
+"""The address of the steps of a run: no wait takes what is sent there."""
+
+
+def address_of(waiter: Waiter) -> str:
+    """Return the address of a wait, which no other wait of the run has."""
+    return f"@{waiter.item.id}/{waiter.key}"
+
+
+def _requirements_of(waiter: Waiter) -> int:
+    return len(waiter.requirements)
+
+
+def is_address(target: str | None) -> bool:
+    """Tell an address from the name of a step."""
+    return target is not None and target.startswith("@")
+
+
+class Waits:
+    """Open waits in the order in which they were opened.
+
+    An event is compared with the waits for its type, and where steps take subclasses, with those for its bases;
+    opening and closing a wait costs the same however many there are.
+    """
+
+    __slots__ = ("_index", "all")
+
+    def __init__(self) -> None:
+        # The values are places in the order of opening. Looked at for every event, so no method stands before it.
+        self.all: dict[Waiter, int] = {}
+        # Nearly every run has few open waits, and looking at each takes less room than finding them.
+        self._index: _Index | None = None
+
+    def add(self, waiter: Waiter) -> None:
+        """Open a wait."""
+        self.all[waiter] = next(reversed(self.all.values()), 0) + 1
+        if self._index is not None:
+            self._index.add(waiter)
+        elif len(self.all) > _FEW:
+            self._index = _Index()
+            for one in self.all:
+                self._index.add(one)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Close a wait."""
+        del self.all[waiter]
+        if self._index is not None:
+            self._index.remove(waiter)
+
+    def clear(self) -> None:
+        """Close all."""
+        self.all.clear()
+        self._index = None
+
+    def of(self, item: WorkItem) -> list[Waiter]:
+        """The open waits of a delivery."""
+        if self._index is None:
+            return [waiter for waiter in self.all if waiter.item.id == item.id]
+        return list(self._index.by_item.get(item.id, ()))
+
+    def wanting(self, event: Event) -> Iterator[Waiter]:
+        """The open waits that want an event."""
+        if self._index is None:
+            return (waiter for waiter in list(self.all) if waiter.wants(event))
+        found = self._index.of_type(type(event))
+        if self._index.wide:
+            found.sort(key=self.all.__getitem__)
+        return (waiter for waiter in found if waiter.wants(event))
+
+    def takers(self, event: Event, target: str | None = None, besides: Container[Waiter] = ()) -> list[Waiter]:
+        """Return the open waits that an event answers.
+
+        Of the waits that ask a person only one gets an answer, as the person who answers has seen one question. It is
+        the wait with the most requirements, and of equal ones the oldest.
+
+        Args:
+            event: The event.
+            target: The only step that it goes to, or an address.
+            besides: Waits that are answered already.
+        """
+        if is_address(target):
+            found = self.at(cast("str", target))
+            return [found] if found is not None and found not in besides and found.wants(event) else []
+        takers: list[Waiter] = []
+        asks_person: list[Waiter] = []
+        for waiter in self.wanting(event):
+            if (target is None or waiter.item.spec.name == target) and waiter not in besides:
+                asks = waiter.question is not None or isinstance(event, HumanResponseEvent)
+                (asks_person if asks else takers).append(waiter)
+        if asks_person:
+            several = len(asks_person) > 1
+            takers.append(max(asks_person, key=_requirements_of) if several else asks_person[0])
+        return takers
+
+    def at(self, address: str) -> "Waiter | None":
+        """Return the open wait with an address."""
+        item_id, _, key = address.removeprefix("@").partition("/")
+        if self._index is None:
+            waits = [waiter for waiter in self.all if str(waiter.item.id) == item_id]
+        else:
+            waits = list(self._index.by_item.get(int(item_id), ())) if item_id.isdecimal() else []
+        return next((waiter for waiter in waits if waiter.key == key), None)
+
+    def __contains__(self, waiter: object) -> bool:
+        return waiter in self.all
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(list(self.all))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+
+class _Index:
+    """Where the waits of a delivery and those for a type are."""
+
+    __slots__ = ("by_item", "exact", "wide")
+
+    def __init__(self) -> None:
+        self.by_item: dict[int, dict[Waiter, None]] = {}
+        self.exact: dict[type[Event], dict[Waiter, None]] = {}
+        self.wide: dict[type[Event], dict[Waiter, None]] = {}
+
+    def add(self, waiter: Waiter) -> None:
+        self.by_item.setdefault(waiter.item.id, {})[waiter] = None
+        self._of_its_kind(waiter).setdefault(waiter.event_type, {})[waiter] = None
+
+    def remove(self, waiter: Waiter) -> None:
+        _take_out(self.by_item, waiter.item.id, waiter)
+        _take_out(self._of_its_kind(waiter), waiter.event_type, waiter)
+
+    def of_type(self, cls: type[Event]) -> list[Waiter]:
+        found = list(self.exact.get(cls, ()))
+        if self.wide:
+            found += [waiter for base in cls.__mro__ for waiter in self.wide.get(base, ())]
+        return found
+
+    def _of_its_kind(self, waiter: Waiter) -> dict[type[Event], dict[Waiter, None]]:
+        return self.wide if waiter.item.spec.wide else self.exact
+
+
+def _take_out(index: dict[K, dict[Waiter, None]], key: K, waiter: Waiter) -> None:
+    found = index[key]
+    del found[waiter]
+    if not found:
+        del index[key]
 
 
 class Buffer:

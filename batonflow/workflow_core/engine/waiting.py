@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.amounts import is_seconds
 from batonflow.workflow_core.engine.ports import LiveRun
-from batonflow.workflow_core.engine.progress import Numbers, OnceCall
-from batonflow.workflow_core.engine.state import Waiter, WorkItem
+from batonflow.workflow_core.engine.state import Numbers, OnceCall, Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
 from batonflow.workflow_core.events import Event
-from batonflow.workflow_core.types import qualified_name
 
 __all__ = ["Waiting", "check_wait"]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from batonflow.values.names import qualified_name
 from batonflow.workflow_core.amounts import is_whole
 from batonflow.workflow_core.errors import WorkflowConfigurationError, WorkflowValidationError
 from batonflow.workflow_core.events import (
@@ -21,7 +22,6 @@ from batonflow.workflow_core.events import (
 )
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import Level, StepSpec
-from batonflow.workflow_core.types import qualified_name
 from batonflow.workflow_core.validation.graph_checks import graph_problems
 from batonflow.workflow_core.validation.tree import Member, member_of
 

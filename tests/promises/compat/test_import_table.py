@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).with_name("programs")
     [
         ("from workflows import Workflow, step", "from batonflow.workflow_core import Workflow, step"),
         ("from workflows.events import Event", "from batonflow.workflow_core.events import Event"),
-        ("from workflows.server import WorkflowServer", "from batonflow.server import WorkflowServer"),
+        ("from workflows.server import WorkflowServer", "from batonflow.workflow_core.server import WorkflowServer"),
         ("import workflows as w", "import batonflow.workflow_core as w"),
         ("    from llama_index.core.workflow import step", "    from batonflow.workflow_core import step"),
         ("from llama_index.core.agent.workflow import AgentOutput", "from batonflow.agents import AgentOutput"),
@@ -43,11 +43,11 @@ PROGRAMS = Path(__file__).with_name("programs")
         ),
         (
             "import llama_index.core.instrumentation as instrument",
-            "import batonflow.instrumentation as instrument",
+            "import batonflow.workflow_core.instrumentation as instrument",
         ),
         (
             "from llama_index.utils.workflow import draw_all_possible_flows",
-            "from batonflow.draw import draw_all_possible_flows",
+            "from batonflow.workflow_core.draw import draw_all_possible_flows",
         ),
         ("import workflows", "import batonflow.workflow_core"),
     ],

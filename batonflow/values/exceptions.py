@@ -1,0 +1,140 @@
+"""Exceptions as data: the class, the text, and the values that make the same error again."""
+
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from types import FunctionType
+from typing import Any, cast
+
+from pydantic_core import to_jsonable_python
+
+from batonflow.lazy import at_first_use
+from batonflow.values.marks import is_plain
+from batonflow.values.names import loaded_class, qualified_name
+
+__all__ = ["UnreconstructedException", "dump_exception", "load_exception", "traceback_of"]
+
+_FRAMES, _CHARACTERS = 12, 8_000
+
+type_adapter = at_first_use("pydantic", "TypeAdapter")
+
+
+class UnreconstructedException(Exception):
+    """Stands for an exception whose type could not be rebuilt from a payload.
+
+    Args:
+        message: The text of the original; also the ``str()`` of this one.
+        original_type: The qualified name of the original's class.
+    """
+
+    def __init__(self, message: str = "", *, original_type: str = "") -> None:
+        super().__init__(message)
+        self.original_type = original_type
+
+
+def dump_exception(error: BaseException, *, attributes: bool = True) -> dict[str, Any]:
+    """An exception as data: the qualified name of its class, and its text; of batonflow's own what they carry, too.
+
+    The arguments are there too, where the text alone does not make them, and the attributes; of a class with an
+    ``__init__`` of its own only where they are plain data of which the same error can be made without that.
+
+    Args:
+        error: The exception.
+        attributes: Whether those of the program's own classes are written, too.
+    """
+    if isinstance(error, UnreconstructedException):
+        return {"exception_type": error.original_type, "exception_message": str(error)}
+    cls = type(error)
+    # Whatever stands in it, it can be written.
+    message = str(error).encode(errors="backslashreplace").decode()
+    told: dict[str, Any] = {"exception_type": qualified_name(cls), "exception_message": message}
+    if kept := _kept_of(cls):
+        values = {name: getattr(error, name, None) for name in kept}
+        told["exception_values"] = to_jsonable_python(values, inf_nan_mode="strings", serialize_unknown=True)
+    elif attributes and (parts := _parts_of(error)) is not None:
+        told |= parts
+    elif not isinstance(cls.__init__, FunctionType):
+        # An OSError has its file names beside its arguments.
+        arguments: Any = error.__reduce__()[1] if isinstance(error, OSError) else error.args
+        if list(arguments) != [message] and is_plain(list(arguments)):
+            told["exception_args"] = list(arguments)
+    return told
+
+
+def _parts_of(error: BaseException) -> dict[str, Any] | None:
+    """The arguments and attributes of an error that its arguments alone do not make; None when they do not, either."""
+    attributes = {name: value for name, value in vars(error).items() if _is_name(name)}
+    if not attributes and not isinstance(type(error).__init__, FunctionType):
+        return None
+    parts: dict[str, Any] = {"exception_args": list(error.args), "exception_attributes": attributes}
+    if not is_plain(parts):
+        return None
+    with suppress(Exception):  # code of the class's own may raise anything
+        again = _made_of(type(error), parts)
+        if str(again) == str(error) and again.args == error.args:
+            return parts
+    return None
+
+
+def _made_of(cls: type[BaseException], parts: Mapping[str, Any]) -> Any:
+    """An error without a call of its ``__init__``, which may take something else than it hands on."""
+    arguments = parts["exception_args"]
+    error = cls.__new__(cls, *arguments)
+    error.args = tuple(arguments)
+    vars(error).update({name: value for name, value in parts["exception_attributes"].items() if _is_name(name)})
+    return error
+
+
+def _is_name(name: str) -> bool:
+    return not name.startswith("__") or name == "__notes__"
+
+
+def _kept_of(cls: type[BaseException]) -> Mapping[str, Any]:
+    """The attributes that are written down with errors of a class, and their types; none but of batonflow's own."""
+    kept: Mapping[str, Any] | None = getattr(cls, "__batonflow_kept__", None)
+    return kept if kept is not None and cls.__module__.startswith("batonflow.") else {}
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an error was raised, for people; its end, when it is long."""
+    text = "".join(traceback.format_exception(error, limit=-_FRAMES))
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _CHARACTERS else f"...\n{text[-_CHARACTERS:]}"
+
+
+def load_exception(value: Any) -> Any:
+    """The exception that such data describes, else the value itself.
+
+    A class that is not an exception, is not loaded or makes nothing of its text gives an UnreconstructedException.
+    """
+    if not isinstance(value, dict):
+        return value
+    payload = cast("dict[str, Any]", value)
+    if "exception_type" not in payload:
+        return payload
+    name, message = str(payload["exception_type"]), str(payload.get("exception_message", ""))
+    cls = loaded_class(name)
+    # Only a class that is an exception, already loaded and happy with its text is built: a payload calls nothing else.
+    if isinstance(cls, type) and issubclass(cls, Exception):
+        try:
+            error = _built(cls, message, payload)
+            str(error)
+        except Exception:  # noqa: BLE001 - a class that takes something else for its argument may raise anything
+            return UnreconstructedException(message, original_type=name)
+        return error
+    return UnreconstructedException(message, original_type=name)
+
+
+def _built(cls: type[Exception], message: str, payload: Mapping[str, Any]) -> Exception:
+    kept, values = _kept_of(cls), payload.get("exception_values")
+    if not kept and "exception_attributes" in payload:
+        return _made_of(cls, payload)
+    if not kept and "exception_args" in payload:
+        return cls(*payload["exception_args"])
+    if not kept or values is None:
+        return cls(message)
+    # Without its __init__, which makes the text anew from what there was then.
+    error = cls.__new__(cls, message)
+    for name, kind in kept.items():
+        setattr(error, name, type_adapter(kind).validate_python(values.get(name)))
+    return error

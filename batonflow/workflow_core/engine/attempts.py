@@ -1,0 +1,247 @@
+"""One attempt of a step: how its function is called, what it collects, and how its outcome is recorded."""
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from batonflow.threads import call_in_thread
+from batonflow.workflow_core.engine.commands import Answered, Command, Finish, GaveUp, Recovered
+from batonflow.workflow_core.engine.ports import LiveRun, Recorder
+from batonflow.workflow_core.engine.state import RETURNED, Buffer, Causes, Number, WorkItem
+from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
+from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
+from batonflow.workflow_core.events import Event
+from batonflow.workflow_core.options import AnyWorkflow
+from batonflow.workflow_core.routing import StepSpec
+
+__all__ = ["call_step", "collect", "events_and_context", "tell", "verdict", "was_returned", "written_down"]
+
+# --- calling -----------------------------------------------------------------------------------------------------------
+
+
+def call_step(run: LiveRun, item: WorkItem) -> Awaitable[Any]:
+    """Call the function of ``item``'s step; the result is awaited by the runner."""
+    spec = item.spec
+    plan = spec.plan
+    if plan == "method":
+        return spec.func(run.workflow, item.context or run.context_for(item), item.event)
+    if plan == "names":
+        return _call_by_names(run, item)
+    subject = _members(item) if spec.has_collection else item.event
+    if plan == "event":
+        arguments: tuple[Any, ...] = (subject,)
+    else:
+        arguments = (run.context_for(item), subject)
+    if not spec.is_free:
+        arguments = (run.workflow, *arguments)
+    if spec.is_async:
+        return spec.func(*arguments)
+    return call_in_thread(partial(spec.func, *arguments), f"Step {spec.name}")
+
+
+def events_and_context(run: LiveRun, item: WorkItem) -> dict[str, Any]:
+    """What ``item``'s step is given by the names of its parameters, but for what is injected."""
+    spec = item.spec
+    arguments: dict[str, Any] = {}
+    if len(spec.slots) > 1:
+        arguments = {slot.name: event for slot, event in zip(spec.slots, item.inputs or (), strict=True)}
+    else:
+        arguments[spec.config.event_name] = _members(item) if spec.has_collection else item.event
+    if spec.context_name is not None:
+        arguments[spec.context_name] = run.context_for(item)
+    return arguments
+
+
+def _members(item: WorkItem) -> list[Event]:
+    """What goes into the event parameter of a step that takes a collection."""
+    return list(item.inputs or ())
+
+
+async def _call_by_names(run: LiveRun, item: WorkItem) -> Any:
+    spec, arguments = item.spec, events_and_context(run, item)
+    if spec.children:
+        arguments.update(_attached_arguments(run.workflow, spec))
+    if spec.resources:
+        arguments.update(await run.resources(spec))
+    function = spec.func if spec.is_free else partial(spec.func, run.workflow)
+    if spec.is_async:
+        return await function(**arguments)
+    return await call_in_thread(partial(function, **arguments), f"Step {spec.name}")
+
+
+def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
+    """The attached workflows that a step asks for: by parameter name, else the only one of that class."""
+    found: dict[str, Any] = {}
+    attached = parent.__batonflow__.children
+    for child in spec.children:
+        named = attached.get(child.name)
+        if named is not None and isinstance(named, child.workflow_class):
+            found[child.name] = named
+            continue
+        fitting = [workflow for workflow in attached.values() if isinstance(workflow, child.workflow_class)]
+        if len(fitting) == 1:
+            found[child.name] = fitting[0]
+        elif not child.has_default:
+            raise WorkflowRuntimeError(
+                f"Step {spec.name} of {type(parent).__name__} wants a {child.workflow_class.__name__} as "
+                f"{child.name!r}, "
+                f"but {len(fitting) or 'none'} is attached; attach it with add_workflows({child.name}=...)"
+            )
+    return found
+
+
+# --- collecting --------------------------------------------------------------------------------------------------------
+
+
+_FEW = 1000
+"""Up to this many expected types lists are compared whole; beyond it, by length and that many samples."""
+
+
+def collect(item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
+    """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
+
+    A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
+    """
+    numbers = item.done().here()
+    number = numbers.collects
+    numbers.collects += 1
+    name = numbers.named(number)
+    if numbers.collected is None:
+        numbers.collected = []
+    elif number < len(numbers.collected):
+        return numbers.collected[number]
+    found = _collect(item, event, expected, buffer_id, name)
+    numbers.collected.append(found)
+    return found
+
+
+def _collect(
+    item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str, name: Number
+) -> list[Event] | None:
+    segment = item.segment
+    if type(expected) is not list:
+        expected = _as_list(expected)
+    if not expected:
+        if segment is not None:
+            segment.collected(name, buffer_id, None, [])
+        return []
+    step = item.step
+    buffer = step.buffers.get(buffer_id)
+    if buffer is None:
+        buffer = step.buffers[buffer_id] = Buffer()
+    if not _same_expectation(buffer.expected, expected):
+        _check(expected)
+        buffer.expected = list(expected)
+        buffer.needs = dict(Counter(expected))
+        buffer.count = sum(min(len(buffer.have.get(cls, ())), need) for cls, need in buffer.needs.items())
+    cls = type(event)
+    held = buffer.have.get(cls)
+    if len(held or ()) >= buffer.needs.get(cls, 0):
+        if segment is not None:
+            segment.collected(name, buffer_id, None, None)
+        return None
+    if held is None:
+        held = buffer.have[cls] = deque()
+    held.append(event)
+    buffer.count += 1
+    if segment is not None:
+        buffer.causes.append(segment)
+        buffer.keys.setdefault(cls, deque()).append([item.id, name])
+    if buffer.count < len(expected):
+        if segment is not None:
+            segment.collected(name, buffer_id, event, None)
+        return None
+    found = [buffer.have[wanted].popleft() for wanted in expected]
+    if segment is not None:
+        segment.follows(buffer.causes)
+        segment.collected(name, buffer_id, event, [buffer.keys[wanted].popleft() for wanted in expected])
+    if any(buffer.have.values()):
+        buffer.count, buffer.causes = 0, []
+        buffer.expected = []
+    else:
+        del step.buffers[buffer_id]
+    return found
+
+
+def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
+    """Whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
+    size = len(known)
+    if size != len(given):
+        return False
+    if size <= _FEW:
+        return known == given
+    apart = size // _FEW + 1
+    return known[-1] is given[-1] and known[::apart] == given[::apart]
+
+
+def _as_list(expected: Any) -> list[type[Event]]:
+    if not isinstance(expected, Iterable):
+        raise TypeError(f"collect_events() takes a list of the classes of events to wait for, got {expected!r}")
+    return list(cast("Iterable[type[Event]]", expected))
+
+
+def _check(expected: Sequence[object]) -> None:
+    for one in expected:
+        if not isinstance(one, type):
+            raise TypeError(f"collect_events() takes a list of the classes of events to wait for; {one!r} is none")
+
+
+# --- recording ---------------------------------------------------------------------------------------------------------
+
+
+def written_down(recorder: Recorder, tick: StepReturned | StepFailed) -> StepReturned | StepFailed:
+    """Write down what an attempt did, before anybody acts on it; what cannot be written fails the attempt."""
+    if isinstance(tick, StepReturned):
+        try:
+            problem = tick.item.spec.problem_with(tick.result)
+            if problem is not None:
+                raise WorkflowRuntimeError(problem)
+            recorder.returned(tick.item, tick.result)
+        except (StoreError, WorkflowRuntimeError) as error:
+            tick = StepFailed(tick.item, error, tick.now)
+        else:
+            return tick
+    recorder.failed(tick.item, tick.error)
+    return tick
+
+
+def tell(recorder: Recorder | None, command: Answered | GaveUp) -> None:
+    """Tell the journal, if one listens, what became of a wait."""
+    if recorder is None:
+        return
+    if isinstance(command, Answered):
+        recorder.answered(command.waiter, command.answer, command.causes)
+    else:
+        recorder.gave_up(command.waiter)
+
+
+def verdict(tick: StepReturned | StepFailed, commands: list[Command]) -> dict[str, Any] | None:
+    """What became of a failed attempt's delivery."""
+    if isinstance(tick, StepReturned):
+        return None
+    for command in commands:
+        if type(command) is Finish:
+            return {"then": "ended"}
+        if type(command) is Recovered:
+            handling = command.handling
+            return {
+                "then": "recovered",
+                "step": handling.spec.name,
+                "event": handling.event,
+                "recoveries": handling.recoveries,
+            }
+    failures = tick.item.failures
+    assert failures is not None
+    return {
+        "then": "retry",
+        "due": tick.item.due,
+        "first_attempt_at": failures.first_attempt_at,
+        "last_failed_at": failures.last_failed_at,
+    }
+
+
+def was_returned(causes: Causes) -> bool:
+    """Whether an event was a step's result; its record says already that nobody took it."""
+    number = causes[0][1]
+    return not isinstance(number, tuple) and number <= RETURNED
