@@ -6,8 +6,8 @@ from typing import Any, cast
 from batonflow.agents.approvals import ApprovalRequired, ApprovalResponse
 from batonflow.agents.events import AgentInput, AgentOutput, AgentSetup, ToolCall, ToolCallResult
 from batonflow.cli.text import call, one_line, shown, summary
-from batonflow.workflow_core.events import StopEvent
 from batonflow.values.names import qualified_name
+from batonflow.workflow_core.events import StopEvent
 
 __all__ = ["event_line", "field", "message_text"]
 
