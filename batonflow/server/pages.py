@@ -1,4 +1,4 @@
-"""The page: one file with all that it needs, and what browsers may do with it."""
+"""The route of the page, with its content security policy."""
 
 import re
 from functools import cache
