@@ -1,4 +1,4 @@
-"""What stands on the command line. Nothing is loaded here beside the standard library."""
+"""The parser of the command line; it loads only the standard library."""
 
 import argparse
 import os
@@ -21,10 +21,10 @@ _OBJECT = (
 
 
 class _Commands(Protocol):
-    """What argparse gives for adding commands; it has no public name for that."""
+    """The object that adds commands to a parser; argparse has no public name for it."""
 
     def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser:  # noqa: A002
-        """Add one."""
+        """Add a command."""
         ...
 
 
@@ -36,13 +36,13 @@ batonflow resume team.py:team tides-1 --store runs.db"""
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line, taken apart.
+    """Parse the command line.
 
     Args:
-        arguments: What stands behind the program's name; that of this process when left out.
+        arguments: The words after the program's name; by default the arguments of this process.
 
     Raises:
-        SystemExit: It is wrong, or asks for help; what there is to say has been printed.
+        SystemExit: The command line is wrong or asks for help; the message has been printed.
     """
     top = parser()
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -50,7 +50,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         top.print_help(sys.stderr)
         raise SystemExit(2)
     given, left = top.parse_known_args(words)
-    # argparse does not see positional arguments behind an option when they may be left out.
+    # argparse does not assign optional positional arguments that stand after an option.
     late = {"run": "fields", "approve": "request", "cancel": "reason"}.get(given.command)
     if left and late is not None and not any(one.startswith("-") for one in left):
         if late == "fields":
@@ -64,7 +64,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the whole command line."""
+    """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
         prog="batonflow",
         description="Run, watch, answer, draw, check and serve workflows and agents.",
@@ -107,32 +107,32 @@ def _of_objects(commands: _Commands) -> None:
     run = _added(commands, "run", "run a workflow or an agent, and print its result")
     _takes_object(run)
     run.add_argument(
-        "fields", nargs="*", metavar="key=value", help="fields of the start event; for an agent also what the user says"
+        "fields", nargs="*", metavar="key=value", help="fields of the start event; for an agent also the user's message"
     )
     run.add_argument(
         "--input", metavar="JSON", help="fields of the start event as a JSON object; - reads it from stdin"
     )
-    run.add_argument("--run-id", metavar="ID", help="the run's id; the same id again carries on where it stood")
-    run.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    run.add_argument("--run-id", metavar="ID", help="the run's id; the same id again resumes the run")
+    run.add_argument("--stream", action="store_true", help="print the events that the run streams")
     _takes_store(run)
     _takes_json(run)
 
-    resume = _added(commands, "resume", "go on with a run that a store keeps")
+    resume = _added(commands, "resume", "resume a stored run")
     _takes_object(resume)
     resume.add_argument("run", metavar="RUN", help="the run's id")
-    resume.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    resume.add_argument("--stream", action="store_true", help="print the events that the run streams")
     _takes_store(resume)
     _takes_json(resume)
 
-    fork = _added(commands, "fork", "begin a run that shares what another one did up to a commit, and go on with it")
+    fork = _added(commands, "fork", "start a run that shares another run's commits up to one, and continue it")
     _takes_object(fork)
     fork.add_argument("run", metavar="RUN", help="the id of the run to branch off from")
     fork.add_argument("--at", type=_positive, required=True, metavar="COMMIT", help="the last commit that both have")
     fork.add_argument(
         "--state", action="append", default=[], metavar="PATH=JSON", help="a value for the state; may be repeated"
     )
-    fork.add_argument("--run-id", metavar="ID", help="the new run's id; one of its own when left out")
-    fork.add_argument("--stream", action="store_true", help="print what the run streams while it goes on")
+    fork.add_argument("--run-id", metavar="ID", help="the new run's id; generated when left out")
+    fork.add_argument("--stream", action="store_true", help="print the events that the run streams")
     _takes_store(fork)
     _takes_json(fork)
 
@@ -140,13 +140,13 @@ def _of_objects(commands: _Commands) -> None:
     _takes_object(chat)
     _takes_store(chat)
 
-    draw = _added(commands, "draw", "draw every way that events can take through a workflow")
+    draw = _added(commands, "draw", "draw all paths of events through a workflow")
     _takes_object(draw)
     draw.add_argument(
         "-o", "--output", metavar="FILE", help="a .html, .svg or .mermaid file; Mermaid text to stdout else"
     )
 
-    check = _added(commands, "check", "check graph, tools, handoffs and output types, without asking a model")
+    check = _added(commands, "check", "check graph, tools, handoffs and output types, without calling a model")
     _takes_object(check)
     _takes_json(check)
 
@@ -156,52 +156,52 @@ def _of_objects(commands: _Commands) -> None:
     serve.add_argument("--port", type=_port, default=8080, help="the port to listen on (default: %(default)s)")
     serve.add_argument("--reload", action="store_true", help="start again when a Python file of this folder changes")
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
-    serve.add_argument("--token", help="what clients must send as a bearer token; BATONFLOW_TOKEN when left out")
+    serve.add_argument("--token", help="the bearer token that clients must send; BATONFLOW_TOKEN when left out")
     _takes_store(serve)
 
 
 def _of_stores(commands: _Commands) -> None:
     runs = _added(commands, "runs", "list the runs of a store, newest first")
-    runs.add_argument("--status", choices=STATUSES, action="append", help="only runs that stand so; may be repeated")
+    runs.add_argument("--status", choices=STATUSES, action="append", help="only runs with this status; may be repeated")
     runs.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
-    runs.add_argument("--limit", type=_positive, default=20, help="how many at the most (default: %(default)s)")
+    runs.add_argument("--limit", type=_positive, default=20, help="the largest number of runs (default: %(default)s)")
     _takes_store(runs)
     _takes_json(runs)
 
-    show = _added(commands, "show", "tell what a run did, record by record")
+    show = _added(commands, "show", "print the records of a run")
     show.add_argument("run", metavar="RUN", help="the run's id")
-    show.add_argument("--follow", action="store_true", help="go on with what it does, until it is over")
+    show.add_argument("--follow", action="store_true", help="continue with new records until the run is over")
     show.add_argument("--html", metavar="FILE", help="write the page of the run into a file instead")
     _takes_store(show)
     _takes_json(show)
 
-    replay = _added(commands, "replay", "print again what a run streamed; nothing is run")
+    replay = _added(commands, "replay", "print the stream of a run again, without running it")
     replay.add_argument("run", metavar="RUN", help="the run's id")
     _takes_store(replay)
     _takes_json(replay)
 
-    diff = _added(commands, "diff", "tell how two runs differ, record by record")
+    diff = _added(commands, "diff", "compare two runs, record by record")
     diff.add_argument("run", metavar="RUN", help="a run's id")
     diff.add_argument("other", metavar="OTHER", help="the other run's id")
     _takes_store(diff)
     _takes_json(diff)
 
-    approve = _added(commands, "approve", "answer what a run asks: approve or deny a tool call, or answer a question")
+    approve = _added(commands, "approve", "answer a question of a run: approve or deny a tool call, or send an answer")
     approve.add_argument("run", metavar="RUN", help="the run's id")
     approve.add_argument(
         "request", nargs="?", metavar="REQUEST", help="which request; may be left out when there is one"
     )
     answers = approve.add_mutually_exclusive_group()
-    answers.add_argument("--deny", metavar="REASON", help="do not let the tool run; the model is told why")
+    answers.add_argument("--deny", metavar="REASON", help="deny the tool call; the model gets the reason")
     answers.add_argument("--arguments", metavar="JSON", help="approve, with other arguments for the tool")
     answers.add_argument("--answer", metavar="JSON", help="answer a question: its fields, or just a text")
     approve.add_argument(
-        "--type", metavar="CLASS", help="the qualified name of the answer's class, when records do not say"
+        "--type", metavar="CLASS", help="the qualified name of the answer's class, if the records do not contain it"
     )
     _takes_store(approve)
     _takes_json(approve)
 
-    cancel = _added(commands, "cancel", "cancel a run, whichever process drives it")
+    cancel = _added(commands, "cancel", "cancel a run, in whichever process it runs")
     cancel.add_argument("run", metavar="RUN", help="the run's id")
     cancel.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, for the records")
     _takes_store(cancel)
@@ -225,5 +225,5 @@ def _whole(text: str, least: int, most: int | None, expected: str) -> int:
 
 
 def default_store() -> str | None:
-    """The store that the environment names."""
+    """Return the store that the environment names."""
     return os.environ.get(STORE_VARIABLE) or None

@@ -1,25 +1,25 @@
-"""What a command says when it cannot go on, and the codes that the program ends with."""
+"""The error of commands, and the exit codes of the program."""
 
 __all__ = ["BROKEN_PIPE", "DONE", "FAILED", "INTERRUPTED", "USAGE", "WAITING", "CommandError"]
 
 DONE = 0
 FAILED = 1
 USAGE = 2
-"""Something on the command line is wrong: an option, a name, a file that is not there."""
+"""The command line is wrong: an option, a name, or a missing file."""
 
 WAITING = 3
-"""The run waits for a person, and goes on when somebody has answered."""
+"""The run waits for a person and continues after the answer."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
 class CommandError(Exception):
-    """A command cannot go on; the text is all that the user is shown.
+    """A command cannot continue; the user sees only the text.
 
     Args:
-        text: What is wrong, where, and what to do; one line.
-        code: What the program ends with.
+        text: The problem, its place, and a remedy; one line.
+        code: The exit code of the program.
     """
 
     def __init__(self, text: str, code: int = FAILED) -> None:

@@ -1,4 +1,4 @@
-"""Writing to a terminal, to a pipe, or as JSON."""
+"""Output to a terminal or a pipe, and as JSON."""
 
 import importlib.util
 import json
@@ -26,26 +26,26 @@ _COLOURS = {
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
-    """Print text, made fit for a terminal."""
+    """Print text, made safe for a terminal."""
     sys.stdout.write(plain(text) + end)
     sys.stdout.flush()
 
 
 def complain(text: str) -> None:
-    """Print a line that is no output."""
+    """Print a line on stderr."""
     print(one_line(text), file=sys.stderr, flush=True)
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """Print a JSON document, in a line of its own unless it is indented."""
-    # Numbers that JSON does not know, infinity for one, become null, as over HTTP.
+    """Print a JSON document, on one line unless it is indented."""
+    # Infinity and NaN become null, as over HTTP.
     text = as_json(jsonable(value), inf_nan_mode="null")
     sys.stdout.write(json.dumps(from_json(text), indent=indent) + "\n")
     sys.stdout.flush()
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as data of JSON; what has no form there becomes its repr."""
+    """Convert a value to JSON data; a value without a JSON form becomes its repr."""
     try:
         return to_jsonable_python(value, fallback=repr, inf_nan_mode="strings")
     except (PydanticSerializationError, ValueError):
@@ -53,7 +53,7 @@ def jsonable(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns; with rich, where it is installed and somebody looks, in colours."""
+    """Print rows in columns, in colours if stdout is a terminal and rich is installed."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     rich = _rich()
     if rich is not None:
@@ -61,7 +61,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for name in head:
             grid.add_column(name, no_wrap=True)
         for row in cells:
-            # Text objects: what stands in them is not looked through for markup.
+            # Text objects, because rich would read markup in plain strings.
             grid.add_row(*(rich["text"].Text(cell, style=_COLOURS.get(cell.partition(" ")[0], "")) for cell in row))
         rich["console"].Console().print(grid)
         return
@@ -71,7 +71,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _rich() -> dict[str, Any] | None:
-    """The modules of rich, where colours are welcome and it is installed."""
+    """Return the modules of rich, or None without colours."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty():
         return None
     if importlib.util.find_spec("rich") is None:

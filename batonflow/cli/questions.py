@@ -1,4 +1,4 @@
-"""Which questions of a run stand open, told from its records alone: none of its classes need be there."""
+"""The open questions of a run, read from its records; the classes of the run need not be importable."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,18 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from batonflow.agents.approvals import ApprovalResponse
-from batonflow.cli.telling import wanted
+from batonflow.cli.output import jsonable
+from batonflow.cli.stream_lines import approval_text
 from batonflow.cli.text import summary
 from batonflow.durable.replay import records_of
 from batonflow.durable.store_protocol import RunStore
 from batonflow.durable.trace import plain_event, plain_value
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.answer_fields import AnswerFields, needed
+from batonflow.workflow_core.answer_fields import AnswerFields, answer_fields, needed
 from batonflow.workflow_core.events import HumanResponseEvent
-from batonflow.workflow_core.inputs import answer_key
+from batonflow.workflow_core.inputs import InputRequest, answer_key
 
-__all__ = ["APPROVAL", "Question", "open_questions"]
+__all__ = ["APPROVAL", "Question", "how_to_answer", "open_questions", "question_data", "question_of"]
 
 APPROVAL = qualified_name(ApprovalResponse)
 ANY_ANSWER = qualified_name(HumanResponseEvent)
@@ -29,15 +30,15 @@ class Question:
     """An open question of a run.
 
     Attributes:
-        id: Names it within the run, as handlers and servers do.
-        name: The same, shorter where there is a shorter one.
-        record: Number of the record that asks, 0 when only a snapshot is left of it.
+        id: Unique within the run; the same id as in handlers and servers.
+        name: The id, or a shorter form of it.
+        record: Number of the record that asks; 0 if only a snapshot has it.
         asked: Class and fields of the question, None when a step only waits.
         awaits: Qualified name of the answer's class.
-        requirements: What the answer has to have; None when the records do not say.
-        due: When it is too late, in wall-clock seconds.
-        writable: Whether an answer can be written without the workflow's own serializer.
-        fields: Those of the answer's class, as far as the records say.
+        requirements: Fields that the answer must have with these values; None if the records do not state them.
+        due: Wall-clock seconds of the deadline.
+        writable: True if an answer can be written without the serializer of the workflow.
+        fields: The fields of the answer's class, as far as the records state them.
         answer_key: Key of its answer in the inbox of the run; empty for questions that are answered in this process.
     """
 
@@ -54,45 +55,44 @@ class Question:
 
     @property
     def is_approval(self) -> bool:
-        """Whether a tool call waits for it."""
+        """Return True if the question is the approval of a tool call."""
         return self.awaits == APPROVAL
 
     @property
     def needs(self) -> str:
-        """Tell which fields an answer needs and may have."""
+        """Describe the fields that an answer needs and may have."""
         return "" if self.is_approval else needed(self.fields, self.requirements or {})
 
     @property
     def in_words(self) -> str:
-        """What is asked, in a line."""
+        """Return the question in one line."""
         if self.is_approval and self.asked is not None:
-            return wanted(self.asked[1])
+            return approval_text(self.asked[1])
         answer = summary(self.awaits.rpartition(".")[2], self.requirements)
         return f"waits for {answer}" if self.asked is None else f"{summary(*self.asked)}, answered by {answer}"
 
 
 @dataclass
 class _Open:
-    """What the records leave open."""
+    """Waits and questions without an answer, collected from records."""
 
     # Path and delivery -> key of the wait -> record, earlier attempts, the wait as data.
     waits: dict[tuple[str, int], dict[str, tuple[int, int, Any]]] = field(
         default_factory=dict[tuple[str, int], dict[str, tuple[int, int, Any]]]
     )
-    # Questions that steps returned and that no wait belongs to: record, number of the question, path, delivery, event
-    # as data.
+    # Questions that steps returned without waiting: record, number of the question, path, delivery, event as data.
     loose: list[tuple[int, int, str, int, Any]] = field(default_factory=list[tuple[int, int, str, int, Any]])
-    # Numbers of such questions that were answered before the record that asks them.
+    # Numbers of questions whose answer stands before the record that asks them.
     answered: set[int] = field(default_factory=set[int])
-    # Runs inside this one that a step called: path -> the delivery that did.
+    # Child runs that a step called: path -> the calling delivery.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
-    def forget(self, path: str) -> None:
-        """A workflow of the tree is over, and those inside it."""
+    def drop_waits(self, path: str) -> None:
+        """Drop the waits of a workflow that has ended, and of its child runs."""
         self.waits = {place: waits for place, waits in self.waits.items() if not _is_within(place[0], path)}
 
-    def came_in(self, answers: int | None) -> None:
-        """An event came from outside; it may say which question it answers."""
+    def close_answered(self, answers: int | None) -> None:
+        """Drop the question that an event from outside answers, or the oldest one."""
         if answers is None:
             del self.loose[:1]
             return
@@ -101,8 +101,8 @@ class _Open:
             self.answered.add(answers)
         self.loose = kept
 
-    def asked(self, record: Mapping[str, Any], events: Sequence[Any]) -> None:
-        """A step returned events; they are questions if all of them were streamed."""
+    def add_returned(self, record: Mapping[str, Any], events: Sequence[Any]) -> None:
+        """Add events that a step returned; they are questions if all of them were streamed."""
         places = [seq for seq, _ in record.get("published", ())]
         if len(places) == len(events):
             asked = [(seq + 1, event) for seq, event in zip(places, events, strict=True)]
@@ -112,25 +112,25 @@ class _Open:
                 if number not in self.answered
             ]
 
-    def attempt_over(self, path: str, item: int) -> None:
-        """An attempt is over, with what it waited for and called."""
+    def end_attempt(self, path: str, item: int) -> None:
+        """Drop the waits and the child runs of an attempt that has ended."""
         self.waits.pop((path, item), None)
         for inner, caller in list(self.calls.items()):
             if caller == (path, item):
                 del self.calls[inner]
-                self.forget(inner)
+                self.drop_waits(inner)
 
 
 async def open_questions(store: RunStore, run_id: str) -> list[Question]:
-    """The questions that the records of a run leave open, in the order in which they were asked."""
+    """Return the open questions of a run, in the order in which they were asked."""
     loaded = await store.load(run_id)
     if loaded is None:
         return []
     left = _Open()
     if loaded.snapshot is not None:
-        _take_up(left, from_json(loaded.snapshot[1]), "")
+        _add_snapshot(left, from_json(loaded.snapshot[1]), "")
     for record in records_of(loaded.commits):
-        _add(left, record)
+        _add_record(left, record)
     found = [
         _of_wait(path, item, number, attempt, waiter)
         for (path, item), waits in left.waits.items()
@@ -147,8 +147,8 @@ async def open_questions(store: RunStore, run_id: str) -> list[Question]:
     return sorted(found, key=lambda question: question.record)
 
 
-def _take_up(left: _Open, payload: Mapping[str, Any], path: str) -> None:
-    """What a snapshot leaves open."""
+def _add_snapshot(left: _Open, payload: Mapping[str, Any], path: str) -> None:
+    """Add the open questions of a snapshot."""
     for worker in payload.get("workers", {}).values():
         attempts = {one.get("work_item_id"): one.get("attempts", 0) for one in worker.get("in_progress", ())}
         for waiter in worker.get("collected_waiters", ()):
@@ -161,27 +161,27 @@ def _take_up(left: _Open, payload: Mapping[str, Any], path: str) -> None:
     for child in payload.get("children", {}).get("runs", ()):
         if child.get("call") is not None:
             left.calls[child["path"]] = path, child["call"][0]
-        _take_up(left, child["payload"], child["path"])
+        _add_snapshot(left, child["payload"], child["path"])
 
 
 def _is_within(path: str, around: str) -> bool:
     return not around or path == around or path.startswith(f"{around}/")
 
 
-def _add(left: _Open, record: Mapping[str, Any]) -> None:
+def _add_record(left: _Open, record: Mapping[str, Any]) -> None:
     kind, path, item = record["kind"], record["path"], record.get("item", 0)
     if kind == "restored":
-        _take_up(left, record["snapshot"], path)
+        _add_snapshot(left, record["snapshot"], path)
     elif kind == "started":
         child = record.get("child")
         if child is not None and child.get("call") is not None:
             left.calls[path] = (path.rpartition("/")[0], child["call"][0])
     elif kind == "input":
-        left.came_in(record.get("answers"))
+        left.close_answered(record.get("answers"))
     elif kind == "answered":
         left.waits.get((path, item), {}).pop(record["key"], None)
     elif kind == "ended":
-        left.forget(path)
+        left.drop_waits(path)
         if not path:
             left.loose.clear()
     elif kind == "segment":
@@ -190,20 +190,20 @@ def _add(left: _Open, record: Mapping[str, Any]) -> None:
             waits.pop(key, None)
         outcome, *details = record["outcome"]
         if outcome == "waiting":
-            # A run that is taken up waits again; the question is the same one.
+            # A resumed run waits again for the answer to the same question.
             first = waits.get(details[0]["key"], (record["id"],))[0]
             waits[details[0]["key"]] = first, record.get("attempt", 0), details[0]
         elif outcome in {"returned", "failed"}:
-            left.attempt_over(path, item)
+            left.end_attempt(path, item)
         if outcome == "returned" and details:
-            left.asked(record, details[0])
+            left.add_returned(record, details[0])
 
 
 def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[str, Any]) -> Question:
     key, asked = str(waiter["key"]), waiter.get("question")
     number, _, cls = key.partition(":")
-    own = waiter.get("waiter_id") or f"waiter_{cls}_{item}_{number}"
-    whole = f"{path}:{own}" if path else own
+    waiter_id = waiter.get("waiter_id") or f"waiter_{cls}_{item}_{number}"
+    whole = f"{path}:{waiter_id}" if path else waiter_id
     known, requirements = _values(waiter["requirements"])
     fields = cast("Mapping[str, Any]", requirements) if isinstance(requirements, Mapping) else dict[str, Any]()
     return Question(
@@ -221,14 +221,13 @@ def _of_wait(path: str, item: int, record: int, attempt: int, waiter: Mapping[st
 
 
 def _loose(record: int, number: int, path: str, item: int, event: Any) -> Question:
-    own = f"question_{number}"
-    name = f"{path}:{own}" if path else own
+    name = f"{path}:question_{number}" if path else f"question_{number}"
     key = answer_key(path, item, question=number)
     return Question(name, name, record, _event(event), ANY_ANSWER, {}, writable=_is_plain(event), answer_key=key)
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether an event is written in words that an answer may have too."""
+    """Return True if an event is plain data, so that an answer can be written the same way."""
     if not isinstance(data, str):
         return True
     try:
@@ -238,24 +237,74 @@ def _is_plain(data: Any) -> bool:
 
 
 def _event(data: Any) -> tuple[str, Mapping[str, Any]]:
-    """Class name and fields of an event in a record."""
+    """Return the class name and the fields of an event in a record."""
     name, value = plain_event(data)
-    # A serializer of the workflow's own may have written it, or a snapshot have nothing that can be read.
+    # Events from a custom serializer cannot be read here.
     return (name.rpartition(".")[2], _fields(value)) if name else ("question", {})
 
 
 def _fields(value: Any) -> Mapping[str, Any]:
-    """The fields of an event, those that its class does not declare among the others."""
+    """Return the fields of an event, with the undeclared ones on the same level."""
     fields = dict(cast("Mapping[str, Any]", value))
     others = cast("Mapping[str, Any]", fields.pop("_data", {}))
     return {**fields, **others}
 
 
 def _values(data: Any) -> tuple[bool, Any]:
-    """Whether requirements are known, and what they are."""
-    if data is None:  # there are none
+    """Return True and the requirements, or False if they cannot be read."""
+    if data is None:
         return True, {}
     if isinstance(data, str):
         value = plain_value(data)
         return isinstance(value, dict), value
     return True, data[-1]
+
+
+# --- questions as output ----------------------------------------------------------------------------------------------
+
+
+def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> list[str]:
+    """Return the command lines that answer open questions."""
+    lines: list[str] = []
+    for question in questions:
+        name = f" {_quoted(question.name)}" if len(questions) > 1 else ""
+        begin = f"batonflow approve {run_id}{name}"
+        if question.is_approval:
+            lines += [f"{begin} {store}", f"{begin} --deny REASON {store}"]
+        else:
+            lines.append(f"{begin} --answer JSON {store}")
+            if question.needs:
+                lines.append(f"  the JSON {question.needs}")
+    return [line.rstrip() for line in lines]
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if " " in text or "<" in text else text
+
+
+def question_data(question: Question) -> dict[str, Any]:
+    """Return a question as data for ``--json``."""
+    return {
+        "id": question.id,
+        "kind": "approval" if question.is_approval else "input",
+        "question": None if question.asked is None else {"type": question.asked[0], "value": question.asked[1]},
+        "answer_type": question.awaits,
+        "requirements": question.requirements,
+        "fields": {name: {"type": kind or None, "required": must} for name, (kind, must) in question.fields.items()},
+        "due": question.due,
+    }
+
+
+def question_of(request: InputRequest) -> Question:
+    """Convert an open request of a run in this process."""
+    filled = cast("dict[str, Any]", jsonable(request.filled))
+    awaits = qualified_name(request.response_type)
+    return Question(
+        id=request.id,
+        name=str(filled.get("id", request.id)) if awaits == APPROVAL else request.id,
+        record=0,
+        asked=(type(request.event).__name__, cast("dict[str, Any]", jsonable(request.event))),
+        awaits=awaits,
+        requirements=filled,
+        fields=answer_fields(request.response_type),
+    )

@@ -1,4 +1,4 @@
-"""``serve --reload``: a process that serves, and is started anew whenever the code changes."""
+"""``serve --reload``: serve in a child process that is restarted whenever the code changes."""
 
 import os
 import subprocess
@@ -12,17 +12,17 @@ from pathlib import Path
 from batonflow.cli.errors import INTERRUPTED
 from batonflow.cli.output import complain
 
-__all__ = ["reloading"]
+__all__ = ["serve_with_reload"]
 
 _LOOK_SECONDS = 0.25
 _SECONDS_TO_STOP = 10.0
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "build", "dist"})
 
 
-def reloading(given: Namespace) -> int:
-    """Serve in a process of its own, and in another one after each change; until Ctrl-C."""
+def serve_with_reload(given: Namespace) -> int:
+    """Serve in a child process, and restart it after each change, until Ctrl-C."""
     command, environment = _command(given), dict(os.environ)
-    if given.token is not None:  # command lines can be seen by every user of a machine
+    if given.token is not None:  # every user of a machine can read command lines
         environment["BATONFLOW_TOKEN"] = given.token
     before = _stamps(Path.cwd())
     first = True
@@ -30,11 +30,11 @@ def reloading(given: Namespace) -> int:
         opening = ["--open"] if given.open and first else []
         process = subprocess.Popen([*command, *opening], env=environment)  # noqa: S603 - this very program
         try:
-            before = _changed(before, process)
+            before = _wait_for_change(before, process)
         except KeyboardInterrupt:
             return INTERRUPTED
         finally:
-            _stopped(process)
+            _stop(process)
         complain("the code has changed: starting again")
         first = False
 
@@ -45,18 +45,18 @@ def _command(given: Namespace) -> list[str]:
     return [*program, *where, *([] if given.store is None else ["--store", given.store]), *["--debug"] * given.debug]
 
 
-def _changed(before: dict[str, int], process: "subprocess.Popen[bytes]") -> dict[str, int]:
-    """Wait for a change; returns when each file was changed."""
-    told = False
+def _wait_for_change(before: dict[str, int], process: "subprocess.Popen[bytes]") -> dict[str, int]:
+    """Wait for a change, and return the new modification times."""
+    has_complained = False
     while (now := _stamps(Path.cwd())) == before:
-        if process.poll() is not None and not told:
+        if process.poll() is not None and not has_complained:
             complain("the server has ended; it starts again with the next change")
-            told = True
+            has_complained = True
         time.sleep(_LOOK_SECONDS)
     return now
 
 
-def _stopped(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
         process.wait(_SECONDS_TO_STOP)
@@ -66,7 +66,7 @@ def _stopped(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _stamps(folder: Path) -> dict[str, int]:
-    """When each Python file below a folder was changed."""
+    """Return the modification times of the Python files below a folder."""
     return dict(_files(folder))
 
 
@@ -76,5 +76,5 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
         for name in names:
             path = Path(where, name)
             if path.suffix == ".py":
-                with suppress(OSError):  # it was removed just now
+                with suppress(OSError):  # the file has just been removed
                     yield str(path), path.stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""The store that a command works on."""
+"""The store of a command."""
 
 import sqlite3
 import time
@@ -24,10 +24,10 @@ _SQLITE = "sqlite:///"
 
 
 def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) -> Workflow:
-    """The workflow with its runs where the command line says, else it itself, else the environment.
+    """Return the workflow with the store of ``--store``, of its own, or of the environment, in this order.
 
     Raises:
-        CommandError: There is no store, and one is needed.
+        CommandError: No store is named, and ``needed`` is True.
     """
     named = given.store if given.store is not None or workflow.__batonflow__.store is not None else default_store()
     if named is not None:
@@ -39,7 +39,7 @@ def with_store(workflow: Workflow, given: Namespace, *, needed: bool = False) ->
 
 
 def store_option(store: RunStore | None) -> str:
-    """``--store FILE`` for a store that other processes can open, empty for any other."""
+    """Return ``--store FILE`` for a SQLite store, and an empty text for other stores."""
     if not isinstance(store, SQLiteStore):
         return ""
     path = store.path
@@ -47,33 +47,33 @@ def store_option(store: RunStore | None) -> str:
 
 
 def opened(given: Namespace, *, writes: bool = False) -> AbstractAsyncContextManager[SQLiteStore]:
-    """The store that is there already; closed at the end.
+    """Open an existing store, and close it at the end.
 
     Args:
         given: The command line.
-        writes: Whether the command writes into it.
+        writes: True if the command writes into it.
 
     Raises:
-        CommandError: None is named, there is none, or another program keeps it locked.
+        CommandError: No store is named, the file does not exist, or another program keeps it locked.
     """
     named = given.store if given.store is not None else default_store()
     if not named:
         raise CommandError(f"no store is named: --store FILE, or {STORE_VARIABLE} in the environment", USAGE)
     path = Path(str(named).removeprefix(_SQLITE))
     if not path.is_file():
-        raise CommandError(f"there is no store {named}: --store names the SQLite file that runs were kept in", USAGE)
+        raise CommandError(f"there is no store {named}: --store names the SQLite file of earlier runs", USAGE)
     wait_until_free(path, writes=writes)
     return _open(path)
 
 
 def wait_until_free(named: str | Path, *, writes: bool = True) -> None:
-    """Wait for a store that another program has locked, and say so; the store itself would wait in silence.
+    """Wait for a store that another program has locked, with a message after a second.
 
     Raises:
         CommandError: It stays locked.
     """
     path = Path(str(named).removeprefix(_SQLITE))
-    begun, told = time.monotonic(), False
+    begun, has_complained = time.monotonic(), False
     while path.is_file() and _is_locked(path, writes=writes):
         waited = time.monotonic() - begun
         if waited > _PATIENCE:
@@ -81,9 +81,9 @@ def wait_until_free(named: str | Path, *, writes: bool = True) -> None:
                 f"{named} is locked by another program: end it (a shell of sqlite3, a backup, a process that is "
                 "stopped), and try again"
             )
-        if waited > _SILENCE and not told:
+        if waited > _SILENCE and not has_complained:
             complain(f"{named} is locked by another program; waiting {_PATIENCE:g} seconds for it")
-            told = True
+            has_complained = True
         time.sleep(_LOOK_SECONDS)
 
 
@@ -99,7 +99,7 @@ def _is_locked(path: Path, *, writes: bool) -> bool:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
     except sqlite3.Error as error:
-        return is_busy(error)  # what else is wrong with it the store says itself
+        return is_busy(error)  # the store itself reports other errors
     return False
 
 
@@ -113,10 +113,10 @@ async def _open(path: Path) -> AsyncGenerator[SQLiteStore]:
 
 
 def checked_run_id(run_id: str) -> str:
-    """The id itself.
+    """Return a valid run id.
 
     Raises:
-        CommandError: No store takes it.
+        CommandError: Stores do not accept the id.
     """
     try:
         return check_run_id(run_id)
@@ -125,12 +125,12 @@ def checked_run_id(run_id: str) -> str:
 
 
 async def the_run(store: RunStore, run_id: str) -> RunInfo:
-    """What the store says of a run.
+    """Return the record of a run.
 
     Raises:
-        CommandError: It has no such run, or that is no run id.
+        CommandError: The store has no such run, or the id is not valid.
     """
     info = await store.info(checked_run_id(run_id))
     if info is None:
-        raise CommandError(f"the store has no run {run_id!r}: `batonflow runs` lists those it has", USAGE)
+        raise CommandError(f"the store has no run {run_id!r}: `batonflow runs` lists its runs", USAGE)
     return info

@@ -1,4 +1,4 @@
-"""Text from runs, made fit for a terminal: what a model or a tool says must not move the cursor or change colours."""
+"""Text of runs made safe for a terminal: text of models and tools must not move the cursor or change colours."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -13,12 +13,12 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def one_line(text: str) -> str:
-    """``plain`` text without line breaks."""
+    """Return ``plain`` text without line breaks."""
     return " ".join(plain(text).split())
 
 
 def shown(value: Any, longest: int = _LONGEST_VALUE) -> str:
-    """A value of a record, in a few characters of one line."""
+    """Return a value of a record as short text in one line."""
     if isinstance(value, Mapping) and "$large" in value:
         return f"<{cast('Mapping[str, Any]', value)['$large']} bytes>"
     text = one_line(repr(cast("Any", value)))
@@ -26,18 +26,18 @@ def shown(value: Any, longest: int = _LONGEST_VALUE) -> str:
 
 
 def call(name: str, arguments: Mapping[str, Any], longest: int = _LONGEST_VALUE) -> str:
-    """``name(argument=value, ...)``."""
+    """Return a call as ``name(argument=value, ...)``."""
     inside = ", ".join(f"{one_line(key)}={shown(value, longest)}" for key, value in arguments.items())
     return f"{one_line(name)}({inside})"
 
 
 def summary(name: str, value: Any) -> str:
-    """An event by its class and fields, those left out that say nothing."""
+    """Return an event as its class and its fields that are not empty."""
     if not isinstance(value, Mapping):
         return f"{one_line(name)}({'' if value is None else shown(value)})"
     fields = cast("Mapping[str, Any]", value)
-    telling = {key: one for key, one in fields.items() if one is not None and not _is_empty(one)}
-    text = call(name, telling)
+    filled = {key: one for key, one in fields.items() if one is not None and not _is_empty(one)}
+    text = call(name, filled)
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 4]}...)"
 
 
@@ -46,7 +46,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def age(seconds: float) -> str:
-    """How long something took or has lasted, in the unit that fits."""
+    """Return a duration in a fitting unit."""
     if seconds < 1:
         return f"{max(0, round(seconds * 1000))}ms"
     if seconds < _MINUTE:

@@ -1,4 +1,4 @@
-"""From words of a command line to fields of events."""
+"""Fields of events from the words of a command line."""
 
 import json
 import re
@@ -20,31 +20,31 @@ _FIELD = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def fields_of(workflow: Workflow, given: Namespace) -> dict[str, Any]:
-    """The fields of the start event: those of ``--input``, and each ``key=value``.
+    """Return the fields of the start event from ``--input`` and each ``key=value``.
 
-    A value is read as JSON when it is that and the field is not declared as text, else it is a text. For an agent,
-    words without a key are what the user says, and sentences that only look as if they had one.
+    A value that is valid JSON is parsed unless the field is declared as text. For an agent, words without a key are
+    the user's message, and so are sentences that contain ``=`` behind an unknown key.
 
     Raises:
-        CommandError: Something is no field, not JSON, or does not fit.
+        CommandError: A word is not a field, ``--input`` is not a JSON object, or the fields do not fit the event.
     """
     cls = workflow.__batonflow__.steps.start_event_class
     found: dict[str, Any] = {}
     if given.input is not None:
         text = sys.stdin.read() if given.input == "-" else given.input
         found |= json_object(text, "--input")
-    said: list[str] = []
+    message: list[str] = []
     for word in given.fields:
         match = _FIELD.fullmatch(word)
-        talks = issubclass(cls, AgentWorkflowStartEvent)
-        if match is not None and not (talks and match[1] not in START_FIELDS and re.search(r"\s", word)):
+        is_agent = issubclass(cls, AgentWorkflowStartEvent)
+        if match is not None and not (is_agent and match[1] not in START_FIELDS and re.search(r"\s", word)):
             found[match[1]] = match[2] if _is_text(cls, match[1]) else json_or_text(match[2])
-        elif talks:
-            said.append(word)
+        elif is_agent:
+            message.append(word)
         else:
-            raise CommandError(f"{word!r} is no field: write key=value{_known(cls)}", USAGE)
-    if said:
-        found["user_msg"] = " ".join(said)
+            raise CommandError(f"{word!r} is not a field: write key=value{_known(cls)}", USAGE)
+    if message:
+        found["user_msg"] = " ".join(message)
     try:
         problems = unknown_fields(cls(**found))
     except ValidationError as error:
@@ -66,7 +66,7 @@ def _known(cls: type[Event]) -> str:
 
 
 def json_or_text(text: str) -> Any:
-    """The value of JSON, or the text itself when it is none."""
+    """Parse JSON, or return the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -74,15 +74,15 @@ def json_or_text(text: str) -> Any:
 
 
 def json_object(text: str, where: str) -> dict[str, Any]:
-    """An object of JSON.
+    """Parse a JSON object.
 
     Raises:
-        CommandError: It is none.
+        CommandError: The text is not a JSON object.
     """
     try:
         value: Any = json.loads(text)
     except ValueError as error:
-        raise CommandError(f"{where} is no JSON: {error}", USAGE) from error
+        raise CommandError(f"{where} is not JSON: {error}", USAGE) from error
     if not isinstance(value, dict):
-        raise CommandError(f'{where} is no JSON object, as in \'{{"name": "value"}}\'', USAGE)
+        raise CommandError(f'{where} is not a JSON object, as in \'{{"name": "value"}}\'', USAGE)
     return cast("dict[str, Any]", value)

@@ -1,6 +1,6 @@
-"""Drawings of workflows: what runs can do, and what a run did; of agents: their tools and their handoffs.
+"""Drawings of workflows: their possible flows and their runs; of agents: tools and handoffs.
 
-As one self-contained HTML or SVG file, or Mermaid text. Nothing is fetched and no script runs in the files; colours
+Drawings are self-contained HTML or SVG files, or Mermaid text. The files have no scripts and load nothing; colours
 follow the reader's light or dark setting.
 """
 
@@ -49,7 +49,7 @@ class Drawing:
 
 
 class DrawnFile(str):
-    """The path of a file that was drawn; a notebook shows it as the picture."""
+    """The path of a drawn file; a notebook shows it as the picture."""
 
     __slots__ = ("svg",)
 
@@ -66,11 +66,11 @@ def draw_all_possible_flows(
     max_label_length: int | None = None,
     include_child_workflows: bool = True,
 ) -> Drawing | None:
-    """Draw every way that events can take through a workflow into a file.
+    """Draw all paths of events through a workflow into a file.
 
     Args:
         workflow: A workflow, with those attached to it, or a class.
-        filename: Where to write; with the ending ``.svg`` the picture alone, else an HTML page around it.
+        filename: The file to write: only the picture for the ending ``.svg``, else an HTML page.
         notebook: Also return the drawing, so that a notebook shows it.
         max_label_length: Cut names to this many characters; the last is then ``*``.
         include_child_workflows: Draw attached workflows as boxes inside the drawing.
@@ -91,11 +91,11 @@ def draw_all_possible_flows_mermaid(
     max_label_length: int | None = None,
     include_child_workflows: bool = True,
 ) -> str:
-    """Return every way that events can take through a workflow as Mermaid text.
+    """Return all paths of events through a workflow as Mermaid text.
 
     Args:
         workflow: As for ``draw_all_possible_flows``.
-        filename: Where to write the text as well; empty or None for nowhere.
+        filename: A file to write the text to as well; empty or None for no file.
         max_label_length: As for ``draw_all_possible_flows``.
         include_child_workflows: As for ``draw_all_possible_flows``.
 
@@ -114,10 +114,10 @@ def draw_most_recent_execution(
     notebook: bool = False,
     max_label_length: int | None = None,
 ) -> Drawing | None:
-    """Draw what a run did into a file: the numbers say how often; what did not happen is pale.
+    """Draw a run into a file, with the number of times each step ran; unused parts are pale.
 
     Args:
-        handler: A run, finished or not, or a workflow, whose run started last is drawn.
+        handler: A run, finished or not, or a workflow, for its latest run.
         filename: As for ``draw_all_possible_flows``.
         notebook: As for ``draw_all_possible_flows``.
         max_label_length: As for ``draw_all_possible_flows``.
@@ -140,11 +140,11 @@ def draw_most_recent_execution_mermaid(
     filename: str | PathLike[str] | None = "workflow_recent_execution.mermaid",
     max_label_length: int | None = None,
 ) -> str:
-    """Return what a run did as Mermaid text, with the numbers on the arrows; dotted ones were not taken.
+    """Return a run as Mermaid text, with numbers on the arrows; unused arrows are dotted.
 
     Args:
         handler: As for ``draw_most_recent_execution``.
-        filename: Where to write the text as well; empty or None for nowhere.
+        filename: A file to write the text to as well; empty or None for no file.
         max_label_length: As for ``draw_all_possible_flows``.
 
     Raises:
@@ -160,18 +160,18 @@ def draw_most_recent_execution_mermaid(
 def draw_agent_workflow(
     agent_workflow: Any, filename: str | PathLike[str] = "agent_workflow.html", notebook: bool = False
 ) -> str:
-    """Draw a team of agents into a file: their tools, and who may hand over to whom.
+    """Draw a team of agents into a file: tools and handoffs.
 
     Args:
         agent_workflow: The team.
         filename: As for ``draw_all_possible_flows``.
-        notebook: Let what is returned be shown as the drawing by a notebook.
+        notebook: Return an object that a notebook shows as the drawing.
 
     Returns:
         The path of the file.
 
     Raises:
-        TypeError: What was given is no team.
+        TypeError: ``agent_workflow`` is not a team.
         OSError: The file cannot be written.
 
     Example:
@@ -195,7 +195,7 @@ def draw_agent_with_tools(
         The path of the file.
 
     Raises:
-        TypeError: What was given is no agent.
+        TypeError: ``agent`` is not an agent.
         OSError: The file cannot be written.
 
     Example:
@@ -212,10 +212,10 @@ def draw_agent_workflow_mermaid(
 
     Args:
         agent_workflow: The team.
-        filename: Where to write the text as well; empty or None for nowhere.
+        filename: A file to write the text to as well; empty or None for no file.
 
     Raises:
-        TypeError: What was given is no team.
+        TypeError: ``agent_workflow`` is not a team.
         OSError: The file cannot be written.
 
     Example:
@@ -229,10 +229,10 @@ def draw_agent_with_tools_mermaid(agent: Any, filename: str | PathLike[str] | No
 
     Args:
         agent: The agent.
-        filename: Where to write the text as well; empty or None for nowhere.
+        filename: A file to write the text to as well; empty or None for no file.
 
     Raises:
-        TypeError: What was given is no agent.
+        TypeError: ``agent`` is not an agent.
         OSError: The file cannot be written.
 
     Example:
@@ -242,15 +242,15 @@ def draw_agent_with_tools_mermaid(agent: Any, filename: str | PathLike[str] | No
 
 
 def workflow_svg(workflow: Workflow | type[Workflow]) -> str:
-    """Return the drawing of every way through a workflow as SVG text."""
+    """Return the drawing of all paths through a workflow as SVG text."""
     return svg(_flows(workflow, None, with_children=True))
 
 
 def execution_svg(handler: "WorkflowHandler | Workflow") -> str:
-    """Return the drawing of what a run did as SVG text.
+    """Return the drawing of a run as SVG text.
 
     Raises:
-        ValueError: A workflow was given that has not run yet.
+        ValueError: The workflow has not run yet.
     """
     return svg(*_execution(handler, None))
 

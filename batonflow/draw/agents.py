@@ -1,6 +1,6 @@
-"""Scenes of agents: what they can call, and to whom they can hand over.
+"""Scenes of agents: their tools and their handoffs.
 
-Agents are a layer above this one, so they are read by what they have and not by what they are.
+Agents belong to a higher layer, so they are recognized by their attributes and not by their classes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ _USER, _OUTPUT = "user", "output"
 
 
 def scene_of_agent(agent: Any) -> Scene:
-    """The scene of one agent and its tools.
+    """Return the scene of one agent and its tools.
 
     Raises:
-        TypeError: It is no agent.
+        TypeError: The object is not an agent.
     """
     if not (hasattr(agent, "name") and hasattr(agent, "tools")):
         remedy = ": draw_agent_workflow draws a team" if hasattr(agent, "agents") else ""
@@ -28,12 +28,12 @@ def scene_of_agent(agent: Any) -> Scene:
 
 
 def scene_of_team(team: Any) -> Scene:
-    """The scene of a team: its agents and their tools, whom the task reaches first, and who may hand it to whom.
+    """Return the scene of a team: agents, tools, the first agent, and possible handoffs.
 
-    Every agent may be the one that answers. An agent that does not say to whom it hands over may do so to all others.
+    Every agent may give the answer. An agent without ``can_handoff_to`` may hand off to all others.
 
     Raises:
-        TypeError: It is no team.
+        TypeError: The object is not a team.
     """
     if not (hasattr(team, "agents") and hasattr(team, "root_agent")):
         remedy = ": draw_agent_with_tools draws a single agent" if hasattr(team, "tools") else ""
@@ -74,7 +74,7 @@ def _add_agent(scene: Scene, agent: Any, name: str) -> None:
 
 
 def _tool(tool: Any) -> tuple[str, str]:
-    """What a tool is called, and what it says of itself; a function that has not become one yet is called as it is."""
+    """Return name and description of a tool; a plain function has its own name."""
     metadata = getattr(tool, "metadata", None)
     if metadata is not None:
         return metadata.name or type(tool).__name__, metadata.description or ""

@@ -1,10 +1,9 @@
-"""Places boxes in layers and leads the arrows around them: cycles, layers, order, coordinates, curves.
+"""Layout of boxes in layers with arrows between them: cycles, layers, order, coordinates, curves.
 
-The scheme is Sugiyama's. Arrows that would close a circle are turned around for the time of the layout; every box gets
-a layer below those that point to it; an arrow that crosses layers gets a place in each of them; barycentres order the
-places so that few arrows cross; and a least-squares fit per layer moves everything as near to its neighbours as the
-order allows. Curves bend only in the gaps between layers and run straight down inside them, where their place is kept
-free, so that no arrow can touch a box.
+The scheme is Sugiyama's. Arrows that would close a cycle are reversed during the layout. Every box gets a layer below
+its predecessors. An arrow across layers gets a place in each of them. Barycentres order the places, so that few arrows
+cross. A least-squares fit per layer moves all places as near to their neighbours as the order allows. Curves bend only
+in the gaps between layers and are straight inside the layers, in their own places, so that arrows never touch boxes.
 """
 
 from collections import Counter
@@ -23,11 +22,11 @@ LABEL_HEIGHT = 13.0
 
 
 def arrange(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Placement:
-    """Place boxes and lead arrows. The same input gives the same drawing.
+    """Place boxes and route arrows. The same input gives the same drawing.
 
     Args:
-        boxes: In the order in which they should stand when nothing else says so.
-        arrows: ``turned`` must be set as ``turned_arrows`` says; an arrow from a box to itself is drawn beside it.
+        boxes: The boxes, in their default order.
+        arrows: ``turned`` must be set by ``turned_arrows``; an arrow from a box to itself is drawn beside it.
     """
     if not boxes:
         return Placement({}, [], 0.0, 0.0)
@@ -54,7 +53,7 @@ def arrange(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Placement:
     for box_id, place in places.items():
         top, bottom = bands[place.layer]
         box = box_of(place)
-        # Beside something tall, small boxes stay near the arrows that come from above.
+        # Small boxes beside a tall one stay near the arrows from above.
         corners[box_id] = (place.x - box.width / 2, top + min((bottom - top - box.height) / 2, 20.0))
     routes = [_route(chain, bands, corners) for chain in chains]
     _place_labels(arrows, routes, width)
@@ -62,7 +61,7 @@ def arrange(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Placement:
 
 
 def _bands(layers: Sequence[Sequence[Place]], chains: Sequence[Chain]) -> list[Point]:
-    """Top and bottom of each layer; the gaps between are wider where arrows run far sideways or carry labels."""
+    """Return top and bottom of each layer; gaps are wider for arrows with long sideways runs or labels."""
     labelled = {place.layer for chain in chains if chain.arrow.label_width for place in chain.places[:-1]}
     bands: list[Point] = []
     y = 0.0
@@ -77,7 +76,7 @@ def _bands(layers: Sequence[Sequence[Place]], chains: Sequence[Chain]) -> list[P
 
 
 def _is_edge(layers: Sequence[Sequence[Place]], number: int) -> bool:
-    """Whether a layer holds only points where arrows leave the drawing."""
+    """Return True if a layer holds only points where arrows leave the drawing."""
     return number < len(layers) and not any(place.box is not None and place.box.height for place in layers[number])
 
 
@@ -99,14 +98,14 @@ def _route(chain: Chain, bands: Sequence[Point], corners: Mapping[str, Point]) -
 
 
 def _loop(box: Box, corner: Point) -> Route:
-    """Out of the right side of a box and in again."""
+    """Return a loop at the right side of a box."""
     right, middle = corner[0] + box.width, corner[1] + box.height / 2
     reach, half = right + 20.0, min(8.0, box.height / 4)
     return Route([(right, middle - half), (reach, middle - half), (reach, middle + half), (right, middle + half)])
 
 
 def _on_curve(start: Point, end: Point, t: float) -> Point:
-    """A point of the bent piece between two points, whose tangents there are upright."""
+    """Return a point of the curve between two points with vertical tangents."""
     smooth = t * t * (3 - 2 * t)
     middle = (start[1] + end[1]) / 2
     y = (1 - t) ** 3 * start[1] + 3 * t * (1 - t) * middle + t**3 * end[1]
@@ -114,7 +113,7 @@ def _on_curve(start: Point, end: Point, t: float) -> Point:
 
 
 def _place_labels(arrows: Sequence[Arrow], routes: Sequence[Route], width: float) -> None:
-    """Put every label on a bend of its arrow, not over another label, and away from ends where many arrows meet."""
+    """Put each label on a bend of its arrow, without overlaps, and away from ends with many arrows."""
     leaving, arriving = Counter(arrow.source for arrow in arrows), Counter(arrow.target for arrow in arrows)
     taken: list[tuple[float, float, float]] = []
     for arrow, route in zip(arrows, routes, strict=True):
@@ -131,7 +130,7 @@ def _place_labels(arrows: Sequence[Arrow], routes: Sequence[Route], width: float
 
 
 def _along(crowd: int) -> tuple[float, ...]:
-    """Where on a bend to try to put a label, by how many more arrows meet at its beginning than at its end."""
+    """Return places to try for a label on a bend, by how many more arrows meet at its start than at its end."""
     if crowd > 1:
         return (0.72, 0.6, 0.5, 0.4)
     return (0.28, 0.4, 0.5, 0.6) if crowd < -1 else (0.5, 0.4, 0.6, 0.3, 0.7)

@@ -1,4 +1,4 @@
-"""Scenes as Mermaid text, for pages that draw it."""
+"""Scenes as Mermaid text, for pages that render it."""
 
 from batonflow.draw.scene import Item, Line, Scene
 
@@ -43,7 +43,7 @@ def mermaid(scene: Scene) -> str:
 
 
 class _Ids:
-    """Node names that Mermaid accepts, readable and one per node."""
+    """Unique and readable node names that Mermaid accepts."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, ...], str] = {}
@@ -52,7 +52,7 @@ class _Ids:
     def of(self, *path: str) -> str:
         if path not in self._of:
             words = "_".join(path)
-            # The prefix keeps names away from words that Mermaid reads as commands.
+            # The prefix separates names from Mermaid's keywords.
             plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in words)[:60]
             name, count = f"n_{plain}", 1
             while name in self._taken:

@@ -1,4 +1,4 @@
-"""The first half of a layout: circles are opened, every box gets a layer, the layers an order with few crossings."""
+"""First half of a layout: break cycles, assign layers, and order them with few crossings."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,15 +9,15 @@ from batonflow.draw.parts import Arrow, Box, Chain, Link, Place
 __all__ = ["chain_of", "layers_of", "ordered", "turned_arrows", "walk_order"]
 
 WEIGHTS = (8.0, 3.0, 1.0)
-"""How much a piece of an arrow wants to be straight, by how many of its ends are boxes."""
+"""Weight of a straight piece of an arrow, by the number of its ends that are boxes."""
 
 ROUNDS_OF_ORDER = 16
 
 
 def turned_arrows(ids: Sequence[str], ends: Sequence[tuple[str, str]]) -> set[int]:
-    """Return the indexes of arrows that must be turned around so that no circle is left, loops on one box left out.
+    """Return the indexes of arrows to reverse so that no cycle is left, except loops on one box.
 
-    A search begins at boxes that nothing points to, in the order given; arrows that lead back into it are turned.
+    A depth-first search begins at boxes without incoming arrows; arrows back into its path are reversed.
     """
     after: dict[str, list[tuple[int, str]]] = {box_id: [] for box_id in ids}
     pointed_at: set[str] = set()
@@ -56,7 +56,7 @@ def _downwards(arrow: Arrow) -> tuple[str, str]:
 
 
 def layers_of(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> dict[str, int]:
-    """Every box one layer or more below those that point to it, as near to its neighbours as that allows."""
+    """Return the layers: every box below its predecessors, as near to its neighbours as possible."""
     above: dict[str, list[str]] = {box.id: [] for box in boxes}
     below: dict[str, list[str]] = {box.id: [] for box in boxes}
     for arrow in arrows:
@@ -87,7 +87,7 @@ def layers_of(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> dict[str, int]:
 def _topological(ids: Sequence[str], above: Mapping[str, list[str]], below: Mapping[str, list[str]]) -> list[str]:
     missing = {box_id: len(above[box_id]) for box_id in ids}
     ready = [box_id for box_id in ids if not missing[box_id]]
-    for box_id in ready:  # grows while it is walked
+    for box_id in ready:  # the loop below appends to it
         for lower in below[box_id]:
             missing[lower] -= 1
             if not missing[lower]:
@@ -96,7 +96,7 @@ def _topological(ids: Sequence[str], above: Mapping[str, list[str]], below: Mapp
 
 
 def chain_of(arrow: Arrow, places: Mapping[str, Place]) -> Chain:
-    """Give an arrow a place in every layer that it passes."""
+    """Give an arrow a place in every layer that it crosses."""
     upper, lower = (places[box_id] for box_id in _downwards(arrow))
     if upper is lower:
         return Chain(arrow, [upper], [])
@@ -119,7 +119,7 @@ def chain_of(arrow: Arrow, places: Mapping[str, Place]) -> Chain:
 
 
 def walk_order(places: Iterable[Place]) -> list[Place]:
-    """All places as a walk along the arrows meets them, so that what belongs together begins together."""
+    """Return all places in the order of a walk along the arrows, so that related places are near each other."""
     found: dict[Place, None] = {}
     for root in sorted(places, key=lambda place: place.layer):
         stack = [root]
@@ -134,9 +134,9 @@ def walk_order(places: Iterable[Place]) -> list[Place]:
 
 
 def ordered(layers: list[list[Place]]) -> list[list[Place]]:
-    """Return the layers in an order in which few arrows cross, and number the places in it."""
+    """Return the layers in an order with few crossings, and number the places."""
     best, fewest = [list(layer) for layer in layers], _crossings(layers)
-    # A drawing of thousands of places is not read as a whole; it should be there soon.
+    # Drawings of thousands of places are not read as a whole, so speed matters more than crossings.
     rounds = max(3, min(ROUNDS_OF_ORDER, 12_000 // sum(map(len, layers))))
     for turn in range(rounds):
         if not fewest:
@@ -176,7 +176,7 @@ def _sort_by_barycentre(layer: list[Place], *, downwards: bool) -> None:
 
 
 def _swap_neighbours(layers: Sequence[list[Place]]) -> None:
-    """Exchange neighbours as long as that saves crossings."""
+    """Exchange neighbours as long as this reduces crossings."""
     for layer in layers:
         for _ in range(3):
             swapped = False
@@ -191,7 +191,7 @@ def _swap_neighbours(layers: Sequence[list[Place]]) -> None:
 
 
 def _crossings_between(left: Place, right: Place) -> int:
-    """How many arrows of two neighbours cross when they stand in this order."""
+    """Count the crossings of the arrows of two neighbours in this order."""
     count = 0
     for key, of_left, of_right in ((_upper_key, left.above, right.above), (_lower_key, left.below, right.below)):
         others = sorted(key(link) for link in of_right)

@@ -1,4 +1,4 @@
-"""What a layout works on: boxes and arrows, and the places and links that they become in the layers."""
+"""Data of a layout: boxes and arrows, and their places and links in the layers."""
 
 from dataclasses import dataclass, field
 
@@ -9,12 +9,12 @@ Point = tuple[float, float]
 
 @dataclass(slots=True)
 class Box:
-    """Something to place: its size, and where its ends of arrows may have to be.
+    """A box to place.
 
     Attributes:
         id: Unique among the boxes.
-        width: Of the box.
-        height: Of the box; 0 makes a mere point on an edge of the drawing.
+        width: Width of the box.
+        height: Height of the box; 0 for a point on an edge of the drawing.
         pin: ``"first"`` or ``"last"`` puts it into the first or last layer.
     """
 
@@ -26,15 +26,15 @@ class Box:
 
 @dataclass(slots=True)
 class Arrow:
-    """An arrow to lead.
+    """An arrow to route.
 
     Attributes:
         source: Id of a box.
         target: Id of a box.
-        label_width: Room that its label needs, 0 without a label.
-        source_port: Where it leaves, measured from the middle of the box; None for anywhere.
-        target_port: Where it arrives.
-        turned: Whether it is led upwards, against the direction of the layers.
+        label_width: Width of its label, 0 without a label.
+        source_port: Offset of its start from the middle of the box; None for any.
+        target_port: Offset of its end.
+        turned: True if it runs upwards, against the direction of the layers.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Arrow:
 
 @dataclass(slots=True)
 class Route:
-    """Where an arrow runs: straight and bent pieces in turn, from the source to the target.
+    """Route of an arrow: alternating straight and bent pieces, from the source to the target.
 
     Attributes:
         points: The ends of the pieces; from point 0 to 1 it is straight, from 1 to 2 bent, from 2 to 3 straight ...
@@ -64,9 +64,9 @@ class Placement:
 
     Attributes:
         boxes: Id -> left and top.
-        routes: One per arrow, in their order.
-        width: Of everything.
-        height: Of everything.
+        routes: One per arrow, in the order of the arrows.
+        width: Total width.
+        height: Total height.
     """
 
     boxes: dict[str, Point]
@@ -77,7 +77,7 @@ class Placement:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A place in a layer: that of a box, or of an arrow passing through."""
+    """A place in a layer, for a box or for an arrow that crosses the layer."""
 
     box: Box | None
     width: float
@@ -103,7 +103,7 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Chain:
-    """An arrow in the layers: its places from top to bottom, and the links between; no links for a loop on one box."""
+    """An arrow in the layers: its places from top to bottom, and the links between; a loop has no links."""
 
     arrow: Arrow
     places: list[Place]
@@ -111,6 +111,6 @@ class Chain:
 
 
 def box_of(place: Place) -> Box:
-    """Return the box of a place that has one."""
+    """Return the box of a place."""
     assert place.box is not None
     return place.box

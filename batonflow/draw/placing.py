@@ -1,4 +1,4 @@
-"""The second half of a layout: how far from the left everything stands, given the layers and their order."""
+"""Second half of a layout: horizontal positions, for given layers and their order."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -17,14 +17,14 @@ ROUNDS_OF_ALIGNING = 24
 
 
 def distance(left: Place, right: Place) -> float:
-    """Return how far apart the middles of two neighbours in a layer must at least be."""
+    """Return the smallest distance between the middles of two neighbours in a layer."""
     passing = (left.box is None) + (right.box is None)
     gap = (GAP_BETWEEN_BOXES, GAP_BESIDE_ARROW, GAP_BETWEEN_ARROWS)[passing]
     return (left.width + right.width) / 2 + gap
 
 
 def place_across(layers: Sequence[Sequence[Place]]) -> None:
-    """Give every place its distance from the left: near to its neighbours above and below, and most arrows upright."""
+    """Compute horizontal positions: near to the neighbours above and below, with most arrows vertical."""
     for layer in layers:
         x = 0.0
         for index, place in enumerate(layer):
@@ -42,9 +42,9 @@ def place_across(layers: Sequence[Sequence[Place]]) -> None:
 
 
 def _fit(layer: Sequence[Place], look: str, *, straighten: bool) -> None:
-    """Move a layer's places as near as possible to what their neighbours wish, keeping order and distances.
+    """Move the places of a layer towards their neighbours' positions, with the same order and distances.
 
-    To straighten, an arrow counts the more the less it bends: then most become upright, instead of all nearly so.
+    Arrows that bend less have more weight: most arrows become vertical, instead of all nearly vertical.
     """
     wishes: list[float] = []
     weights: list[float] = []
@@ -70,7 +70,7 @@ def _fit(layer: Sequence[Place], look: str, *, straighten: bool) -> None:
 
 
 def _rising_fit(wishes: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The rising sequence nearest to the wishes by weighted least squares: neighbours out of order are put together."""
+    """Return the ascending sequence nearest to the wishes by weighted least squares (pool adjacent violators)."""
     blocks: list[tuple[float, float, int]] = []
     for wish, weight in zip(wishes, weights, strict=True):
         value, total, count = wish, weight, 1
@@ -84,7 +84,7 @@ def _rising_fit(wishes: Sequence[float], weights: Sequence[float]) -> list[float
 
 
 def blocks_of(layers: Sequence[Sequence[Place]]) -> list[list[Place]]:
-    """Places that should stand exactly below one another: those of an arrow, and boxes with one sole arrow between."""
+    """Return groups of places to align vertically: an arrow's places, and boxes joined by a single arrow."""
     below: dict[Place, Place] = {}
     for layer in layers:
         for place in layer:
@@ -106,7 +106,7 @@ def blocks_of(layers: Sequence[Sequence[Place]]) -> list[list[Place]]:
 
 
 def align(layers: Sequence[Sequence[Place]], blocks: Sequence[list[Place]]) -> None:
-    """Move each block as a whole to the median of what its neighbours wish, as far as there is room."""
+    """Move each block to the median of its neighbours' wishes, as far as there is room."""
     for turn in range(ROUNDS_OF_ALIGNING):
         for block in blocks if turn % 2 == 0 else reversed(blocks):
             offsets = [0.0]
@@ -130,7 +130,7 @@ def align(layers: Sequence[Sequence[Place]], blocks: Sequence[list[Place]]) -> N
 
 
 def _wished(block: Sequence[Place], offsets: Sequence[float]) -> float:
-    """The weighted median of where the arrows at the two ends of a block would be upright."""
+    """Return the weighted median of the positions that make a block's outer arrows vertical."""
     first, last = block[0], block[-1]
     wishes = [(link.upper.x + link.upper_port - link.lower_port, link.weight) for link in first.above]
     wishes += [(link.lower.x + link.lower_port - link.upper_port - offsets[-1], link.weight) for link in last.below]
@@ -142,13 +142,13 @@ def _wished(block: Sequence[Place], offsets: Sequence[float]) -> float:
         total += weight
         if total > half + 1e-9:
             return wish
-        if total > half - 1e-9:  # two in the middle
+        if total > half - 1e-9:  # two middle values
             return (wish + wishes[min(number + 1, len(wishes) - 1)][0]) / 2
     return wishes[-1][0]
 
 
 def spread_ports(places: Mapping[str, Place]) -> None:
-    """Let the arrows of a side leave next to one another, in the order of where they go."""
+    """Distribute the arrows along a side of a box, in the order of their other ends."""
     for place in places.values():
         width = box_of(place).width * 0.55
         below = sorted((link for link in place.below if not link.upper_fixed), key=lambda link: link.lower.x)

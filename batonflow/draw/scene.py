@@ -1,4 +1,4 @@
-"""What a drawing shows, before anything has a place: boxes of several kinds, arrows, and scenes inside the scene."""
+"""Content of a drawing before layout: boxes of several kinds, arrows, and nested scenes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ KINDS: dict[str, str] = {
     "resource_config": "Configuration",
     "other": "Other",
 }
-"""Kind of a box -> what the legend calls it."""
+"""Kind of a box -> its name in the legend."""
 
 _EVENT_KINDS = (
     ("start", StartEvent),
@@ -42,7 +42,7 @@ _EVENT_KINDS = (
 )
 
 Counts = dict[str, dict[str, int]]
-"""Step name -> event name -> how often."""
+"""Step name -> event name -> count."""
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ class Item:
         id: Unique in its scene.
         kind: A key of ``KINDS``.
         label: The text in it.
-        note: A longer text, shown when pointed at.
-        count: How often it took part; None when no execution is drawn.
+        note: A longer text, shown as a tooltip.
+        count: Number of uses in the run; None without a run.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Item:
 
 @dataclass(slots=True)
 class Line:
-    """An arrow; ``source_child`` and ``target_child`` name the scene inside this one where an end lies, if any does."""
+    """An arrow; ``source_child`` and ``target_child`` name the nested scene of an end, if any."""
 
     source: str
     target: str
@@ -87,7 +87,7 @@ class Scene:
         items: Boxes.
         lines: Arrows between them, and to and from boxes of ``children``.
         children: The attached workflows, by name.
-        runs: How many runs are drawn; None when no execution is.
+        runs: Number of drawn runs; None without a run.
     """
 
     title: str
@@ -98,7 +98,7 @@ class Scene:
     runs: int | None = None
 
     def everything(self) -> "Iterator[Scene]":
-        """This scene and those inside it."""
+        """Yield this scene and the nested ones."""
         yield self
         for child in self.children.values():
             yield from child.everything()
@@ -111,7 +111,7 @@ def scene_of(
 
     Args:
         graph: The event graph of a workflow.
-        counts: What a run did; None draws what runs can do.
+        counts: The counts of a run; None draws the possible flows.
         max_label_length: Cut labels to this many characters.
     """
     scene = Scene(graph.name, graph.description or "", runs=counts.runs if counts is not None else None)
@@ -160,7 +160,7 @@ def _by_name(counts: dict[str, dict[type[Event], int]]) -> Counts:
 
 
 class _Numbers:
-    """Writes the numbers of an execution into a scene, and adds what happened without having been declared."""
+    """Writer of a run's counts into a scene; it also adds undeclared events."""
 
     def __init__(self, scene: Scene, counts: ExecutionCounts) -> None:
         self.scene = scene
@@ -183,7 +183,7 @@ class _Numbers:
             item.count = self.counts.executions.get(item.id, 0) if item.kind == "step" else busy.get(item.id, 0)
 
     def _add_undeclared(self) -> None:
-        """Steps may return and send events that their annotations do not mention."""
+        """Add events that steps returned or sent without annotations for them."""
         known = {(line.source, line.target) for line in self.scene.lines}
         for counts, outgoing in ((self.counts.produced, True), (self.counts.received, False)):
             for step, of_step in counts.items():
@@ -213,7 +213,7 @@ class _Numbers:
             return self.produced.get(source, {}).get(target, 0)
         if self.kinds.get(target) == "step":
             of_step = self.received.get(target, {})
-            # A list is delivered as one; the drawing shows how many events went into such lists.
+            # A list is delivered as one event; the drawing shows the number of events in such lists.
             return self._made(source) if CollectionReleaseEvent.__name__ in of_step else of_step.get(source, 0)
         if self.kinds.get(target) == "external":
             return self._made(source)

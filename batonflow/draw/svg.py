@@ -1,4 +1,4 @@
-"""Scenes as SVG: sizes of texts, boxes of every kind, arrows, colours for light and dark, a legend. No script."""
+"""Scenes as SVG: sizes of texts, boxes, arrows, colours for light and dark, and a legend; no scripts."""
 
 from dataclasses import dataclass, field
 from unicodedata import east_asian_width
@@ -47,7 +47,7 @@ _ESCAPES = str.maketrans(
         ">": "&gt;",
         '"': "&quot;",
         "'": "&#39;",
-        # What XML has no place for.
+        # Characters that XML forbids.
         **{chr(code): "\N{REPLACEMENT CHARACTER}" for code in (*range(9), 11, 12, *range(14, 32), 127, 0xFFFE, 0xFFFF)},
         **{chr(code): "\N{REPLACEMENT CHARACTER}" for code in range(0xD800, 0xE000)},
     }
@@ -55,18 +55,18 @@ _ESCAPES = str.maketrans(
 
 
 def escape(text: str) -> str:
-    """Return a text as it may stand in XML and HTML, in quotes or not."""
+    """Escape a text for XML and HTML, in and outside of quotes."""
     return text.translate(_ESCAPES)
 
 
 def svg(scene: Scene, subtitle: str = "") -> str:
     """Return a scene as one ``<svg>`` element.
 
-    For a page that shows it, boxes carry their id as ``data-node`` and arrows ``data-edge``, the ids of their ends with
-    ``->`` between; ids inside a child are led in by its name and a slash. The group ``bf-graph`` is the graph alone.
+    Boxes carry their id as ``data-node``, and arrows the ids of their ends as ``data-edge``, with ``->`` between. Ids
+    inside a child begin with its name and a slash. The group ``bf-graph`` contains only the graph.
 
     Args:
-        scene: What to draw.
+        scene: The scene to draw.
         subtitle: A line below the title; the first line of the workflow's docstring by default.
     """
     frame = _frame(scene, [])
@@ -89,7 +89,7 @@ def svg(scene: Scene, subtitle: str = "") -> str:
 
 
 def html_page(title: str, drawing: str) -> str:
-    """Return a page around a drawing that needs nothing else: no script, no file, no network."""
+    """Return a self-contained page around a drawing, without scripts, files and network."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -106,7 +106,7 @@ def html_page(title: str, drawing: str) -> str:
 
 
 def _text_width(text: str, size: float) -> float:
-    """About the width of a text in a sans-serif font, rather too wide than too narrow."""
+    """Estimate the width of a text in a sans-serif font, rather too wide than too narrow."""
     return sum(_letter_width(letter) for letter in text) * size
 
 
@@ -145,7 +145,7 @@ def _n(number: float) -> str:
 
 @dataclass(slots=True)
 class _Port:
-    """Where an arrow from outside enters a frame, or one from inside leaves it."""
+    """Return the point where an arrow crosses the border of a frame."""
 
     item: str
     enters: bool
@@ -174,7 +174,7 @@ def _end(item: str, child: str | None) -> str:
 
 
 def _frame(scene: Scene, ports: list[_Port]) -> _Frame:
-    """Give everything in a scene its place; scenes inside it first, as the arrows that enter them are led there."""
+    """Lay out a scene, nested scenes first, because arrows continue inside them."""
     boxes = {_end(item.id, None): Box(_end(item.id, None), *_box_size(item)) for item in scene.items}
     boxes |= {_end("", name): Box(_end("", name), 0.0, 0.0) for name in scene.children}
     lines = [line for line in scene.lines if _ends(line)[0] in boxes and _ends(line)[1] in boxes]
@@ -238,7 +238,7 @@ def _moved(content: str, x: float, y: float) -> str:
 
 
 def _drawn(frame: _Frame, prefix: str) -> str:
-    """Everything in a frame: children first, then arrows, boxes, and labels on top; ``prefix`` leads the ids in."""
+    """Draw a frame: children, arrows, boxes, then labels; ``prefix`` begins the ids."""
     back: list[str] = []
     front: list[str] = []
     labels: list[str] = []
@@ -256,7 +256,7 @@ def _drawn(frame: _Frame, prefix: str) -> str:
 
 
 def _backed_text(css: str, text: str, width: float, x: float, y: float) -> str:
-    """A text in front of a plain ground, so that arrows below do not cross it out."""
+    """Return a text on an opaque background, so that arrows do not cross it out."""
     return (
         f'<g class="{css}" transform="translate({_n(x)} {_n(y)})">'
         f'<rect x="{_n(-width / 2)}" y="-7" width="{_n(width)}" height="14"/><text y="4">{escape(text)}</text></g>'
@@ -264,7 +264,7 @@ def _backed_text(css: str, text: str, width: float, x: float, y: float) -> str:
 
 
 def _port_line(frame: _Frame, arrow: Arrow) -> Line:
-    """How the part of an arrow between a frame's edge and a box in it looks: like the box it belongs to."""
+    """Return the style of an arrow between a frame's edge and an inner box: the style of that box."""
     item_id = arrow.target if arrow.source.startswith("port ") else arrow.source
     item = next(item for item in frame.scene.items if _end(item.id, None) == item_id)
     return Line(arrow.source, arrow.target, "link", count=item.count)
@@ -302,10 +302,10 @@ def _idle(count: int | None) -> str:
 
 
 def _drawn_arrow(arrow: Arrow, route: Route, line: Line, prefix: str) -> str:
-    """The line and, unless it ends at the edge of a frame, its head."""
+    """Return the line and, unless it ends at the edge of a frame, its head."""
     points = list(route.points)
     end = points[-1]
-    # A loop comes back from the right, all others end upright.
+    # A loop comes back from the right, all others end vertically.
     across, along = (-1.0, 0.0) if arrow.source == arrow.target else (0.0, -1.0 if arrow.turned else 1.0)
     css = f"bf-{line.kind}{_idle(line.count)}"
     head = ""
@@ -380,7 +380,7 @@ def _heading(title: str, subtitle: str, room: float) -> tuple[str, float]:
 
 
 def _wrapped(text: str, room: float) -> list[str]:
-    """At most three lines of a text."""
+    """Return at most three lines of a text."""
     lines = [""]
     for word in _cut(text, 240).split():
         longer = f"{lines[-1]} {word}".strip()
@@ -392,7 +392,7 @@ def _wrapped(text: str, room: float) -> list[str]:
 
 
 def _legend(scene: Scene, room: float) -> tuple[str, float]:
-    """Swatches for the kinds that occur, in as many rows as the room asks for."""
+    """Return swatches for the used kinds, in as many rows as necessary."""
     present = {item.kind for part in scene.everything() for item in part.items}
     x = y = 0.0
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""Serves workflows over HTTP: ``WorkflowServer``. Needs the extra ``server``; files of single runs do not."""
+"""WorkflowServer: workflows over HTTP. Needs the extra ``server``; files of single runs do not."""
 
 from importlib import import_module
 from importlib.util import find_spec

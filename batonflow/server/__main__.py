@@ -1,6 +1,7 @@
-"""Serves the WorkflowServer of a file: ``python -m batonflow.server app.py``.
+"""Serve the WorkflowServer of a file: ``python -m batonflow.server app.py``.
 
-BATONFLOW_SERVER_HOST and BATONFLOW_SERVER_PORT say where (127.0.0.1 and 8080). ``batonflow serve`` does more.
+BATONFLOW_SERVER_HOST and BATONFLOW_SERVER_PORT set the address (127.0.0.1 and 8080).
+``batonflow serve`` has more options.
 """
 
 import asyncio
@@ -16,10 +17,10 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the process is told to stop; returns the exit code.
+    """Serve until the process is told to stop, and return the exit code.
 
     Args:
-        arguments: One of them, the file.
+        arguments: A list with the file.
     """
     if len(arguments) != 1 or not Path(arguments[0]).is_file():
         sys.stderr.write("usage: python -m batonflow.server FILE\n")

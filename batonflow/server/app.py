@@ -1,4 +1,4 @@
-"""WorkflowServer: workflows over HTTP, with a page to watch them."""
+"""WorkflowServer: workflows over HTTP, with a page to watch their runs."""
 
 import asyncio
 import logging
@@ -51,30 +51,30 @@ SECONDS_TO_STOP = 5.0
 
 
 class WorkflowServer:
-    """Serves workflows over HTTP. Runs stand in a store and outlive the server: the next one goes on with them.
+    """Server of workflows over HTTP. Runs are kept in a store, so that the next server resumes them.
 
-    Without a token only clients on this machine are answered, whoever serves ``app``.
+    Without a token only clients on this machine are answered, under any ASGI server.
 
     Args:
-        store: Where runs of workflows without a store of their own are kept: as for ``Workflow``; in memory by default.
-        token: What clients have to send as ``Authorization: Bearer``; BATONFLOW_TOKEN of the environment by default.
-        allowed_hosts: Names under which the server may be asked, besides ``localhost`` and addresses; ``"*"`` for any.
-        idle_timeout: After so many seconds of waiting for something from outside runs leave memory; None for never.
-            Workflows with an ``idle_release`` of their own keep it.
-        sse_heartbeat_interval: Seconds between signs of life on a stream without events.
-        slow_reader_timeout: Seconds after which a client is dropped that takes nothing of an answer.
-        max_body: Bytes that a request may have.
-        body_timeout: Seconds in which the body of a request has to come.
-        header_timeout: Seconds in which the head of a request has to come, with ``serve``.
-        compat_status_codes: Answer 500 for runs that failed or were cancelled, 202 for those that go on, and 404 when a
-            run to be cancelled is over.
-        accept_context_api: Take snapshots as ``context`` when a run is started.
-        middleware: Starlette's, around the routes and behind the checks of who asks.
+        store: The store of workflows without their own, as for ``Workflow``; in memory by default.
+        token: The bearer token that clients must send; BATONFLOW_TOKEN of the environment by default.
+        allowed_hosts: Host names of the server besides ``localhost`` and addresses; ``"*"`` for any name.
+        idle_timeout: Seconds of waiting for an event from outside until a run leaves memory; None for never.
+            Workflows with their own ``idle_release`` keep it.
+        sse_heartbeat_interval: Seconds between heartbeats on a stream without events.
+        slow_reader_timeout: Seconds until a client that does not read its answer is disconnected.
+        max_body: Largest body of a request in bytes.
+        body_timeout: Seconds for the body of a request.
+        header_timeout: Seconds for the head of a request, with ``serve``.
+        compat_status_codes: Answer 500 for failed and cancelled runs, 202 for unfinished ones, and 404 for the
+            cancellation of a finished run.
+        accept_context_api: Accept snapshots as ``context`` at the start of a run.
+        middleware: Starlette's, around the routes and behind the checks of clients.
         exception_handlers: Starlette's.
         workflow_store: Another name of ``store``.
 
     Raises:
-        ServerConfigurationError: An argument has a value that it cannot have.
+        ServerConfigurationError: An argument has an invalid value.
 
     Example:
         >>> server = WorkflowServer(store="runs.db")
@@ -125,27 +125,27 @@ class WorkflowServer:
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._was_stopped = False
-        # Requests that may begin runs.
+        # Tasks of requests that may start runs.
         self._changing: set[asyncio.Task[Any]] = set()
         self.is_closing = False
 
-    # --- what is served -----------------------------------------------------------------------------------------------
+    # --- served workflows ---------------------------------------------------------------------------------------------
 
     def add_workflow(
         self, name: str, workflow: "Workflow", additional_events: Iterable[type[Event]] | None = None
     ) -> None:
         """Serve a workflow under a name.
 
-        It stays as it is: the server runs a copy, with the server's store unless it has one. Runs are kept under the
-        workflow's own name, so those that a program started in the same store belong to it too.
+        The server runs a copy, with the server's store unless the workflow has one. Runs are kept under the workflow's
+        own name, so they include the runs that a program started in the same store.
 
         Args:
-            name: In paths; no slashes.
+            name: The name in paths, without slashes.
             workflow: A workflow or agent.
-            additional_events: Classes that clients may send or will see besides those in the steps' signatures.
+            additional_events: Event classes for clients besides the classes in the steps' signatures.
 
         Raises:
-            ServerConfigurationError: The name is taken, or cannot be one.
+            ServerConfigurationError: The name is taken or invalid.
             WorkflowValidationError: The steps do not fit together.
         """
         if not name or "/" in name:
@@ -157,23 +157,23 @@ class WorkflowServer:
         taken = {one.workflow.__batonflow__.workflow_name for one in self.runs.served.values() if one.store is store}
         known_as = f"{options.workflow_name}/{name}" if options.workflow_name in taken else None
         kept = cast("Workflow", StoredRuns.with_store(workflow, store, idle_release=self._idle_timeout, name=known_as))
-        kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days
+        kept.__batonflow__.timeout_excludes_waiting = True  # a person behind HTTP may take days to answer
         self.runs.served[name] = Served(name, kept, additional_events or ())
 
     def mount(self, path: str, app: ASGIApp) -> None:
-        """Serve another ASGI application under a path, behind the same checks of who asks.
+        """Serve another ASGI application under a path, behind the same checks of clients.
 
-        It is begun and ended with the server.
+        The application starts and stops with the server.
 
         Raises:
-            ServerConfigurationError: ``app`` was asked for already.
+            ServerConfigurationError: ``app`` was used already.
         """
         if self._app is not None:
             raise ServerConfigurationError("Mount applications before .app is used")
         self._mounts.append(Door(path, app))
 
     def openapi_schema(self) -> dict[str, Any]:
-        """The routes as an OpenAPI 3.1 document."""
+        """Return the routes as an OpenAPI 3.1 document."""
         return openapi_document(compat=self.compat_status_codes)
 
     # --- the application ----------------------------------------------------------------------------------------------
@@ -182,16 +182,26 @@ class WorkflowServer:
     def app(self) -> Starlette:
         """The ASGI application."""
         if self._app is None:
-            self._app = self._made()
+            self._app = self._build_app()
         return self._app
 
-    def _made(self) -> Starlette:
+    def _build_app(self) -> Starlette:
         routes: list[BaseRoute] = [
             Route("/", page, methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
-            *WorkflowRoutes(self).routes(),
-            *RunRoutes(self).routes(),
+            *WorkflowRoutes(
+                self.runs,
+                compat_status_codes=self.compat_status_codes,
+                accept_context_api=self.accept_context_api,
+                is_closing=lambda: self.is_closing,
+            ).routes(),
+            *RunRoutes(
+                self.runs,
+                compat_status_codes=self.compat_status_codes,
+                heartbeat_interval=self.sse_heartbeat_interval,
+                is_closing=lambda: self.is_closing,
+            ).routes(),
             *self._mounts,
         ]
         outside = [
@@ -219,17 +229,19 @@ class WorkflowServer:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to run workflows, and take up every unfinished run that no living process drives. Again: nothing.
+        """Start to run workflows, and resume all unfinished runs that no living process drives.
+
+        Further calls have no effect.
 
         Raises:
             StoreError: A store fails.
-            RuntimeError: A mounted application cannot begin; the server does not run then. Or the server runs on
-                another event loop.
+            RuntimeError: A mounted application cannot start, so the server does not start either. Or the server runs
+                on another event loop.
         """
         await self._start()
 
     async def _start(self) -> bool:
-        """Start, and tell whether the server did not run before."""
+        """Start, and return True if the server did not run before."""
         self._enter_loop()
         async with self._lock:
             if self._keeper is not None:
@@ -248,7 +260,7 @@ class WorkflowServer:
             return True
 
     async def stop(self) -> None:
-        """Stop in this process; runs are interrupted and can be gone on with. Again: nothing.
+        """Stop in this process and interrupt its runs, which can be resumed. Further calls have no effect.
 
         Raises:
             RuntimeError: The server runs on another event loop.
@@ -263,7 +275,7 @@ class WorkflowServer:
                 await self._end(self._keeper)
 
     def _enter_loop(self) -> None:
-        """Run on the running loop from now on.
+        """Bind the server to the running event loop.
 
         Raises:
             RuntimeError: The server runs on another loop.
@@ -277,7 +289,7 @@ class WorkflowServer:
                     "The server runs on another event loop: stop it there, and start it on the loop that answers its "
                     "requests"
                 )
-            # Its tasks have ended with the loop, and so have its runs.
+            # Its tasks and its runs have ended with the loop.
             self._keeper = None
             self._lifespans.clear()
             self._changing.clear()
@@ -285,7 +297,7 @@ class WorkflowServer:
         self._loop, self._lock = here, asyncio.Lock()
 
     async def _begun(self) -> str | None:
-        """Start with the first request where nothing ran the lifespan; returns why a request cannot be answered."""
+        """Start with the first request if nothing ran the lifespan; return a reason if the server cannot run."""
         if self._loop is asyncio.get_running_loop() and self._runs_here:
             return None
         around = uvicorn_here()
@@ -308,7 +320,7 @@ class WorkflowServer:
         while self._lifespans:
             await self._lifespans.pop().end(SECONDS_TO_STOP)
         self.runs.all_left()
-        # Requests that were let in before may begin further runs; those that wait for the end of one have it now.
+        # Earlier requests may start further runs; requests that wait for the end of a run are answered now.
         if changing := self._changing - {asyncio.current_task()}:
             await asyncio.wait(changing, timeout=SECONDS_TO_STOP)
             await self._interrupt()
@@ -331,7 +343,7 @@ class WorkflowServer:
 
     @asynccontextmanager
     async def contextmanager(self) -> AsyncGenerator["WorkflowServer"]:
-        """The server runs inside of ``async with``."""
+        """Run the server inside of ``async with``."""
         await self.start()
         try:
             yield self
@@ -354,7 +366,7 @@ class WorkflowServer:
                 await asyncio.wait([stopping])
 
     async def _stop_with(self, server: uvicorn.Server) -> None:
-        while not (server.should_exit or self.is_closing):  # noqa: ASYNC110 - nothing tells
+        while not (server.should_exit or self.is_closing):  # noqa: ASYNC110 - no event reports this
             await asyncio.sleep(0.1)
         await self.stop()
 
@@ -364,12 +376,12 @@ class WorkflowServer:
         """Listen until the process is told to stop.
 
         Args:
-            host: Where to listen; others than of this machine need a token.
-            port: Of TCP.
+            host: The address to listen on; addresses that other machines can reach need a token.
+            port: The TCP port.
             uvicorn_config: Further arguments of ``uvicorn.Config``.
 
         Raises:
-            ServerConfigurationError: Others can reach the host, and there is no token.
+            ServerConfigurationError: Other machines can reach the host, and the server has no token.
             StoreError: A store fails.
         """
         check_bind(host, self.token)
@@ -384,7 +396,7 @@ class WorkflowServer:
             await self.stop()
 
     def uvicorn_config(self, host: str, port: int, more: Mapping[str, Any] | None = None) -> uvicorn.Config:
-        """What ``serve`` gives to uvicorn."""
+        """The ASGI application for uvicorn."""
         options: dict[str, Any] = {
             "http": self.connections.protocol(),
             "lifespan": "off",  # serve() starts and stops the server
@@ -405,14 +417,14 @@ class LoopError(RuntimeError):
 
 
 class _Uvicorn(uvicorn.Server):
-    """Lets readers go before it waits for their connections to close."""
+    """Uvicorn server that ends streams before it waits for their connections."""
 
     def __init__(self, config: uvicorn.Config, stopping: Callable[[], Any]) -> None:
         super().__init__(config)
         self._stopping = stopping
 
     async def serve_until_cancelled(self) -> None:
-        """Serve; when the task is cancelled, the connections are closed as at any other end."""
+        """Serve; a cancelled task closes the connections like a normal end."""
         try:
             await self.serve()
         except asyncio.CancelledError:
@@ -428,12 +440,12 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Started:
-    """Starts the server with the first request, and says why it does not run when it cannot.
+    """Middleware that starts the server with the first request, and reports why it cannot start.
 
     Args:
         app: The application.
-        begin: Starts the server, or says why it does not run.
-        changing: Where the tasks are kept in which requests are answered that change something.
+        begin: Starts the server, or returns the reason why it cannot.
+        changing: Receives the tasks of requests that change something.
     """
 
     def __init__(
@@ -483,7 +495,7 @@ async def _store_failed(_: Request, error: Exception) -> Response:
     return refusal(503, "The store of the runs fails; the server's log says why")
 
 
-async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - it stands in the log
+async def _failed(_: Request, error: Exception) -> Response:  # noqa: ARG001 - the log contains it
     return refusal(500, "Internal Server Error")
 
 

@@ -1,4 +1,4 @@
-"""What requests say: their bodies, queries and paths, checked."""
+"""Validation of requests: bodies, queries and paths."""
 
 from typing import Literal, TypeVar, get_args
 
@@ -21,10 +21,10 @@ _AFTER_AN_ID = ("/cancel", "/fork", "/pending", "/state", "/trace")
 
 
 async def body_of(request: Request, cls: type[T]) -> T:
-    """The body of a request.
+    """Return the validated body of a request.
 
     Raises:
-        HTTPException: 400 when it does not fit.
+        HTTPException: 400 if it does not fit.
     """
     data = await json_body(request)
     try:
@@ -34,14 +34,14 @@ async def body_of(request: Request, cls: type[T]) -> T:
 
 
 def run_id_of(given: str, field: str) -> str:
-    """The id that a client gives to a new run.
+    """Return the id that a client chose for a new run.
 
     Args:
         given: The id.
-        field: Where it stands in the body.
+        field: Its field in the body.
 
     Raises:
-        HTTPException: 400 when it is none, or when the paths of such a run mean something else.
+        HTTPException: 400 if the id is invalid or conflicts with another path of the server.
     """
     try:
         check_run_id(given)
@@ -54,10 +54,10 @@ def run_id_of(given: str, field: str) -> str:
 
 
 def flag(request: Request, name: str, default: bool) -> bool:
-    """A parameter that is true or false.
+    """Return a boolean parameter.
 
     Raises:
-        HTTPException: 400 when it is neither.
+        HTTPException: 400 for another value.
     """
     given = request.query_params.get(name)
     if given is None:
@@ -70,10 +70,10 @@ def flag(request: Request, name: str, default: bool) -> bool:
 
 
 def number(request: Request, name: str, default: int, *, least: int = 0, most: int = _LARGEST) -> int:
-    """A parameter that is a whole number.
+    """Return an integer parameter.
 
     Raises:
-        HTTPException: 400 when it is none, or out of bounds.
+        HTTPException: 400 if it is not a number or out of bounds.
     """
     given = request.query_params.get(name)
     if given is None:
@@ -87,10 +87,10 @@ def number(request: Request, name: str, default: int, *, least: int = 0, most: i
 
 
 def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
-    """A parameter that is one of some words, the first when it is left out.
+    """Return a parameter with a choice of words; the first word is the default.
 
     Raises:
-        HTTPException: 400 when it is another.
+        HTTPException: 400 for another word.
     """
     given = request.query_params.get(name, values[0])
     if given not in values:
@@ -99,15 +99,15 @@ def choice(request: Request, name: str, values: tuple[str, ...]) -> str:
 
 
 def words(request: Request, name: str) -> list[str]:
-    """The values of a parameter that may be repeated. Clients send an empty one when they mean none."""
+    """Return the values of a repeated parameter; clients send an empty one for no value."""
     return [word for word in request.query_params.getlist(name) if word]
 
 
 def statuses(request: Request) -> "list[Status]":
-    """The statuses that are asked for.
+    """Return the requested statuses.
 
     Raises:
-        HTTPException: 400 when one is unknown.
+        HTTPException: 400 for an unknown status.
     """
     known: tuple[Literal["running", "completed", "failed", "cancelled"], ...] = get_args(Status)
     given = words(request, "status")

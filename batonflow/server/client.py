@@ -1,4 +1,4 @@
-"""Clients of a WorkflowServer, async and sync, from one source.
+"""Clients of a WorkflowServer, asynchronous and synchronous, from one source.
 
 Needs ``pip install 'batonflow[client]'``.
 """
@@ -33,28 +33,28 @@ Status = Literal["running", "completed", "failed", "cancelled"]
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries to read on; they double in between."""
+"""Seconds between attempts to continue a stream; they double each time."""
 
 SETTLED = 0.3
-"""Seconds after which a connection counts as one to a server that is there."""
+"""Seconds until a connection counts as a working one."""
 
 _AWAY = frozenset({502, 503, 504})
-"""What a server that stops, or a proxy before one that is not there, answers."""
+"""Statuses of a stopping server, or of a proxy in front of a missing one."""
 
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """A run as the server tells it.
+    """A run as the server reports it.
 
     Attributes:
         run_id: The run.
         workflow: Name of the workflow.
-        status: Where it stands.
-        waiting: Whether it waits for a person or another event from outside.
-        result: The fields of the event that ended it, or what its ``result`` is when it has only that.
-        error: What it failed with, as text.
+        status: The status of the run.
+        waiting: True if it waits for a person or another event from outside.
+        result: The fields of the event that ended it, or the value of ``result`` if that is its only field.
+        error: The text of its error.
         error_type: Class of that error.
-        data: All that the server told.
+        data: The complete answer of the server.
     """
 
     run_id: str
@@ -68,7 +68,7 @@ class RemoteRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has come to its end."""
+        """Return True if the run has ended."""
         return self.status != "running"
 
 
@@ -81,9 +81,9 @@ class RemoteEvent:
         type: Name of its class.
         types: Names of the classes above it.
         value: Its fields.
-        ts: When it was written, in wall-clock seconds.
+        ts: Wall-clock seconds of its creation.
         step: The step that wrote it, empty for the engine.
-        path: Which workflow of the tree, empty for the run itself.
+        path: The workflow in the tree, empty for the run itself.
         data: The whole envelope.
     """
 
@@ -98,7 +98,7 @@ class RemoteEvent:
 
     @property
     def is_last(self) -> bool:
-        """Whether the run ended with it."""
+        """Return True if the run ended with this event."""
         return self.path == "" and "StopEvent" in (self.type, *self.types)
 
 
@@ -107,12 +107,12 @@ class PendingRequest:
     """A question to a person, or a tool call that waits for approval.
 
     Attributes:
-        id: Names it within its run.
+        id: Unique within its run.
         kind: ``"input"`` or ``"approval"``.
         event: Name of the class of the question.
         value: Its fields.
         schema: JSON Schema of the answer.
-        data: All that the server told.
+        data: The complete answer of the server.
     """
 
     id: str
@@ -124,18 +124,18 @@ class PendingRequest:
 
 
 class WorkflowClient:
-    """Starts runs on a WorkflowServer, follows them, answers what they ask, cancels and forks them.
+    """Client that starts, follows, answers, cancels and forks runs on a WorkflowServer.
 
     Args:
-        base_url: Where the server is.
-        token: The server's, when it has one.
+        base_url: The address of the server.
+        token: The token of the server, if it has one.
         timeout: Seconds for a request that does not wait for a run.
-        patience: Seconds for which ``stream`` and ``result`` go on trying when the server cannot be reached.
-        http_client: An ``httpx2.AsyncClient`` to use instead of one of its own; it is not closed.
+        patience: Seconds of further attempts of ``stream`` and ``result`` if the server cannot be reached.
+        http_client: An ``httpx2.AsyncClient`` to use instead of a new one; it is not closed.
 
     Raises:
-        ServerRefusedError: By every method, when the server answers with an error: its status and what it says.
-        httpx2.TransportError: By every method, when the server cannot be reached.
+        ServerRefusedError: By every method, if the server answers with an error; it has the status and the text.
+        httpx2.TransportError: By every method, if the server cannot be reached.
 
     Example:
         >>> async with WorkflowClient("http://127.0.0.1:8080") as client:
@@ -176,9 +176,9 @@ class WorkflowClient:
         """Start a run, wait for its end and return its result.
 
         Args:
-            workflow: The name under which the server has it.
+            workflow: Its name on the server.
             start_event: Fields of the start event.
-            run_id: Names the run; of one that is over with the same input the result is given again.
+            run_id: The id of the run. A finished run with the same input gives its result again.
 
         Raises:
             RemoteRunError: The run failed.
@@ -190,7 +190,7 @@ class WorkflowClient:
     async def start(
         self, workflow: str, start_event: Mapping[str, Any] | StartEvent | None = None, *, run_id: str | None = None
     ) -> RemoteRun:
-        """Start a run and return at once; the arguments are those of ``run``."""
+        """Start a run and return at once; the arguments are the same as for ``run``."""
         body: dict[str, Any] = {"start_event": _fields(start_event)}
         if run_id is not None:
             body["handler_id"] = run_id
@@ -217,16 +217,16 @@ class WorkflowClient:
     async def stream(
         self, run_id: str, *, after: int | Literal["now"] = -1, internal: bool = False
     ) -> AsyncIterator[RemoteEvent]:
-        """Events of a run, from the first to the last; goes on where it was when the connection is cut.
+        """Yield the events of a run, from the first to the last; continue after a lost connection.
 
         Args:
             run_id: The run.
-            after: Begin behind this position; ``"now"`` for what is yet to come.
-            internal: Also what the engine says about itself.
+            after: Begin after this position; ``"now"`` for new events only.
+            internal: Include the engine's internal events.
 
         Raises:
             httpx2.TransportError: The server could not be reached for longer than the client's patience.
-            ServerRefusedError: There is no such run; or something before the server said for so long that it is away.
+            ServerRefusedError: The run does not exist, or a proxy reported for this time that the server is away.
         """
         query = {"sse": "true", "include_internal": "true" if internal else "false"}
         pause, alive = FIRST_PAUSE, time.monotonic()
@@ -251,7 +251,7 @@ class WorkflowClient:
                     raise
                 cut = error
             now = time.monotonic()
-            if opened is not None and now - opened > SETTLED:  # it was there, whether or not anything came
+            if opened is not None and now - opened > SETTLED:  # the server answered, with or without events
                 pause, alive = FIRST_PAUSE, now
             if now - alive > self._patience:
                 raise cut or httpx2.RemoteProtocolError(f"The server keeps ending the stream of run {run_id!r}")
@@ -259,19 +259,19 @@ class WorkflowClient:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def get(self, run_id: str) -> RemoteRun:
-        """Where a run stands."""
+        """Return the state of a run."""
         return _run(await self._json("GET", f"/handlers/{_name(run_id)}", allowed=(500,)))
 
     async def runs(
         self, *, status: Status | None = None, workflow: str | None = None, limit: int = 100, after: str | None = None
     ) -> list[RemoteRun]:
-        """Runs that the server has, the newest first.
+        """Return runs of the server, newest first.
 
         Args:
-            status: Only those.
-            workflow: Only those of this one.
-            limit: How many at the most.
-            after: Behind this run.
+            status: Only runs with these statuses.
+            workflow: Only runs of this workflow.
+            limit: Largest number of runs.
+            after: Only runs after this one.
         """
         query = {"status": status, "workflow_name": workflow, "limit": str(limit), "after": after, "order": "desc"}
         given = {name: value for name, value in query.items() if value is not None}
@@ -291,7 +291,7 @@ class WorkflowClient:
         event: Event | None = None,
         new_id: str | None = None,
     ) -> RemoteRun:
-        """Begin a run that shares what another did up to a commit; see ``Workflow.fork`` for the arguments."""
+        """Start a run that shares another run's commits up to one; see ``Workflow.fork`` for the arguments."""
         body: dict[str, Any] = {"at": at, "state": dict(state or {})}
         if event is not None:
             body["event"] = _envelope(event)
@@ -300,11 +300,11 @@ class WorkflowClient:
         return _run(await self._json("POST", f"/handlers/{_name(run_id)}/fork", json=body))
 
     async def trace(self, run_id: str, *, whole: bool = False) -> list[dict[str, Any]]:
-        """What a run did, record by record; see ``batonflow.durable.trace``.
+        """Return the records of a run; see ``batonflow.durable.trace``.
 
         Args:
             run_id: The run.
-            whole: Large values too, instead of their beginning.
+            whole: Include large values completely, instead of their beginning.
         """
         entries: list[dict[str, Any]] = []
         after, more = 0, True
@@ -316,7 +316,7 @@ class WorkflowClient:
         return entries
 
     async def state(self, run_id: str, *, commit: int | None = None) -> dict[str, Any]:
-        """The key-value state of a run, now or after a commit."""
+        """Return the key-value state of a run, now or after a commit."""
         query = {} if commit is None else {"commit": str(commit)}
         told = await self._json("GET", f"/handlers/{_name(run_id)}/state", params=query)
         return cast("dict[str, Any]", told["state"])
@@ -329,7 +329,7 @@ class WorkflowClient:
         Args:
             run_id: The run.
             event: An event, or ``{"type": class name, "value": fields}``.
-            step: The only step that is to get it.
+            step: The only step that receives it.
         """
         body: dict[str, Any] = {"event": _envelope(event) if isinstance(event, Event) else dict(event)}
         if step is not None:
@@ -337,7 +337,7 @@ class WorkflowClient:
         await self._json("POST", f"/events/{_name(run_id)}", json=body)
 
     async def pending(self, run_id: str) -> list[PendingRequest]:
-        """What a run asks people now."""
+        """Return the open questions of a run."""
         told = await self._json("GET", f"/handlers/{_name(run_id)}/pending")
         return [
             PendingRequest(
@@ -352,27 +352,27 @@ class WorkflowClient:
         ]
 
     async def answer(self, run_id: str, request_id: str, /, **fields: Any) -> None:
-        """Answer a question; ``fields`` are those of the awaited event, without what is filled in already."""
+        """Answer a question; ``fields`` are the fields of the awaited event that are not filled in already."""
         path = f"/handlers/{_name(run_id)}/pending/{quote(request_id, safe='')}"
         await self._json("POST", path, json={"response": fields})
 
     async def approve(self, run_id: str, request_id: str, *, arguments: Mapping[str, Any] | None = None) -> None:
-        """Let a tool call go ahead, perhaps with other arguments."""
+        """Approve a tool call, optionally with other arguments."""
         changed = {} if arguments is None else {"arguments": dict(arguments)}
         await self.answer(run_id, request_id, approved=True, **changed)
 
     async def deny(self, run_id: str, request_id: str, *, reason: str = "") -> None:
-        """Refuse a tool call; the model reads the reason."""
+        """Deny a tool call; the model reads the reason."""
         await self.answer(run_id, request_id, approved=False, reason=reason)
 
     # --- the server ---------------------------------------------------------------------------------------------------
 
     async def workflows(self) -> list[str]:
-        """Names of the workflows that the server has."""
+        """Return the names of the server's workflows."""
         return cast("list[str]", (await self._json("GET", "/workflows"))["workflows"])
 
     async def is_healthy(self) -> bool:
-        """Whether the server is there and has been started."""
+        """Return True if the server is reachable and started."""
         try:
             await self._json("GET", "/health")
         except (ServerRefusedError, httpx2.TransportError):
@@ -380,13 +380,13 @@ class WorkflowClient:
         return True
 
     async def ready(self, timeout: float = 30.0) -> None:
-        """Wait until the server is there and has been started.
+        """Wait until the server is reachable and started.
 
         Args:
-            timeout: Seconds to wait at the most.
+            timeout: Seconds to wait.
 
         Raises:
-            TimeoutError: It was not.
+            TimeoutError: The server did not start in time.
         """
         until = time.monotonic() + timeout
         while not await self.is_healthy():
@@ -412,9 +412,9 @@ class WorkflowClient:
 
     @contextlib.asynccontextmanager
     async def _events(self, run_id: str, query: dict[str, str]) -> AsyncGenerator[httpx2.EventSource | None]:
-        """The stream of a run; None when nothing is left of it."""
+        """Open the stream of a run; return None if it is complete."""
         url = f"{self._base}/events/{_name(run_id)}"
-        # Nothing comes while a run waits, but the server's heartbeats do.
+        # While a run waits, only the server's heartbeats arrive.
         timeout = httpx2.Timeout(30.0, read=120.0)
         async with self._http.stream("GET", url, params=query, headers=self._headers, timeout=timeout) as response:
             if response.status_code == 204:
@@ -432,7 +432,7 @@ class WorkflowClient:
 def _waited(
     method: Callable[Concatenate[WorkflowClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncWorkflowClient", P], T]:
-    """The same method for callers without an event loop."""
+    """Return the same method for callers without an event loop."""
 
     @wraps(method)
     def call(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> T:
@@ -444,7 +444,7 @@ def _waited(
 def _iterated(
     method: Callable[Concatenate[WorkflowClient, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["SyncWorkflowClient", P], Iterator[T]]:
-    """The same iteration for callers without an event loop."""
+    """Return the same iteration for callers without an event loop."""
 
     @wraps(method)
     def iterate(self: "SyncWorkflowClient", *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -462,15 +462,15 @@ _END: Any = object()
 
 
 class SyncWorkflowClient:
-    """WorkflowClient for plain code: the same methods, which return when the answer is there.
+    """WorkflowClient for synchronous code: the same methods, blocking.
 
     Also usable in notebooks and below a running event loop.
 
     Args:
-        base_url: Where the server is.
-        token: The server's, when it has one.
+        base_url: The address of the server.
+        token: The token of the server, if it has one.
         timeout: Seconds for a request that does not wait for a run.
-        patience: Seconds for which ``stream`` and ``result`` go on trying when the server cannot be reached.
+        patience: Seconds of further attempts of ``stream`` and ``result`` if the server cannot be reached.
 
     Example:
         >>> with SyncWorkflowClient("http://127.0.0.1:8080") as client:
@@ -518,7 +518,7 @@ class SyncWorkflowClient:
 
 
 def _name(text: str) -> str:
-    # One or two dots alone would be another path before it is sent; the server knows what is meant.
+    # A path of one or two dots would be resolved before it is sent; the server decodes this form.
     return f"={text}" if text in {".", ".."} else quote(text, safe="")
 
 
@@ -551,7 +551,7 @@ def _run(data: dict[str, Any]) -> RemoteRun:
 
 
 def _fields_of(envelope: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an event, those that its class does not declare among the others."""
+    """Return the fields of an event, with the undeclared ones on the same level."""
     declared: dict[str, Any] = dict(envelope["value"])
     others = declared.pop("_data", {})
     return {**declared, **others}

@@ -1,4 +1,4 @@
-"""Connections of clients that are too slow: those that never finish a request, and those that take no answer."""
+"""Connections of slow clients, which do not finish a request or do not read an answer."""
 
 import asyncio
 import socket
@@ -11,11 +11,11 @@ __all__ = ["Connections"]
 
 
 class Connections:
-    """The open connections of a server that ``WorkflowServer.serve`` runs.
+    """The open connections of ``WorkflowServer.serve``.
 
     Args:
-        header_timeout: Seconds in which a connection has to bring the head of a request.
-        answer_timeout: Seconds in which a client has to take some more of an answer.
+        header_timeout: Seconds for the head of a request.
+        answer_timeout: Seconds in which a client must read more of an answer.
     """
 
     def __init__(self, header_timeout: float, answer_timeout: float) -> None:
@@ -24,23 +24,23 @@ class Connections:
         self.open: dict[Any, asyncio.Transport] = {}
 
     def open_clients(self) -> list[Any]:
-        """The addresses of those who are connected."""
+        """Return the addresses of connected clients."""
         return list(self.open)
 
     def drop(self, scope: Scope) -> None:
-        """Close the connection of a request at once, whatever it has not taken."""
+        """Close the connection of a request at once, including unread data."""
         client = scope.get("client")
         transport = None if client is None else self.open.get(tuple(client))
         if transport is not None:
             transport.abort()
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """The protocol for uvicorn that keeps this up to date."""
+        """Return the protocol class for uvicorn that maintains this object."""
         return type("Protocol", (_Protocol,), {"book": self})
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 with limits in time."""
+    """HTTP/1.1 with timeouts."""
 
     book: ClassVar[Connections]  # uvicorn has connections of its own
     _asking: asyncio.TimerHandle | None = None
@@ -63,7 +63,7 @@ class _Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.scope and not self.cycle.response_complete:
-            self._has_asked()  # the body has a time of its own, and so have pauses between requests
+            self._has_asked()  # the body has its own timeout, and so have pauses between requests
         elif self._asking is None:
             self._wait_for_head()
 
@@ -91,7 +91,7 @@ class _Protocol(H11Protocol):
 
     def _look(self, untaken: int) -> None:
         if self.transport.get_write_buffer_size() < untaken:
-            self._wait_until_taken()  # slow, but it reads
+            self._wait_until_taken()  # slow, but the client reads
         else:
             self.transport.abort()
 
@@ -102,7 +102,7 @@ class _Protocol(H11Protocol):
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:
-    """Let small pieces go without waiting for larger ones; asyncio does so only for some ways of making a socket."""
+    """Send small pieces without delay; asyncio sets this only for some kinds of sockets."""
     taken: socket.socket | None = transport.get_extra_info("socket")
     if taken is not None and taken.family in (socket.AF_INET, socket.AF_INET6):
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Events on their way out: as envelopes, from runs in memory and from records."""
+"""Events as envelopes, from runs in memory and from records."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
@@ -16,7 +16,7 @@ __all__ = ["END", "Streamed", "chain", "envelope", "known_as", "recorded_envelop
 
 
 def chain(cls: type[Event]) -> list[str] | None:
-    """The names of the event classes above one, without ``Event``; None when there are none."""
+    """Return the names of the event classes above one, without ``Event``, or None."""
     names: list[str] = []
     for base in cls.__mro__[1:]:
         if base is Event:
@@ -26,7 +26,7 @@ def chain(cls: type[Event]) -> list[str] | None:
     return names or None
 
 
-# Where the clients that people have import built-in events from.
+# The paths under which existing clients import built-in events.
 _CORE = (
     "CollectionReleaseEvent Event HumanResponseEvent IdleReleasedEvent InputRequiredEvent InternalDispatchEvent "
     "StartEvent StepFailedEvent StepStateChanged StopEvent UnhandledEvent WorkflowCancelledEvent WorkflowFailedEvent "
@@ -46,16 +46,16 @@ _KNOWN_AS = {
 
 
 def known_as(name: str) -> str:
-    """Module and name of a class, for a built-in event where clients of LlamaIndex find theirs."""
+    """Return module and name of a class; for a built-in event LlamaIndex's path."""
     return _KNOWN_AS.get(name, name)
 
 
 def envelope(event: Event, **place: Any) -> dict[str, Any]:
-    """An event as readers get it.
+    """Return an event in the form for readers.
 
     Args:
         event: The event.
-        place: What else is known: ``seq``, ``ts``, ``step``, ``path``, ``cause``, ``commit``.
+        place: Further fields: ``seq``, ``ts``, ``step``, ``path``, ``cause``, ``commit``.
     """
     cls = type(event)
     return {
@@ -72,18 +72,18 @@ _PLACE: dict[str, Any] = {"seq": None, "ts": None, "step": "", "path": "", "caus
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    for dumped in (lambda: event, event.model_dump):  # the class may have its own way of writing JSON
+    for dumped in (lambda: event, event.model_dump):  # the class may have its own JSON serializer
         try:
             value = to_jsonable_python(dumped(), inf_nan_mode="null", serialize_unknown=True, bytes_mode="base64")
             return cast("dict[str, Any]", value)
-        except Exception:  # noqa: BLE001, S112 - serializers of the program's own classes may raise anything
+        except Exception:  # noqa: BLE001, S112 - serializers of user classes may raise anything
             continue
-    # The reader still learns that there was an event.
+    # The reader still learns of the event.
     return {"$unreadable": repr(type(event))}
 
 
 def recorded_event(data: Any, codec: Codec) -> Event | None:
-    """An event of a record; None when its class is not loaded, or has changed."""
+    """Return an event of a record, or None if its class is not loaded or has changed."""
     try:
         event = codec.read(data)
     except StoreError:
@@ -92,11 +92,11 @@ def recorded_event(data: Any, codec: Codec) -> Event | None:
 
 
 def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
-    """An event of a record as readers get it; its bare fields when its class is not loaded.
+    """Return an event of a record in the form for readers; without its class only its bare fields.
 
     Args:
         data: The event in the record.
-        codec: Of the workflow.
+        codec: The codec of the workflow.
         place: As for ``envelope``.
     """
     event = recorded_event(data, codec)
@@ -109,19 +109,19 @@ def recorded_envelope(data: Any, codec: Codec, **place: Any) -> dict[str, Any]:
 
 
 class Streamed(NamedTuple):
-    """An event of a run's stream in a record, with its place.
+    """A streamed event in a record, with its place.
 
     Attributes:
-        seq: Place of the event, of one that was put together the last one.
-        ts: When it was written.
-        step: Who wrote it.
-        path: Where.
-        cause: On which delivery.
-        commit: In which commit it is.
+        seq: Place of the event; for a merged event the place of its last piece.
+        ts: Wall-clock seconds of its creation.
+        step: The step that wrote it.
+        path: The workflow in the tree.
+        cause: The delivery that wrote it.
+        commit: Number of its commit.
         data: The event.
-        ends: Whether it is the end of the run.
+        ends: True for the end of the run.
         first: Place of its first piece.
-        sizes: How much each of its pieces said.
+        sizes: Length of each piece.
     """
 
     seq: int
@@ -136,7 +136,7 @@ class Streamed(NamedTuple):
     sizes: list[int] | None = None
 
     def event(self, codec: Codec, after: int) -> Event | None:
-        """The event, without the pieces up to a place; None when its class is not loaded."""
+        """Return the event without the pieces up to a place, or None if its class is not loaded."""
         event: Any = recorded_event(self.data, codec)
         if event is None or self.sizes is None or not self.first <= after < self.seq or not hasattr(event, "without"):
             return event
@@ -144,15 +144,15 @@ class Streamed(NamedTuple):
 
 
 def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
-    """What a record says that was streamed; the end of the run itself is streamed last.
+    """Yield the streamed events of a record; the end of the run itself is the last one.
 
     Args:
-        record: As ``replay.records_of`` gives it.
-        codec: Of the workflow.
+        record: A record of ``replay.records_of``.
+        codec: The codec of the workflow.
     """
     step, path, cause, commit = record.get("step", ""), record["path"], record.get("item") or 0, record["commit"]
     for _, data, first, ts, *more in record.get("streamed", ()):
-        if data is not None:  # else the workflow does not keep what it streams
+        if data is not None:  # else the workflow does not store its stream
             last, sizes = more[0] if more else first, more[1] if len(more) > 1 else None
             yield Streamed(last, ts, step, path, cause, commit, data, first=first, sizes=sizes)
     if "published" in record:
@@ -165,7 +165,7 @@ def streamed_in(record: dict[str, Any], codec: Codec) -> Iterator[Streamed]:
 
 
 END = 2**53 - 1
-"""Place of the end of a run whose record does not tell it."""
+"""Place of a run's end if its record does not contain it."""
 
 
 def _asks(data: Any, codec: Codec) -> bool:

@@ -1,4 +1,4 @@
-"""Who may ask: clients on this machine or with the token, under a name that is ours, and no page of another site."""
+"""Checks of clients: on this machine or with the token, under an allowed name, and from the same origin."""
 
 import hmac
 import ipaddress
@@ -15,7 +15,7 @@ from batonflow.workflow_core.errors import ServerConfigurationError
 __all__ = ["Guard", "check_bind", "is_loopback"]
 
 OPEN_TO_ALL = frozenset({"/", "/health"})
-"""Without the token: whether the server is there, and the page, which holds no data and asks for the token itself."""
+"""Paths without a token: the health check, and the page, which has no data and asks for the token itself."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _PORTS = {"http": 80, "https": 443}
@@ -23,7 +23,7 @@ _LOCAL_NAMES = frozenset({"localhost"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one of this machine that no other can reach."""
+    """Return True for an address that only this machine can reach."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -33,10 +33,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str, token: str | None) -> None:
-    """Refuse to listen where others can reach the server, unless they need a token.
+    """Refuse to listen on addresses that other machines can reach, unless a token is set.
 
     Raises:
-        ServerConfigurationError: The host is not of this machine alone, and there is no token.
+        ServerConfigurationError: Other machines can reach the host, and the server has no token.
     """
     if token is None and not is_loopback(host):
         raise ServerConfigurationError(
@@ -46,12 +46,12 @@ def check_bind(host: str, token: str | None) -> None:
 
 
 class Guard:
-    """Lets requests through to an application, or refuses them.
+    """Middleware that passes requests on or refuses them.
 
     Args:
         app: The application behind.
-        token: What ``Authorization: Bearer`` has to say; None lets in everybody on this machine, and nobody else.
-        allowed_hosts: Names beside those of this machine under which the server may be asked; ``"*"`` for any.
+        token: The required bearer token; None allows all clients on this machine, and no others.
+        allowed_hosts: Host names besides the names of this machine; ``"*"`` for any name.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, allowed_hosts: Iterable[str]) -> None:
@@ -65,7 +65,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if _has_two_lengths(scope):
-            # A proxy that goes by the other one passes on as another request what is read as this one's body here.
+            # A proxy that uses the other header would forward a part of this body as another request.
             text = "Content-Length and Transfer-Encoding are both given: send one of them"
             await refusal(400, text, close=True)(scope, receive, send)
             return
@@ -102,7 +102,7 @@ class Guard:
         if name in self._hosts or "*" in self._hosts:
             return True
         try:
-            # A page that had its own name point here would send that name, never a number.
+            # A page whose own name resolves to this address would send that name, never a number.
             ipaddress.ip_address(name)
         except ValueError:
             return False
@@ -113,7 +113,7 @@ class Guard:
         if len(given) != 1 or self._token is None:
             return False
         scheme, _, token = given[0].partition(" ")
-        # Compared first, so that it takes as long whatever the scheme is.
+        # The token is compared first, so that the time does not depend on the scheme.
         same = hmac.compare_digest(token.strip().encode(), self._token)
         return same and scheme.lower() == "bearer"
 
@@ -124,7 +124,7 @@ def _has_two_lengths(scope: Scope) -> bool:
 
 
 def _name_of(host: str) -> str | None:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     try:
         name = urlsplit(f"//{host}").hostname
     except ValueError:
@@ -133,7 +133,7 @@ def _name_of(host: str) -> str | None:
 
 
 def _own_scheme(scope: Scope, headers: Headers, host: str) -> str | None:
-    """What the client has before the name of this server; None when a proxy may stand in between and does not tell."""
+    """Return the client's path prefix before the server's name, or None if a proxy may hide it."""
     told = headers.get("x-forwarded-proto")
     if told is not None:
         return told.rpartition(",")[2].strip().lower()
@@ -147,7 +147,7 @@ def _own_scheme(scope: Scope, headers: Headers, host: str) -> str | None:
 
 
 def _is_foreign(headers: Headers, host: str, own_scheme: str | None) -> bool:
-    """Whether a browser says that a page of another origin asks."""
+    """Return True if a browser reports a page of another origin."""
     site = headers.get("sec-fetch-site")
     if site not in (None, "same-origin", "none"):
         return True

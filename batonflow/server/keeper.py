@@ -1,4 +1,4 @@
-"""Keeps the runs of a server going: takes up what nobody drives, and what something has come for."""
+"""Keeper of a server's runs: resume runs without a living process, and runs with new messages."""
 
 import asyncio
 from contextlib import suppress
@@ -16,17 +16,17 @@ __all__ = ["Keeper"]
 logger = logger_named("batonflow.workflow_core.server")
 
 LOOKS_EVERY = 1.0
-"""Seconds after which runs are looked for without a hint: those of processes that died, those whose time has come."""
+"""Seconds between searches for runs without a hint: runs of dead processes, and due timers."""
 
 BETWEEN_LOOKS = 0.05
-"""Seconds that hints are gathered for."""
+"""Seconds to collect hints."""
 
 LONGEST_PAUSE = 300.0
-"""Seconds after which a run is tried again that could not be taken up."""
+"""Seconds until another attempt for a run that could not be resumed."""
 
 
 class Keeper:
-    """A background task for as long as the server runs.
+    """Background task that runs as long as the server.
 
     Args:
         runs: The runs of the server.
@@ -38,11 +38,11 @@ class Keeper:
         self._opening: set[asyncio.Task[None]] = set()
         self._looking: set[asyncio.Task[list[WorkflowHandler]]] = set()
         self._told: dict[str, str] = {}
-        # Runs that could not be taken up: when to try again, and the pause after that.
+        # Failed runs: time of the next attempt, and the pause after it.
         self._failed: dict[str, tuple[float, float]] = {}
 
     async def start(self) -> None:
-        """Take up what is there, then go on in the background.
+        """Resume existing runs, then continue in the background.
 
         Raises:
             StoreError: A store fails.
@@ -52,14 +52,14 @@ class Keeper:
         self._task = asyncio.create_task(self._keep(), name="batonflow-keeper")
 
     async def stop(self) -> None:
-        """Take up nothing more."""
+        """Stop resuming runs."""
         tasks = [*self._opening, *([self._task] if self._task is not None else [])]
         self._task = None
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._looking:  # what it has claimed by now it takes up, to be interrupted with the others
+        if self._looking:  # runs that are claimed already are resumed, to be interrupted with the others
             await asyncio.wait(self._looking)
 
     async def _keep(self) -> None:
@@ -88,13 +88,13 @@ class Keeper:
                 await asyncio.wait(heard.values())
 
     async def _recover(self, served: Served) -> None:
-        StoredRuns.forget_sleeping(served.workflow)  # whatever comes for them is heard of here
+        StoredRuns.forget_sleeping(served.workflow)  # the server itself receives their messages
         now = asyncio.get_running_loop().time()
         left_alone = [run_id for run_id, (again, _) in self._failed.items() if again > now]
         looking = asyncio.create_task(StoredRuns.recover(served.workflow, skip=left_alone))
         self._looking.add(looking)
         looking.add_done_callback(self._looking.discard)
-        # Not to be cut off between a claim and its use: the run would belong to this process, which does not run it.
+        # A cancellation between claim and resume would leave the run claimed by this process, which does not run it.
         for handler in await asyncio.shield(looking):
             task = asyncio.create_task(self._take_up(served, handler))
             self._opening.add(task)
@@ -105,7 +105,7 @@ class Keeper:
             await handler.started()
         except StoreError as error:
             self._leave(served, handler.run_id, error)
-        except Exception as error:  # noqa: BLE001 - whatever the code of the workflow raises
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
             self._leave(served, handler.run_id, error)
             with suppress(StoreError):
                 await _release(served, handler.run_id)
@@ -114,7 +114,7 @@ class Keeper:
             self._runs.arrived(handler.run_id)
 
     def _leave(self, served: Served, run_id: str, error: Exception) -> None:
-        """Try a run again after a while."""
+        """Schedule another attempt for a run."""
         why = self._runs.troubles[run_id] = (
             f"run {run_id} of {served.name} cannot be taken up: {str(error) or repr(error)}"
         )
@@ -123,14 +123,14 @@ class Keeper:
         self._failed[run_id] = asyncio.get_running_loop().time() + pause, min(2 * pause, LONGEST_PAUSE)
 
     def _say(self, about: str, text: str) -> None:
-        """Warn, once about each thing."""
+        """Warn once about each problem."""
         if self._told.get(about) != text:
             self._told[about] = text
             logger.warning("%s", text)
 
 
 async def _release(served: Served, run_id: str) -> None:
-    """Let go of a run that was claimed and does not go on here."""
+    """Release the claim of a run that does not continue here."""
     store = served.store
     info = await store.info(run_id)
     if info is not None and info.owner == store.owner and StoredRuns.live_handler(served.workflow, run_id) is None:

@@ -1,4 +1,4 @@
-"""How large, how deep and how slow a request may be."""
+"""Limits of requests: size, depth and time."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from batonflow.server.responses import refusal
 __all__ = ["DEPTH", "BodyLimit", "ReaderLimit", "inside", "is_deeper", "json_body"]
 
 DEPTH = 64
-"""How many lists and objects may lie in one another in a request."""
+"""Largest depth of nested lists and objects in a request."""
 
 READ_AT_MOST = 16
-"""So many times the largest body is read and thrown away, for clients that only look at an answer behind their body."""
+"""Factor of the largest body up to which bodies are read and dropped, for clients that read the answer afterwards."""
 
 
 class BodyLimit:
-    """Reads the bodies of requests before anything else happens, up to a size and within a time.
+    """Middleware that reads bodies first, within limits of size and time.
 
     Args:
-        app: Gets requests whose body is there already.
-        largest: Bytes that a body may have.
-        seconds: In which it has to come.
+        app: Receives requests with a complete body.
+        largest: Largest body in bytes.
+        seconds: Seconds for the body.
     """
 
     def __init__(self, app: ASGIApp, largest: int, seconds: float) -> None:
@@ -35,7 +35,7 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on once its body is there, or refuse it."""
+        """Pass a request on with its complete body, or refuse it."""
         names = {name for name, _ in scope.get("headers", ())}
         if scope["type"] != "http" or not names & {b"content-length", b"transfer-encoding"}:
             await self._app(scope, receive, send)
@@ -66,7 +66,7 @@ class BodyLimit:
         await self._app(scope, replayed, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """The body; None when it is too large."""
+        """Return the body, or None if it is too large."""
         parts: list[bytes] = []
         size, more = 0, True
         while more and size <= READ_AT_MOST * self._largest:
@@ -84,12 +84,12 @@ class BodyLimit:
 
 
 class ReaderLimit:
-    """Drops clients that do not take what is sent to them.
+    """Middleware that disconnects clients that do not read their answers.
 
     Args:
         app: Answers the requests.
-        seconds: That a client may leave an answer unread.
-        drop: Closes the connection of a request at once, as far as that is possible.
+        seconds: Seconds that an answer may stay unread.
+        drop: Closes the connection of a request at once, if possible.
     """
 
     def __init__(self, app: ASGIApp, seconds: float, drop: Callable[[Scope], None]) -> None:
@@ -98,7 +98,7 @@ class ReaderLimit:
         self._drop = drop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and what is answered as long as it is taken."""
+        """Pass a request on, and send the answer as long as the client reads it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -118,14 +118,14 @@ class ReaderLimit:
 
 
 class ReaderGoneError(Exception):
-    """A client did not take what was sent to it."""
+    """A client did not read its answer."""
 
 
 async def json_body(request: Request) -> dict[str, Any]:
-    """The object that a request's body is.
+    """Return the JSON object of a request's body.
 
     Raises:
-        HTTPException: 400 when it is none, or too deep.
+        HTTPException: 400 if the body is not an object, or too deep.
     """
     try:
         value = from_json(await request.body(), allow_inf_nan=False)
@@ -139,7 +139,7 @@ async def json_body(request: Request) -> dict[str, Any]:
 
 
 def is_deeper(value: Any, depth: int = DEPTH) -> bool:
-    """Whether more than so many lists and objects lie in one another."""
+    """Return True if lists and objects are nested deeper than the limit."""
     level: list[Any] = [value]
     for _ in range(depth):
         level = [inner for outer in level for inner in inside(outer)]
@@ -149,7 +149,7 @@ def is_deeper(value: Any, depth: int = DEPTH) -> bool:
 
 
 def inside(value: Any) -> list[Any]:
-    """The lists and objects that lie directly in one."""
+    """Return the lists and objects directly inside a value."""
     if isinstance(value, dict):
         return [one for one in cast("dict[str, Any]", value).values() if isinstance(one, dict | list)]
     return [one for one in cast("list[Any]", value) if isinstance(one, dict | list)]

@@ -1,4 +1,4 @@
-"""Other ASGI applications under paths of the server: found without the last slash too, begun and ended with it."""
+"""ASGI applications mounted under paths of the server."""
 
 import asyncio
 from collections.abc import Mapping, MutableMapping
@@ -14,33 +14,33 @@ __all__ = ["Door", "Lifespan", "own_path"]
 logger = logger_named("batonflow.workflow_core.server")
 
 SECONDS_TO_CUT = 1.0
-"""How long an application is waited for that was cancelled."""
+"""Seconds to wait for a cancelled application."""
 
 
 def own_path(scope: Scope) -> str:
-    """The path of a request, without the path under which another application has mounted this one."""
+    """Return the path of a request, without the prefix of an outer application."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 class Door(Mount):
-    """A mounted application, whose own first page is the path itself too: a client of MCP asks for ``/mcp``."""
+    """A mounted application that also answers its path without the last slash: MCP clients request ``/mcp``."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for the application, and what it is told of itself then."""
+        """Match requests for the application, including its path without the last slash."""
         if own_path(scope) != self.path:
             return super().matches(scope)
         path = scope["path"] + "/"
-        match, told = super().matches({**scope, "path": path})
-        return match, {**told, "path": path}
+        match, child_scope = super().matches({**scope, "path": path})
+        return match, {**child_scope, "path": path}
 
 
 class Lifespan:
-    """What an application does when it begins and ends, in a task of its own, as the protocol has it.
+    """Startup and shutdown of an application, in its own task, as the ASGI lifespan protocol requires.
 
     Args:
-        app: The application; one that knows nothing of this is left alone.
+        app: The application; one without lifespan support runs without it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -50,28 +50,28 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Let the application begin.
+        """Start the application.
 
         Raises:
-            RuntimeError: It says that it cannot.
+            RuntimeError: The application reports a failure.
         """
         self._task = asyncio.create_task(self._run())
-        answer = await self._ask("startup")
+        answer = await self._send("startup")
         if answer is not None and answer["type"] == "lifespan.startup.failed":
             await self._cut(self._task)
             raise RuntimeError(f"A mounted application cannot begin: {answer.get('message', '')}")
 
     async def end(self, timeout: float) -> None:
-        """Let the application end; one that takes longer is cancelled.
+        """Stop the application; cancel it after the timeout.
 
         Args:
-            timeout: Seconds that it has.
+            timeout: Seconds to stop.
         """
         if self._task is None:
             return
         try:
             async with asyncio.timeout(timeout):
-                await self._ask("shutdown")
+                await self._send("shutdown")
                 await asyncio.wait([self._task])
         except TimeoutError:
             logger.warning("a mounted application did not end within %g seconds", timeout)
@@ -81,10 +81,10 @@ class Lifespan:
         task.cancel()
         await asyncio.wait([task], timeout=SECONDS_TO_CUT)
 
-    async def _ask(self, what: str) -> Mapping[str, Any] | None:
+    async def _send(self, event: str) -> Mapping[str, Any] | None:
         if self._task is None or self._task.done():
             return None
-        self._asked.put_nowait({"type": f"lifespan.{what}"})
+        self._asked.put_nowait({"type": f"lifespan.{event}"})
         return await self._answered.get()
 
     async def _run(self) -> None:
@@ -94,8 +94,8 @@ class Lifespan:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
         try:
             await self._app(scope, self._asked.get, send)
-        except Exception as error:  # noqa: BLE001 - whatever somebody else's application raises
-            # One that does not know this message raises at it, and works without.
+        except Exception as error:  # noqa: BLE001 - other applications may raise anything
+            # Applications without lifespan support raise here and work without it.
             logger.debug("a mounted application has no lifespan: %r", error)
         finally:
             self._answered.put_nowait(None)

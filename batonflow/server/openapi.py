@@ -110,10 +110,10 @@ _PATHS = (
 
 
 def openapi_document(*, compat: bool) -> dict[str, Any]:
-    """The document.
+    """Return the document.
 
     Args:
-        compat: Whether runs that failed answer 500, and those that go on 202.
+        compat: Document 500 for failed runs and 202 for unfinished ones.
     """
     models = {model for path in _PATHS for model in (path.answer, path.body) if isinstance(model, type)}
     ordered = sorted({*models, shapes.Problem}, key=lambda model: model.__name__)

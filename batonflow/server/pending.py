@@ -1,4 +1,4 @@
-"""The open questions of a run, and their answers."""
+"""Open questions of a run, and their answers."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class UnfitAnswerError(Exception):
     """The fields of an answer do not fit.
 
     Attributes:
-        problems: What is wrong, each with ``loc`` and ``msg``.
+        problems: The problems, each with ``loc`` and ``msg``.
     """
 
     def __init__(self, problems: list[dict[str, Any]]) -> None:
@@ -35,16 +35,16 @@ class UnfitAnswerError(Exception):
 
 
 async def open_requests(place: Place) -> list[InputRequest]:
-    """The questions of a run that nobody has answered, also while an answer is on its way.
+    """Return the unanswered questions of a run, also while an answer is on its way.
 
     Raises:
-        StoreError: The records do not fit the workflow any more.
+        StoreError: The records no longer fit the workflow.
     """
     return [request for request, _ in await _unanswered(place)]
 
 
 async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
-    """The questions with the keys of their answers, without those whose answers are in the inbox."""
+    """Return the questions with the keys of their answers, except questions with an answer in the inbox."""
     if place.is_over or place.served is None:
         return []
     try:
@@ -52,7 +52,7 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
     except StoreError:
         if await place.store.info(place.info.run_id) is not None:
             raise
-        return []  # it was deleted just now
+        return []  # it has just been deleted
     if not requests:
         return []
     items = (await place.store.unread({place.info.run_id: 0})).get(place.info.run_id, [])
@@ -62,7 +62,7 @@ async def _unanswered(place: Place) -> list[tuple[InputRequest, str]]:
 
 
 def told(request: InputRequest) -> dict[str, Any]:
-    """A question as readers get it."""
+    """Return a question in the form for readers."""
     kinds = (type(request.event).__name__, *(chain(type(request.event)) or ()))
     return {
         "id": request.id,
@@ -76,7 +76,7 @@ def told(request: InputRequest) -> dict[str, Any]:
 
 
 def envelope_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as data of JSON."""
+    """Convert values to JSON data."""
     return to_jsonable_python(values, inf_nan_mode="null", serialize_unknown=True)
 
 
@@ -86,11 +86,11 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
     Args:
         runs: The runs of the server.
         place: The run.
-        request_id: Of the question.
-        fields: Of the answer.
+        request_id: The id of the question.
+        fields: The fields of the answer.
 
     Raises:
-        HTTPException: 404 when there is no such question, 409 when it was answered before.
+        HTTPException: 404 for an unknown question, 409 for an answered one.
         UnfitAnswerError: The fields do not fit.
         StoreError: The store fails.
     """
@@ -115,12 +115,12 @@ async def answer(runs: Runs, place: Place, request_id: str, fields: dict[str, An
 
 
 async def put(place: Place, event: Event, *, key: str | None = None, step: str | None = None) -> bool:
-    """Put an event into the inbox of a run; tells whether it was not there before.
+    """Put an event into the inbox of a run, and return True if it was not there before.
 
     Raises:
-        HTTPException: 409 when the run is over by now.
+        HTTPException: 409 if the run is over.
         StoreError: The store fails.
-        WorkflowRuntimeError: There is no such step that takes the event.
+        WorkflowRuntimeError: The step does not exist or does not accept the event.
     """
     run_id = place.info.run_id
     try:
@@ -134,7 +134,7 @@ async def put(place: Place, event: Event, *, key: str | None = None, step: str |
 
 
 async def _was_asked(place: Place, request_id: str) -> bool:
-    """Whether a question of this name was asked before."""
+    """Return True if a question of this id was asked before."""
     if any(one.id == request_id for one in await StoredRuns.open_inputs(place.workflow().workflow, place.info.run_id)):
         return True  # its answer is on its way
     path, _, own = request_id.rpartition(":")

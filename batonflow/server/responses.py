@@ -1,4 +1,4 @@
-"""Answers: JSON, refusals, and the headers that every answer has."""
+"""Responses: JSON, errors, and common headers."""
 
 from typing import Any
 
@@ -26,17 +26,17 @@ class JSON(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes of a value; what JSON has no name for is null."""
+        """Return the bytes of a value; values without a JSON form become null."""
         return as_json(content, inf_nan_mode="null")
 
 
 def refusal(status: int, detail: Any, *, close: bool = False) -> JSON:
-    """An answer that says what is wrong.
+    """Return an error response.
 
     Args:
-        status: Of HTTP.
-        detail: What is wrong and what to do, as text or as a list of problems.
-        close: Whether the connection ends with it.
+        status: The HTTP status.
+        detail: The problem and a remedy, as text or as a list of problems.
+        close: Close the connection afterwards.
     """
     headers = dict(_ALWAYS)
     if close:
@@ -47,19 +47,19 @@ def refusal(status: int, detail: Any, *, close: bool = False) -> JSON:
 
 
 async def refuse_websocket(receive: Receive, send: Send) -> None:
-    """Turn a WebSocket away before it is one."""
+    """Reject a WebSocket before its handshake."""
     await receive()
     await send({"type": "websocket.close", "code": 1008})
 
 
 class SafeHeaders:
-    """Adds the headers that keep browsers from doing more with an answer than showing it."""
+    """Middleware that adds security headers for browsers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and add to what is answered."""
+        """Pass a request on, and add the headers to the answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

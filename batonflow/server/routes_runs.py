@@ -1,7 +1,8 @@
-"""The routes about runs: how they stand, what they did, and what can be done with them."""
+"""Routes of runs: status, records, stream, questions, messages, forks and cancellation."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,9 +25,6 @@ from batonflow.workflow_core.errors import ReplayIncompatible, StoreError, Workf
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.stored_runs import StoredRuns
 
-if TYPE_CHECKING:
-    from batonflow.server.app import WorkflowServer
-
 __all__ = ["RunRoutes"]
 
 MOST_RUNS = 1000
@@ -35,18 +33,25 @@ SECONDS_TO_CANCEL = 5.0
 
 
 class RunRoutes:
-    """Answers requests about runs.
+    """Handler of requests about runs.
 
     Args:
-        server: The server.
+        runs: The runs of the server.
+        compat_status_codes: Answer with the status codes of LlamaIndex's server.
+        heartbeat_interval: Seconds between heartbeats on a stream without events.
+        is_closing: Returns True while the server stops.
     """
 
-    def __init__(self, server: "WorkflowServer") -> None:
-        self._server = server
-        self._runs: Runs = server.runs
+    def __init__(
+        self, runs: Runs, *, compat_status_codes: bool, heartbeat_interval: float, is_closing: Callable[[], bool]
+    ) -> None:
+        self._runs = runs
+        self._compat_status_codes = compat_status_codes
+        self._heartbeat_interval = heartbeat_interval
+        self._is_closing = is_closing
 
     def routes(self) -> list[Route]:
-        """The routes. Ids of runs may hold slashes, so what stands behind an id is looked at first."""
+        """Return the routes; a run id may contain slashes, so longer paths come first."""
         run = "/handlers/{run_id:path}"
         return [
             Route("/handlers", self.runs, methods=["GET"]),
@@ -68,7 +73,7 @@ class RunRoutes:
     # --- how runs stand -----------------------------------------------------------------------------------------------
 
     async def runs(self, request: Request) -> Response:
-        """All runs, or some."""
+        """Return all runs, or a selection."""
         after = request.query_params.get("after") or None
         limit = number(request, "limit", MOST_RUNS, least=1, most=MOST_RUNS)
         order = choice(request, "order", ("asc", "desc"))
@@ -84,13 +89,13 @@ class RunRoutes:
         )
 
     async def run(self, request: Request) -> Response:
-        """One run."""
+        """Return one run."""
         found = await self._runs.told_now(await self._place(request))
         return JSON(found, self._status_for(found))
 
     async def result(self, request: Request) -> Response:
-        """One run, its result without an envelope; an older form of ``run``."""
-        found = self._runs.told(await self._place(request))
+        """Return one run, its result without an envelope; an older form of ``run``."""
+        found = self._runs.run_as_json(await self._place(request))
         result: Any = found["result"]
         if result is not None:
             value = result["value"]
@@ -98,25 +103,25 @@ class RunRoutes:
         return JSON(found, self._status_for(found))
 
     def _status_for(self, found: dict[str, Any]) -> int:
-        if not self._server.compat_status_codes:
+        if not self._compat_status_codes:
             return 200
         return {"completed": 200, "running": 202}.get(found["status"], 500)
 
     # --- what they did ------------------------------------------------------------------------------------------------
 
     async def trace(self, request: Request) -> Response:
-        """What a run did."""
+        """Return the records of a run."""
         place = await self._place(request)
         after, limit = number(request, "after", 0), number(request, "limit", 500, least=1, most=5000)
         commits = await place.store.read(place.info.run_id, after, limit)
         entries = trace_of(commits, largest=None if flag(request, "full", default=False) else LARGEST_PART)
         last = commits[-1].seq if commits else after
-        # What was committed since it was looked up counts: a reader that follows wants all of it.
+        # Include commits since the lookup: a reader that follows needs all of them.
         info = await place.store.info(place.info.run_id) or place.info
         return JSON({"entries": entries, "next": last, "more": last < info.seq, "status": status_of(info)})
 
     async def state(self, request: Request) -> Response:
-        """The key-value state of a run."""
+        """Return the key-value state of a run."""
         place = await self._place(request)
         wanted = None if "commit" not in request.query_params else number(request, "commit", 0, least=1)
         if wanted is not None and wanted > place.info.seq:
@@ -134,7 +139,7 @@ class RunRoutes:
         return JSON({"commit": wanted or loaded.info.seq, "state": own, "children": states})
 
     async def pending(self, request: Request) -> Response:
-        """The open questions of a run."""
+        """Return the open questions of a run."""
         place = await self._place(request)
         return JSON({"pending": [told(one) for one in await self._open(place)]})
 
@@ -147,7 +152,7 @@ class RunRoutes:
     # --- events -------------------------------------------------------------------------------------------------------
 
     async def events(self, request: Request) -> Response:
-        """The stream of a run."""
+        """Return the stream of a run."""
         place = await self._place(request)
         internal = flag(request, "include_internal", default=False)
         sse = flag(request, "sse", default=True)
@@ -158,8 +163,8 @@ class RunRoutes:
             place,
             _cursor(request),
             internal=internal,
-            pause=self._server.sse_heartbeat_interval,
-            is_closing=lambda: self._server.is_closing,
+            pause=self._heartbeat_interval,
+            is_closing=self._is_closing,
         )
         if place.is_over and place.live() is None and not await following.has_more():
             return Response(status_code=204)
@@ -195,7 +200,7 @@ class RunRoutes:
     # --- what can be done with them -----------------------------------------------------------------------------------
 
     async def fork(self, request: Request) -> Response:
-        """Branch off from a run."""
+        """Fork a run."""
         place = await self._place(request)
         body = await body_of(request, ForkBody)
         served = place.workflow()
@@ -215,21 +220,21 @@ class RunRoutes:
         except WorkflowRuntimeError as error:
             raise HTTPException(400, str(error)) from None
         self._runs.arrived(new_id)
-        return JSON(self._runs.told(await self._runs.find(new_id)))
+        return JSON(self._runs.run_as_json(await self._runs.find(new_id)))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a run; with ``purge`` delete it too."""
         place = await self._place(request)
         purge = flag(request, "purge", default=False)
         if place.is_over and not purge:
-            if self._server.compat_status_codes:
+            if self._compat_status_codes:
                 raise HTTPException(404, "Handler not found")
             raise HTTPException(409, f"Run {place.info.run_id} is over ({place.info.status})")
-        # What nobody drives and nobody here has the code of is deleted as it stands.
+        # A run without a driver and without code on this server is deleted as it is.
         if not place.is_over and not (purge and place.is_nobodys):
             await self._cancel(place)
         if not purge:
-            return await self._what_became_of(place)
+            return await self._cancel_response(place)
         try:
             await place.store.delete(place.info.run_id)
         except StoreError:
@@ -250,7 +255,7 @@ class RunRoutes:
         except StoreError:
             if (now := await self._runs.look_for(run_id)) is not None and not now.is_over:
                 raise
-        # Whoever drives it may be another process.
+        # Another process may drive the run.
         try:
             async with asyncio.timeout(SECONDS_TO_CANCEL):
                 async for _ in place.store.subscribe(run_id, place.info.seq):
@@ -258,8 +263,8 @@ class RunRoutes:
         except TimeoutError:
             return
 
-    async def _what_became_of(self, place: Place) -> Response:
-        """Tell how a run stands that was to be cancelled."""
+    async def _cancel_response(self, place: Place) -> Response:
+        """Answer with the status of a run after a request to cancel it."""
         now = (await self._runs.find(place.info.run_id)).info.status
         if now == "cancelled":
             return JSON({"status": "cancelled"})
@@ -269,7 +274,7 @@ class RunRoutes:
 
 
 async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:
-    """The classes of events that a run waits for."""
+    """Return the event classes that a run waits for."""
     try:
         return await StoredRuns.awaited_events(place.workflow().workflow, place.info.run_id, at)
     except ReplayIncompatible as error:
@@ -277,7 +282,7 @@ async def _awaited(place: Place, at: int | None = None) -> set[type[Event]]:
 
 
 def _cursor(request: Request) -> int | None:
-    """Behind which place of the stream to begin; None for what comes from now on."""
+    """Return the stream position to begin after; None for new events only."""
     given = request.headers.get("last-event-id") or request.query_params.get("after_sequence", "-1")
     if given == "now":
         return None

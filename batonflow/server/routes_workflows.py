@@ -1,7 +1,8 @@
-"""The routes about workflows: what there is, and starting runs."""
+"""Routes of workflows: descriptions, and the start of runs."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,27 +29,31 @@ from batonflow.workflow_core.errors import (
 from batonflow.workflow_core.events import StartEvent
 from batonflow.workflow_core.handler import WorkflowHandler
 
-if TYPE_CHECKING:
-    from batonflow.server.app import WorkflowServer
-
 __all__ = ["WorkflowRoutes"]
 
 ID_LENGTH = 24
 
 
 class WorkflowRoutes:
-    """Answers requests about workflows.
+    """Handler of requests about workflows.
 
     Args:
-        server: The server.
+        runs: The runs of the server.
+        compat_status_codes: Answer with the status codes of LlamaIndex's server.
+        accept_context_api: Accept snapshots as ``context`` at the start of a run.
+        is_closing: Returns True while the server stops.
     """
 
-    def __init__(self, server: "WorkflowServer") -> None:
-        self._server = server
-        self._runs: Runs = server.runs
+    def __init__(
+        self, runs: Runs, *, compat_status_codes: bool, accept_context_api: bool, is_closing: Callable[[], bool]
+    ) -> None:
+        self._runs = runs
+        self._compat_status_codes = compat_status_codes
+        self._accept_context_api = accept_context_api
+        self._is_closing = is_closing
 
     def routes(self) -> list[Route]:
-        """The routes."""
+        """Return the routes."""
         return [
             Route("/workflows", self.names, methods=["GET"]),
             Route("/workflows/{name}/schema", self.schema, methods=["GET"]),
@@ -61,24 +66,24 @@ class WorkflowRoutes:
     def _served(self, request: Request) -> Served:
         return self._runs.workflow(request.path_params["name"])
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- descriptions -------------------------------------------------------------------------------------------------
 
     async def names(self, _: Request) -> Response:
-        """The names of the workflows."""
+        """Return the names of the workflows."""
         return JSON({"workflows": list(self._runs.served)})
 
     async def schema(self, request: Request) -> Response:
-        """What a workflow starts and ends with."""
+        """Return the schemas of a workflow's start and stop events."""
         workflow = self._served(request).workflow
         steps = workflow.__batonflow__.steps
         return JSON({"start": schema_of(steps.start_event_class), "stop": schema_of(steps.stop_event_class)})
 
     async def events(self, request: Request) -> Response:
-        """The events of a workflow."""
+        """Return the events of a workflow."""
         return JSON({"events": self._served(request).schemas()})
 
     async def representation(self, request: Request) -> Response:
-        """The event graph of a workflow."""
+        """Return the event graph of a workflow."""
         workflow = self._served(request).workflow
         graph = get_workflow_representation(workflow)
         return JSON({"graph": graph.model_dump(mode="json"), "svg": workflow_svg(workflow)})
@@ -86,23 +91,23 @@ class WorkflowRoutes:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     async def run(self, request: Request) -> Response:
-        """Start a run, or join the one that was started so before, and wait for its end."""
+        """Start a run, or join a run with the same id and input, and wait for its end."""
         run_id, handler = await self._started(request)
         if handler is None:
             await self._over_elsewhere(run_id)
         else:
             await _over(handler)
-        told = self._runs.told(await self._runs.find(run_id))
-        failed = told["status"] != "completed"
-        return JSON(told, 500 if failed and self._server.compat_status_codes else 200)
+        data = self._runs.run_as_json(await self._runs.find(run_id))
+        failed = data["status"] != "completed"
+        return JSON(data, 500 if failed and self._compat_status_codes else 200)
 
     async def run_nowait(self, request: Request) -> Response:
-        """Start a run, or join the one that was started so before."""
+        """Start a run, or join a run with the same id and input."""
         run_id, _ = await self._started(request)
-        return JSON(self._runs.told(await self._runs.find(run_id)))
+        return JSON(self._runs.run_as_json(await self._runs.find(run_id)))
 
     async def _started(self, request: Request) -> tuple[str, WorkflowHandler | None]:
-        """The id of a run, and a handler on it; None when another process drives it."""
+        """Return the id of a run and its handler; None if another process drives it."""
         served = self._served(request)
         body = await body_of(request, RunBody)
         _refuse_stray_fields(body)
@@ -123,10 +128,10 @@ class WorkflowRoutes:
         return run_id, handler
 
     async def _id_for(self, given: str | None, served: Served, event: StartEvent | None) -> str:
-        """The id of a new run, of one that goes on, or of one that is over and whose result is asked for again.
+        """Return the id for a new, an unfinished, or a finished run.
 
         Raises:
-            HTTPException: 409 when the run of this id was started otherwise, or a snapshot is to go on under it.
+            HTTPException: 409 if the run of this id has other input, or if a snapshot should continue under it.
         """
         if not given:
             return current_source().token(ID_LENGTH)
@@ -140,7 +145,7 @@ class WorkflowRoutes:
         return given
 
     async def _over_elsewhere(self, run_id: str) -> None:
-        """Wait for the end of a run that another process drives, also when it comes into this one."""
+        """Wait for the end of a run that another process drives, also if it moves into this process."""
         while not (place := await self._runs.find(run_id)).is_over:
             with self._runs.arrival(run_id) as arrived:
                 ending = asyncio.create_task(_followed(place))
@@ -150,7 +155,7 @@ class WorkflowRoutes:
                     if not ending.done():
                         ending.cancel()
                         await asyncio.wait({ending})
-            if self._server.is_closing:
+            if self._is_closing():
                 raise _stopped(run_id)
             if not ending.cancelled():
                 ending.result()
@@ -160,7 +165,7 @@ class WorkflowRoutes:
     def _context(self, served: Served, body: RunBody) -> Context[Any] | None:
         if not body.context:
             return None
-        if not self._server.accept_context_api:
+        if not self._accept_context_api:
             raise HTTPException(
                 400, "This server takes no context: it is made with WorkflowServer(accept_context_api=True)"
             )
@@ -179,16 +184,16 @@ async def _over(handler: WorkflowHandler) -> None:
     """Wait for the end of a run.
 
     Raises:
-        HTTPException: 503 when it stops here before its end.
+        HTTPException: 503 if it stops in this process before its end.
     """
     try:
         await handler.stop_event_result()
     except (RunInterruptedError, RunLostError):
         raise _stopped(handler.run_id) from None
     except asyncio.CancelledError:
-        if not handler.is_done():  # it is the request that was cancelled, not the run
+        if not handler.is_done():  # the request was cancelled, not the run
             raise
-    except Exception:  # noqa: BLE001, S110 - the run's own; its record tells it
+    except Exception:  # noqa: BLE001, S110 - the run's own error, which its record contains
         pass
 
 
@@ -203,10 +208,10 @@ def _started_otherwise(run_id: str) -> HTTPException:
 
 
 def _refuse_stray_fields(body: RunBody) -> None:
-    """Refuse a body that gives the fields of the start event, and not where they belong: they would be left out.
+    """Refuse a body with fields of the start event in the wrong place, because they would be ignored.
 
     Raises:
-        HTTPException: 400 when it does so.
+        HTTPException: 400 for such a body.
     """
     if body.model_extra and body.start_event is None and body.kwargs is None and not body.context:
         *others, last = (name for name in RunBody.model_fields if name != "start_event")

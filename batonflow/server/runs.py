@@ -1,4 +1,4 @@
-"""The runs of a server: where they are, how they stand, and who waits for one to come into memory."""
+"""Runs of a server: their stores, their status, and notifications of runs that enter memory."""
 
 import asyncio
 from collections.abc import Generator, Iterable, Sequence
@@ -27,12 +27,12 @@ PAGE = 200
 
 
 class Place(NamedTuple):
-    """Where a run is.
+    """Location of a run.
 
     Attributes:
-        info: What its store says.
+        info: The record of the store.
         store: The store.
-        served: Its workflow, None when the server has none of that name.
+        served: Its workflow, or None if the server does not have it.
     """
 
     info: RunInfo
@@ -41,28 +41,28 @@ class Place(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the store has its end."""
+        """Return True if the store has the end of the run."""
         return self.info.is_over
 
     @property
     def is_nobodys(self) -> bool:
-        """Whether no process drives it, and this one has no code that could."""
+        """Return True if no process drives it and this process does not have its code."""
         return self.served is None and not self.info.owner_alive
 
     @property
     def codec(self) -> Codec:
-        """Reads its records."""
+        """Return a codec for its records."""
         return _WITHOUT_CODE if self.served is None else self.served.codec
 
     def live(self) -> WorkflowHandler | None:
-        """A handler on it, when this process drives it or keeps it out of memory."""
+        """Return a handler if this process drives the run or has released it from memory."""
         return None if self.served is None else StoredRuns.live_handler(self.served.workflow, self.info.run_id)
 
     def workflow(self) -> Served:
-        """Its workflow.
+        """Return its workflow.
 
         Raises:
-            HTTPException: 409 when the server has none of that name.
+            HTTPException: 409 if the server does not have it.
         """
         if self.served is None:
             raise HTTPException(
@@ -75,16 +75,16 @@ _WITHOUT_CODE = Codec(JsonSerializer())
 
 
 class Runs:
-    """All the runs that a server knows.
+    """All runs that a server knows.
 
     Args:
-        store: Of the workflows that have none of their own.
+        store: The store of workflows without their own.
     """
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self.served: dict[str, Served] = {}
-        # Runs that could not be taken up here, and why.
+        # Runs that could not be resumed here, with the reasons.
         self.troubles: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self.pages = StoredPages()
@@ -92,14 +92,14 @@ class Runs:
 
     @property
     def stores(self) -> list[RunStore]:
-        """Every store that has runs."""
+        """Return all stores with runs."""
         return list(dict.fromkeys([self._store, *(served.store for served in self.served.values())]))
 
     def workflow(self, name: str) -> Served:
-        """The workflow of a name.
+        """Return the workflow of a name.
 
         Raises:
-            HTTPException: 404 when there is none.
+            HTTPException: 404 for an unknown name.
         """
         served = self.served.get(name)
         if served is None:
@@ -112,7 +112,7 @@ class Runs:
         return next(fitting, None)
 
     async def look_for(self, run_id: str) -> Place | None:
-        """Where a run is; None when no store has it."""
+        """Return the location of a run, or None if no store has it."""
         try:
             check_run_id(run_id)
         except StoreError:
@@ -124,10 +124,10 @@ class Runs:
         return None
 
     async def find(self, run_id: str) -> Place:
-        """Where a run is.
+        """Return the location of a run.
 
         Raises:
-            HTTPException: 404 when no store has it.
+            HTTPException: 404 if no store has it.
         """
         place = await self.look_for(run_id)
         if place is None and run_id.startswith("="):
@@ -140,17 +140,17 @@ class Runs:
     async def page(
         self, statuses: Sequence[Status], names: Sequence[str], after: str | None, limit: int, *, newest_first: bool
     ) -> tuple[list[Place], bool]:
-        """Runs in the order of their creation, and whether there are more.
+        """Return runs in the order of their creation, and True if more follow.
 
         Args:
-            statuses: Only these, or all.
-            names: Only those of these workflows, or all.
-            after: Only those behind this run.
-            limit: How many at most.
-            newest_first: In the opposite order.
+            statuses: Only runs with these statuses; all by default.
+            names: Only runs of these workflows; all by default.
+            after: Only runs after this one.
+            limit: Largest number of runs.
+            newest_first: Reverse the order.
 
         Raises:
-            HTTPException: 400 when ``after`` is not there.
+            HTTPException: 400 if ``after`` does not exist.
         """
         wanted: list[RunStatus] | None = None
         if statuses:
@@ -179,25 +179,25 @@ class Runs:
     # --- coming into memory -------------------------------------------------------------------------------------------
 
     def arrived(self, run_id: str) -> None:
-        """A run goes on in this process now."""
+        """Note that a run continues in this process."""
         self.troubles.pop(run_id, None)
         for waiting in self._waiting.get(run_id, ()):
             if not waiting.done():
                 waiting.set_result(None)
 
     def all_left(self) -> None:
-        """Nothing will go on here any more: wake all who wait."""
+        """Wake all waiting tasks, because no run will continue here."""
         for run_id in list(self._waiting):
             self.arrived(run_id)
 
     def forget_arrivals(self) -> None:
-        """Drop what waits on a loop that is closed."""
+        """Drop waiting tasks of a closed loop."""
         self._waiting.clear()
         self.pages.forget_loop()
 
     @contextmanager
     def arrival(self, run_id: str) -> Generator[asyncio.Future[None]]:
-        """Done as soon as a run goes on in this process."""
+        """Return a future that is done when the run continues in this process."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, set()).add(waiting)
         try:
@@ -209,51 +209,51 @@ class Runs:
                 del self._waiting[run_id]
 
     async def take_up(self, served: Served, run_id: str) -> None:
-        """Let a run go on in this process, unless another one drives it.
+        """Resume a run in this process, unless another one drives it.
 
         Raises:
-            StoreError: It cannot go on here.
+            StoreError: The run cannot continue here.
         """
         if StoredRuns.live_handler(served.workflow, run_id) is None:
             await StoredRuns.resume(served.workflow, run_id).started()
             self.arrived(run_id)
 
     async def wake(self, place: Place) -> None:
-        """Something has come for a run: let it go on here, if nobody drives it."""
+        """Resume a run that has a new message, unless another process drives it."""
         if place.served is None or place.live() is not None:
             return
-        with suppress(StoreError):  # another process has it, or the keeper will say what is wrong
+        with suppress(StoreError):  # another process has it, or the keeper will report the problem
             await self.take_up(place.served, place.info.run_id)
 
     def place_of_end(self, place: Place) -> int | None:
-        """The place in the stream of the event that ended a run; None when its result does not tell."""
+        """Return the stream position of the event that ended a run, or None if it is unknown."""
         record: dict[str, Any] = {} if place.info.result is None else read_json(place.info.result)
         seq = record.get("seq")
         return None if seq is None else int(seq)
 
-    # --- telling ------------------------------------------------------------------------------------------------------
+    # --- runs as JSON -------------------------------------------------------------------------------------------------
 
     async def told_now(self, place: Place, *, result: bool = True) -> dict[str, Any]:
-        """A run as ``HandlerData``, with what the models of one that goes on have taken so far.
+        """Return a run as ``HandlerData``, with the costs so far of an unfinished run.
 
         Args:
             place: The run.
-            result: Whether to tell the event that ended it.
+            result: Include the event that ended it.
         """
-        found = self.told(place)
+        found = self.run_as_json(place)
         if not place.is_over:
             spent = await self._spent.of(place.store, place.info)
             found["tokens"] = found["tokens"] or spent.tokens or None
             found["cost"] = spent.cost if found["cost"] is None else found["cost"]
         return found if result else {**found, "result": None}
 
-    def told(self, place: Place) -> dict[str, Any]:
-        """A run as ``HandlerData``."""
+    def run_as_json(self, place: Place) -> dict[str, Any]:
+        """Return a run as ``HandlerData``."""
         info, live, over = place.info, place.live(), place.is_over
         result, unreadable = None, False
         try:
             result = _end_of(place)
-        except Exception:  # noqa: BLE001 - a run that cannot be read must not take the others away from readers
+        except Exception:  # noqa: BLE001 - one unreadable run must not hide the others
             unreadable = True
         kind: str = "" if result is None else result["type"]
         value: dict[str, Any] = {} if result is None else result["value"]
@@ -282,7 +282,7 @@ _IN_STORE: dict[Status, tuple[RunStatus, ...]] = {
 
 
 def status_of(info: RunInfo) -> Status:
-    """Where a run stands, in the words of the wire."""
+    """Return the status of a run in the words of the protocol."""
     return "running" if info.status in _IN_STORE["running"] else cast("Status", info.status)
 
 
@@ -291,7 +291,7 @@ def _name(place: Place) -> str:
 
 
 def _end_of(place: Place) -> dict[str, Any] | None:
-    """The envelope of the event that ended a run."""
+    """Return the envelope of the event that ended a run."""
     if place.info.result is None:
         return None
     record = read_json(place.info.result)

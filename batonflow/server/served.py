@@ -1,4 +1,4 @@
-"""One workflow of a server: the events it knows, and how they are made of what clients send."""
+"""A workflow of a server: its known events, and their creation from client data."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -35,9 +35,9 @@ class Served:
     """A workflow under its name on the server.
 
     Args:
-        name: On the server.
-        workflow: With its runs in a store.
-        additional: Event classes that clients may send or will see besides those in the steps' signatures.
+        name: The name on the server.
+        workflow: The workflow, with a store.
+        additional: Event classes for clients besides the classes in the steps' signatures.
     """
 
     def __init__(self, name: str, workflow: "Workflow", additional: Iterable[type[Event]]) -> None:
@@ -47,9 +47,9 @@ class Served:
         self.workflow = workflow
         self.store: RunStore = store
         self._additional = list(additional)
-        workflow.__batonflow__.types += tuple(self._additional)  # its records may hold them
+        workflow.__batonflow__.types += tuple(self._additional)  # its records may contain them
         self.codec = Codec(workflow.__batonflow__.serializer)
-        # Classes that were only ever streamed, known as soon as one was.
+        # Classes that were only streamed, known after their first event.
         self._seen: dict[type[Event], None] = {}
 
     # --- classes ------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Served:
 
     @property
     def event_classes(self) -> list[type[Event]]:
-        """Every class that is known of this workflow and those attached to it."""
+        """Return all known classes of this workflow and of its attached workflows."""
         found = [*_declared(self.workflow, set()), *self._additional, *self._seen]
         return list(dict.fromkeys(found))
 
@@ -70,7 +70,7 @@ class Served:
         fitting = [cls for cls in known if name is None or cls.__name__ == name]
         if qualified:
             same = [cls for cls in fitting if qualified in (own := qualified_name(cls), known_as(own))]
-            # Programs written for another package name the same class otherwise.
+            # Programs for LlamaIndex use another path for the same class.
             fitting = same or (fitting if name is not None else [])
         if not fitting:
             listed = ", ".join(sorted({cls.__name__ for cls in known}))
@@ -84,15 +84,15 @@ class Served:
     # --- making events ------------------------------------------------------------------------------------------------
 
     def event(self, given: Mapping[str, Any] | str, also: Iterable[type[Event]] = ()) -> Event:
-        """The event that a client sends.
+        """Create the event that a client sends.
 
         Args:
-            given: ``{"type": …, "value": {…}}``, with ``qualified_name`` for ``type`` and ``data`` for ``value`` too;
-                or that as JSON text.
-            also: Classes that are known besides, as a run waits for them.
+            given: ``{"type": …, "value": {…}}``, also with ``qualified_name`` for ``type`` and ``data`` for ``value``;
+                or the same as JSON text.
+            also: Further classes that a run waits for.
 
         Raises:
-            HTTPException: 400 when it is none that the workflow declares, or its fields do not fit.
+            HTTPException: 400 if the workflow does not declare the class, or the fields do not fit.
         """
         data = _unwrapped(_object(given))
         name, qualified = data.get("type"), data.get("qualified_name")
@@ -102,14 +102,14 @@ class Served:
         return _built(cls, data.get("value", data.get("data")))
 
     def start_event(self, given: Mapping[str, Any] | str | None, kwargs: Mapping[str, Any] | None) -> StartEvent:
-        """The event that a run starts with.
+        """Create the event that a run starts with.
 
         Args:
-            given: The fields, or as for ``event``.
-            kwargs: The fields, when there is no ``given``.
+            given: The fields, or the same forms as for ``event``.
+            kwargs: The fields, if ``given`` is missing.
 
         Raises:
-            HTTPException: 400 when it cannot be made of this.
+            HTTPException: 400 if the fields do not fit.
         """
         cls = self.workflow.__batonflow__.steps.start_event_class
         if given is None or not kwargs:
@@ -120,7 +120,7 @@ class Served:
             return _built_start(cls, data)
         name, qualified = data.get("type"), data.get("qualified_name")
         if name == StartEvent.__name__ or (name is None and str(qualified).endswith(f".{StartEvent.__name__}")):
-            found = cls  # what every workflow calls its start event
+            found = cls  # the common name of all start events
         else:
             found = self._find(name, qualified, [cls])
         if not issubclass(found, cls):
@@ -128,11 +128,11 @@ class Served:
         return _built_start(found, data.get("value", data.get("data")))
 
     def digest(self, event: StartEvent) -> str:
-        """Tells apart the input of runs, as their store does."""
+        """Return the digest that distinguishes the input of runs, as in their store."""
         return digest_of_start(self.codec, event)
 
     def _is_envelope(self, data: Mapping[str, Any], cls: type[Event]) -> bool:
-        """Whether an object names a class, and is not simply the fields of the start event."""
+        """Return True if an object names a class, and does not consist of start event fields."""
         named = [data[key] for key in ("type", "qualified_name") if data.get(key) is not None]
         filled = "value" in data or "data" in data or {"type", "qualified_name"} <= data.keys()
         if not named or not filled or not data.keys() <= _ENVELOPE or not all(isinstance(one, str) for one in named):
@@ -142,12 +142,12 @@ class Served:
     # --- schemas ------------------------------------------------------------------------------------------------------
 
     def schemas(self) -> list[dict[str, Any]]:
-        """JSON Schemas of all classes that are known."""
+        """Return the JSON schemas of all known classes."""
         return [schema_of(cls) for cls in self.event_classes]
 
 
 def schema_of(cls: type[Event]) -> dict[str, Any]:
-    """JSON Schema of a class; the names of its fields when there is none."""
+    """Return the JSON schema of a class, or only its field names."""
     try:
         return cls.model_json_schema()
     except (PydanticInvalidForJsonSchema, PydanticUserError):
@@ -181,10 +181,10 @@ def _object(given: Mapping[str, Any] | str) -> dict[str, Any]:
 
 
 def _unwrapped(data: dict[str, Any]) -> dict[str, Any]:
-    """What a client wrote with ``JsonSerializer``, as an envelope; anything else as it is.
+    """Return data of ``JsonSerializer`` as an envelope, and other data unchanged.
 
     Raises:
-        HTTPException: 400 when the mark of the serializer stands anywhere else: nothing would read what is behind it.
+        HTTPException: 400 if the serializer's mark is in another place, where it would be ignored.
     """
     if IS_PYDANTIC not in data:
         return _without_marks(data)

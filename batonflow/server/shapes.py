@@ -1,4 +1,4 @@
-"""What goes over the wire: the bodies of requests and answers."""
+"""Bodies of requests and answers."""
 
 from typing import Any, Literal
 
@@ -32,25 +32,25 @@ Status = Literal["running", "completed", "failed", "cancelled"]
 
 
 class _Body(BaseModel):
-    # What clients send besides is passed over, so that newer ones can talk to older servers.
+    # Unknown fields are ignored, so that newer clients can talk to older servers.
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class Envelope(BaseModel):
-    """An event as readers get it.
+    """An event in the form for readers.
 
     Attributes:
         value: Its fields.
-        qualified_name: Module and name of its class, of built-in events those of LlamaIndex; null when the reader did
-            not want it.
+        qualified_name: Module and name of its class, with LlamaIndex's path for built-in events; null unless the reader
+            requests it.
         type: Name of its class.
-        types: Names of the event classes above it, without ``Event``; null when there are none.
+        types: Names of the event classes above it, without ``Event``, or null.
         seq: Its place in the stream.
-        ts: When it was written, in wall-clock seconds.
+        ts: Wall-clock seconds of its creation.
         step: The step that wrote it, empty for the engine.
-        path: Which workflow of the tree, empty for the run itself.
+        path: The workflow in the tree, empty for the run itself.
         cause: Number of the delivery that wrote it, null for the engine.
-        commit: Number of the commit that holds it, null while that is not known.
+        commit: Number of the commit that holds it, null while it is unknown.
     """
 
     value: dict[str, Any]
@@ -66,7 +66,7 @@ class Envelope(BaseModel):
 
 
 class Tokens(BaseModel):
-    """Tokens of models that a run used."""
+    """Tokens that a run used."""
 
     input: int
     output: int
@@ -78,13 +78,13 @@ class HandlerData(BaseModel):
     Attributes:
         waiting: A person or another event from outside is awaited.
         live: The run is in the memory of this process.
-        owner: Who drives it: this server, another process, or nobody.
+        owner: The driver: this server, another process, or nobody.
         commits: Number of the last commit.
-        forked_from: Run and commit that it branched off from.
-        cost: Of the models, as the result tells it; of a run that goes on, so far.
-        tokens: Of the models, as the result tells it; of a run that goes on, so far.
-        error: Text of what it failed with.
-        error_type: Class of that.
+        forked_from: Run and commit of the fork.
+        cost: Cost of models: of the result, or so far for an unfinished run.
+        tokens: Tokens of models: of the result, or so far for an unfinished run.
+        error: Text of its error.
+        error_type: Class of its error.
     """
 
     handler_id: str
@@ -108,14 +108,14 @@ class HandlerData(BaseModel):
 
 
 class HandlersAnswer(BaseModel):
-    """Runs; ``next`` is to be passed as ``after`` when there are more."""
+    """Runs; ``next`` is the value of ``after`` for the next page."""
 
     handlers: list[HandlerData]
     next: str | None
 
 
 class HealthAnswer(BaseModel):
-    """Whether the server runs workflows."""
+    """Health of the server."""
 
     status: Literal["healthy", "unhealthy"]
 
@@ -127,36 +127,36 @@ class WorkflowsAnswer(BaseModel):
 
 
 class SchemaAnswer(BaseModel):
-    """JSON Schemas of the events that a workflow starts and ends with."""
+    """JSON schemas of the start and stop events of a workflow."""
 
     start: dict[str, Any]
     stop: dict[str, Any]
 
 
 class EventsAnswer(BaseModel):
-    """JSON Schemas of the events that a workflow knows."""
+    """JSON schemas of the events that a workflow knows."""
 
     events: list[dict[str, Any]]
 
 
 class RepresentationAnswer(BaseModel):
-    """The event graph of a workflow, and a drawing of it."""
+    """The event graph of a workflow, and its drawing."""
 
     graph: dict[str, Any]
     svg: str
 
 
 class RunBody(_Body):
-    """How a run begins.
+    """Start of a run.
 
     Attributes:
-        start_event: The fields of the start event, or ``{"type": …, "value": {…}}``, or either as JSON text.
+        start_event: The fields of the start event, or ``{"type": …, "value": {…}}``, or one of these as JSON text.
         kwargs: The fields of the start event, instead of ``start_event``.
-        handler_id: Id of the run; one of its own when left out.
-        context: A snapshot to go on with, where the server takes such.
+        handler_id: Id of the run; generated when left out.
+        context: A snapshot to continue from, if the server accepts them.
     """
 
-    # The others are looked at when there is no start event: they may have been meant for it.
+    # Extra fields are kept for an error message: they may be misplaced fields of the start event.
     model_config = ConfigDict(extra="allow", strict=True)
 
     start_event: dict[str, Any] | str | None = None
@@ -169,8 +169,8 @@ class SendBody(_Body):
     """An event for a run.
 
     Attributes:
-        event: ``{"type": …, "value": {…}}``, or that as JSON text.
-        step: The only step that it goes to.
+        event: ``{"type": …, "value": {…}}``, or the same as JSON text.
+        step: The only step that receives it.
     """
 
     event: dict[str, Any] | str
@@ -178,25 +178,25 @@ class SendBody(_Body):
 
 
 class SentAnswer(BaseModel):
-    """The event is safe: the run will have it, also when this process ends."""
+    """The event is stored: the run will receive it, even if this process ends."""
 
     status: Literal["sent"]
 
 
 class CancelAnswer(BaseModel):
-    """What became of the run; one that is ``cancelling`` goes on until whoever drives it hears of it."""
+    """The status of the run; ``cancelling`` until the process that drives it reacts."""
 
     status: Literal["cancelled", "cancelling", "deleted"]
 
 
 class TraceAnswer(BaseModel):
-    """What a run did, record by record.
+    """Records of a run.
 
     Attributes:
-        entries: As ``workflow_core.trace`` tells them.
+        entries: Entries of ``durable.trace``.
         next: Number of the commit to pass as ``after``.
-        more: Whether there is more already.
-        status: Where the run stands.
+        more: True if more entries exist already.
+        status: The status of the run.
     """
 
     entries: list[dict[str, Any]]
@@ -206,7 +206,7 @@ class TraceAnswer(BaseModel):
 
 
 class StateAnswer(BaseModel):
-    """The key-value state of a run after a commit: dotted path -> value; of attached workflows, by their path."""
+    """The state of a run after a commit: dotted path -> value; attached workflows have their own paths."""
 
     commit: int
     state: dict[str, Any]
@@ -217,13 +217,13 @@ class PendingRequest(BaseModel):
     """An open question.
 
     Attributes:
-        id: Names it within its run.
+        id: Unique within its run.
         event: The question.
         response_schema: Sent as ``schema``: JSON Schema of the answer's fields that are not filled in.
         response_type: Name of the class of the answer.
         filled: Fields of the answer that are filled in.
-        path: Which workflow of the tree asks.
-        kind: Whether it asks for leave to do something.
+        path: The asking workflow in the tree.
+        kind: ``"approval"`` for the approval of a tool call, otherwise ``"input"``.
     """
 
     id: str
@@ -242,19 +242,19 @@ class PendingAnswer(BaseModel):
 
 
 class AnswerBody(_Body):
-    """The answer to a question: its fields, without those that are filled in."""
+    """The answer to a question: its fields, without the ones that are filled in."""
 
     response: dict[str, Any]
 
 
 class ForkBody(_Body):
-    """Where and how a run branches off.
+    """A fork of a run.
 
     Attributes:
-        at: Number of the last commit that both have.
-        state: Values to put into the state: dotted path -> value.
+        at: Number of the last shared commit.
+        state: Values for the state: dotted path -> value.
         event: Sent to the new run, ``{"type": …, "value": {…}}``.
-        new_id: Id of the new run; one of its own when left out.
+        new_id: Id of the new run; generated when left out.
     """
 
     at: int = Field(ge=1, le=2**53)
@@ -264,6 +264,6 @@ class ForkBody(_Body):
 
 
 class Problem(BaseModel):
-    """What is wrong, as text, or as a list of problems with ``loc`` and ``msg``."""
+    """The problem, as text, or as a list of problems with ``loc`` and ``msg``."""
 
     detail: str | list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What the models of a run that goes on have taken so far, as its records tell it; results tell it of the others."""
+"""Tokens and costs of unfinished runs, summed up from their records; finished runs have them in their results."""
 
 import math
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from batonflow.threads import in_thread
 __all__ = ["Spent", "SpentSoFar"]
 
 _TELLS = b"AgentOutput"
-"""Only commits with this in them are taken apart."""
+"""Only commits that contain this text are parsed."""
 
 RUNS = 1000
 PAGE = 200
@@ -21,12 +21,12 @@ PAGE = 200
 
 @dataclass
 class Spent:
-    """What was taken up to a commit.
+    """Tokens and costs up to a commit.
 
     Attributes:
-        commit: Number of the last commit that was looked at.
-        tokens: Of input and output; empty while no model has said.
-        cost: In US dollars; None where no price is known.
+        commit: Number of the last included commit.
+        tokens: Tokens of input and output; empty before the first report of a model.
+        cost: Cost in US dollars; None if no price is known.
     """
 
     commit: int = 0
@@ -35,7 +35,7 @@ class Spent:
 
     @classmethod
     def within(cls, commits: Sequence[StoredCommit]) -> "Spent":
-        """Sum up what some commits tell; blocks for as long as that takes."""
+        """Sum up some commits; this blocks."""
         spent = cls(commits[-1].seq)
         for entry in trace_of([commit for commit in commits if _TELLS in commit.body]):
             events = [event for event in entry.get("events", ()) if event["type"] == "AgentOutput"]
@@ -47,7 +47,7 @@ class Spent:
         return spent
 
     def add(self, more: "Spent") -> None:
-        """Add what the commits behind these tell."""
+        """Add the sums of the following commits."""
         self.commit = more.commit
         for name, count in more.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + count
@@ -67,13 +67,13 @@ class Spent:
 
 
 class SpentSoFar:
-    """Keeps the sums of the runs that were asked for last, so that only what is new of them is read."""
+    """Cache of sums for recently requested runs, so that only new commits are read."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, str, float], Spent] = OrderedDict()
 
     async def of(self, store: RunStore, info: RunInfo) -> Spent:
-        """The sums of a run, up to its last commit."""
+        """Return the sums of a run, up to its last commit."""
         key = (id(store), info.run_id, info.created_at)
         spent = self._known.setdefault(key, Spent())
         self._known.move_to_end(key)

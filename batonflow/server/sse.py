@@ -1,4 +1,4 @@
-"""The answer that a reader of a run's stream gets: server-sent events, or a line of JSON for each event."""
+"""The response of a run's stream: server-sent events, or a line of JSON for each event."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -17,13 +17,13 @@ AT_ONCE = 32 * 1024
 
 
 class EventStream(Response):
-    """Sends events as they come.
+    """Response that sends events as they arrive.
 
     Args:
-        batches: The events; an empty group when a sign of life is due.
+        batches: The events; an empty group for a heartbeat.
         sse: Server-sent events; else lines of JSON.
-        names: Whether to tell the qualified names of classes.
-        idles: Why nothing comes, where that is known: said with the signs of life, which no client takes for an event.
+        names: Include the qualified names of classes.
+        idles: The reason for a pause, if known. Heartbeats contain it as a comment.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EventStream(Response):
         self.headers["X-Accel-Buffering"] = "no"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the run is over or the client is gone."""
+        """Send until the run is over or the client has disconnected."""
         if scope["method"] == "HEAD":
             await self._batches.aclose()
             await self._begin(send)
@@ -64,8 +64,8 @@ class EventStream(Response):
         async with aclosing(self._batches) as batches:
             await self._begin(send)
             async for batch in batches:
-                # The other readers have a turn, and it is noticed when this one leaves; before a batch and not after
-                # it, as the last one and the end of the answer are to be sent at once.
+                # Other readers get a turn, and a disconnect is noticed. This happens before a batch and not after
+                # it, because the last one and the end of the answer must be sent at once.
                 await asyncio.sleep(0)
                 for body in self._bodies(batch):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -78,7 +78,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _bodies(self, batch: list[Told]) -> Iterator[bytes]:
-        """What is sent in one piece each: small events together."""
+        """Yield pieces to send: small events together."""
         parts: list[bytes] = []
         size = 0
         for told in batch:
@@ -100,7 +100,7 @@ class EventStream(Response):
         try:
             text = as_json(data, inf_nan_mode="null")
         except PydanticSerializationError as error:
-            # The other events are to come through, and the reader is to know that there was one.
+            # The other events must get through, and the reader must learn of this one.
             text = to_json({**data, "value": {"$unreadable": str(error)}}, inf_nan_mode="null")
         return b"id: %d\ndata: %b\n\n" % (told.seq, text) if self._sse else text + b"\n"
 

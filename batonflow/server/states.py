@@ -1,4 +1,4 @@
-"""The key-value state of a run as its records tell it, without its code."""
+"""The key-value state of a run, read from its records without its code."""
 
 from typing import Any, cast
 
@@ -12,10 +12,10 @@ __all__ = ["states_in"]
 
 
 def states_in(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """The states of a run, under the empty path, and of those inside it: dotted path -> value, without secrets.
+    """Return the states of a run and of its child runs: dotted path -> value, without secrets.
 
     Args:
-        loaded: The run, up to the commit that is wanted.
+        loaded: The run, up to the requested commit.
     """
     states: dict[str, dict[str, Any]] = {"": {}}
     if loaded.snapshot is not None:
@@ -31,7 +31,7 @@ def states_in(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def _unfold(states: dict[str, dict[str, Any]], path: str, payload: dict[str, Any]) -> None:
-    """The states that a snapshot holds."""
+    """Yield the states of a snapshot."""
     state = states[path] = _fields(payload.get("state"))
     for written, text in payload.get("writes") or ():
         _write(state, written, None if text is None else plain_value(text), deletes=text is None)
@@ -41,7 +41,7 @@ def _unfold(states: dict[str, dict[str, Any]], path: str, payload: dict[str, Any
 
 
 def _fields(saved: Any) -> dict[str, Any]:
-    """What a snapshot says of a state: the text of its values, or of a model."""
+    """Return a state in a snapshot: the text of its values, or of a model."""
     data = cast("dict[str, Any]", saved) if isinstance(saved, dict) else {}
     inner: Any = data.get("state_data", data)
     if isinstance(inner, str):  # of a declared class
@@ -57,7 +57,7 @@ def _fields(saved: Any) -> dict[str, Any]:
 def _write(state: dict[str, Any], path: str, value: Any, *, deletes: bool) -> None:
     for known in [known for known in state if known == path or known.startswith(f"{path}.")]:
         del state[known]
-    # Into what stands above it already, else under its own path.
+    # Into the state of the enclosing workflow if that exists, else under its own path.
     above = next((known for known in state if path.startswith(f"{known}.")), None)
     holder: Any = state if above is None else state[above]
     *way, name = [path] if above is None else path[len(above) + 1 :].split(".")

@@ -1,4 +1,4 @@
-"""Finds the uvicorn that serves an application: when it stops it waits for open streams, and tells nobody."""
+"""Find the uvicorn that serves an application: before it stops it waits for open streams, without notice."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,12 +11,12 @@ __all__ = ["before_shutdown", "uvicorn_here"]
 
 
 def uvicorn_here() -> uvicorn.Server | None:
-    """The uvicorn that serves on the running loop; None when there is none."""
+    """Return the uvicorn that serves on the running loop, or None."""
     return next(filter(None, map(_serving, asyncio.all_tasks())), None)
 
 
 def _serving(task: "asyncio.Task[Any]") -> uvicorn.Server | None:
-    """The uvicorn whose ``serve`` a task is in."""
+    """Return the uvicorn whose ``serve`` runs in a task."""
     called: Any = task.get_coro()
     while isinstance(called, CoroutineType):
         owner = None if called.cr_frame is None else called.cr_frame.f_locals.get("self")
@@ -27,7 +27,7 @@ def _serving(task: "asyncio.Task[Any]") -> uvicorn.Server | None:
 
 
 def before_shutdown(server: uvicorn.Server, stop: Callable[[], Awaitable[None]]) -> None:
-    """Let a uvicorn call ``stop`` before it waits for its connections and lets its loop end."""
+    """Make a uvicorn call ``stop`` before it waits for its connections and ends its loop."""
     shutdown = server.shutdown
 
     async def stopped_first(sockets: Any = None) -> None:

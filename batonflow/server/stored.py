@@ -1,4 +1,4 @@
-"""The stored stream of a run, page by page; the pages that were read last are kept, as many may read the same run."""
+"""The stored stream of a run in pages, with a cache for readers of the same run."""
 
 import asyncio
 from bisect import bisect_left
@@ -16,22 +16,22 @@ from batonflow.server.envelopes import Streamed, streamed_in
 __all__ = ["Page", "Reading", "StoredPages", "seq_of", "streamed_by"]
 
 COMMITS = 128
-"""How many commits a page has."""
+"""Commits in a page."""
 
 BATCH = 64
-"""How many events are given at a time."""
+"""Events in a group."""
 
 KEPT_BYTES = 4 * 1024 * 1024
-"""How much of the records may lie behind the pages that are kept."""
+"""Bytes of records whose pages are cached."""
 
 
 class Page(NamedTuple):
-    """What some commits, one behind the other, have of a stream.
+    """The streamed events of consecutive commits.
 
     Attributes:
         events: In the order of the commits.
         last: Number of the last commit.
-        gap: The first place at which an event may be missing after them; None where they have nothing of the stream.
+        gap: The first place of a possibly missing event after them; None if they have no streamed events.
         size: Bytes of the commits.
     """
 
@@ -45,7 +45,7 @@ _Key = tuple[int, str, float, int]
 
 
 class StoredPages:
-    """Reads pages of stored streams, each once for all who want it at a time."""
+    """Reader of stored pages, which reads each page once for concurrent readers."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Key, Page] = OrderedDict()
@@ -53,19 +53,19 @@ class StoredPages:
         self._reading: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
 
     def forget_loop(self) -> None:
-        """Drop what belongs to a loop that is closed."""
+        """Drop the pages of a closed loop."""
         self._reading.clear()
 
     async def page(self, store: RunStore, info: RunInfo, codec: Codec, after: int) -> Page | None:
-        """The page behind a commit; None when there is nothing more.
+        """Return the page after a commit, or None at the end.
 
         Args:
-            store: Of the run.
-            info: What the store says of the run.
+            store: The store of the run.
+            info: The record of the run.
             codec: Reads its records.
             after: The commit.
         """
-        # A run of the same id that is made after this one was deleted has other commits.
+        # A run of the same id, created after a deletion, has other commits.
         key = (id(store), info.run_id, info.created_at, after)
         async with self._reading.setdefault(key, asyncio.Lock()):
             if (page := self._kept.get(key)) is not None:
@@ -89,14 +89,14 @@ class StoredPages:
 
 
 class Reading:
-    """One reading of what a store has of a stream, in order.
+    """One reading of a stored stream, in order.
 
     Args:
-        pages: Of all streams.
-        store: Of the run.
-        info: What the store says of the run.
+        pages: The pages of all streams.
+        store: The store of the run.
+        info: The record of the run.
         codec: Reads its records.
-        after: Begin behind this place in the stream.
+        after: Begin after this place in the stream.
         before: End before this place.
     """
 
@@ -109,13 +109,13 @@ class Reading:
         self._codec = codec
         self._after = after
         self._before = before
-        # What was read and lies behind an event that is not stored yet; the first such place; up to which commit.
+        # Read events after a gap in the stored stream; the place of the gap; the last read commit.
         self.held: list[Streamed] = []
         self.gap: int = NO_GAP
         self.commit: int = 0
 
     async def batches(self) -> AsyncGenerator[list[Streamed]]:
-        """The events whose order is known, in groups; the others are in ``held`` then."""
+        """Yield groups of events up to the first gap; later events stay in ``held``."""
         while page := await self._pages.page(self._store, self._info, self._codec, self.commit):
             self.commit = page.last
             self.gap = self.gap if page.gap is None else page.gap
@@ -130,12 +130,12 @@ class Reading:
 
 
 def seq_of(one: Streamed) -> int:
-    """The place of an event in its stream."""
+    """Return the place of an event in its stream."""
     return one.seq
 
 
 def streamed_by(commits: list[StoredCommit], codec: Codec) -> list[Streamed]:
-    """What some commits have of a stream."""
+    """Return the streamed events of some commits."""
     found = [one for record in records_of(commits) for one in streamed_in(record, codec)]
     resets = [(reset, commit.seq) for commit in commits if (reset := reset_in(commit)) is not None]
     found += [Streamed(one.seq, one.ts, "", "", 0, commit, codec.event(one.event())) for one, commit in resets]

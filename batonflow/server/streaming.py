@@ -1,4 +1,4 @@
-"""Reading a run's stream to its end, wherever the run is: what is stored first, then what goes on."""
+"""Reader of a run's stream to its end: first from the store, then live."""
 
 import asyncio
 from bisect import bisect_left
@@ -27,8 +27,8 @@ class Told(NamedTuple):
 
     Attributes:
         seq: Its place in the stream.
-        ends: Whether it is the last one of the run.
-        envelope: Makes its envelope, when it is to be sent: a slow reader must not make many at once.
+        ends: True for the last event of the run.
+        envelope: Creates its envelope at the time of sending, so that a slow reader does not hold many.
     """
 
     seq: int
@@ -37,15 +37,15 @@ class Told(NamedTuple):
 
 
 class Following:
-    """One reading of a run's stream; pulls, so that what a slow reader has not taken is nowhere but in the run.
+    """One reading of a run's stream, by pulling, so that unread events stay only in the run.
 
     Args:
         runs: The runs of the server.
-        place: Where the run is.
-        after: Begin behind this place in the stream; None for what comes from now on.
-        internal: Also read what the engine says about itself, of runs that go on in this process.
-        pause: After so many seconds without an event an empty batch is given.
-        is_closing: Whether the server stops.
+        place: The location of the run.
+        after: Begin after this place in the stream; None for new events only.
+        internal: Include the engine's internal events, for runs in this process.
+        pause: Seconds without an event until an empty batch is yielded.
+        is_closing: Returns True while the server stops.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Following:
         self._internal = internal
         self._pause = pause
         self._is_closing = is_closing
-        # Up to where pieces were had that the store has put together.
+        # Pieces up to this place were yielded, which the store has merged.
         self._pieces = -1 if after is None else after
-        # Up to which commit the store was read.
+        # The store was read up to this commit.
         self._commit: int = 0
 
     async def has_more(self) -> bool:
-        """Whether the store has anything behind the place to begin at, of a run that is over."""
+        """Return True if the store has events after the start, for a finished run."""
         if self._after is None:
             return False
         end = self._runs.place_of_end(self._place)
@@ -84,7 +84,7 @@ class Following:
         return bool(reading.held)
 
     async def batches(self) -> AsyncGenerator[list[Told]]:
-        """The events in groups, to the one that ends the run; empty groups while nothing comes."""
+        """Yield the events in groups, up to the end of the run; empty groups during pauses."""
         while not self._is_closing():
             live = self._place.live()
             if live is not None and await _has_begun(live):
@@ -118,7 +118,7 @@ class Following:
             async with aclosing(self._stored(reading)) as batches:
                 async for batch in batches:
                     yield batch
-            if reading.held:  # what is missing before it is in memory, if anywhere
+            if reading.held:  # missing events come from memory first, if they are there
                 yield [self._recorded(one, self._pieces) for one in reading.held]
         while True:
             batch = self._take(reader)
@@ -164,7 +164,7 @@ class Following:
         return Reading(self._runs.pages, place.store, place.info, place.codec, after, before)
 
     async def _stored(self, reading: Reading) -> AsyncGenerator[list[Told]]:
-        """What the store has of the stream between two places, in order, as far as its order is known."""
+        """Yield stored events between two places, in order, up to the first gap."""
         async with aclosing(reading.batches()) as batches:
             async for batch in batches:
                 yield [self._recorded(one, self._pieces) for one in batch]
@@ -183,10 +183,10 @@ class Following:
         return envelope(event, cause=one.cause or None, **place)
 
     async def _from_store(self) -> AsyncGenerator[list[Told]]:
-        """What the store has, then what comes there, until the run is over or goes on in this process.
+        """Yield stored events and new commits until the run is over or continues in this process.
 
-        Steps that go on at once are stored as they end. What lies behind an event that is not stored yet waits for it,
-        so that a place in the stream says what was read, whoever reads and wherever.
+        Concurrent steps are stored as they end. Events after a missing one wait for it, so that a place in the stream
+        identifies the same events for all readers.
         """
         if self._after is None:
             self._after = self._pieces = await self._now()
@@ -198,7 +198,7 @@ class Following:
                 yield batch
         self._commit, gap, held = reading.commit, reading.gap, reading.held
         if self._place.is_over:
-            if held:  # nothing more comes before it
+            if held:  # nothing can come before it any more
                 yield [self._recorded(one, self._pieces) for one in held]
             return
         with self._runs.arrival(self._run_id) as arrived:
@@ -212,7 +212,7 @@ class Following:
                         yield []
                         continue
                     commit, coming = coming.result(), None
-                    if commit is None or self._is_back():  # in memory there is more to read than what is stored
+                    if commit is None or self._is_back():  # memory has more events than the store
                         return
                     self._commit = commit.seq
                     gap = gap_after([commit], gap)
@@ -230,7 +230,7 @@ class Following:
                 await cast("AsyncGenerator[Any]", commits).aclose()
 
     async def _now(self) -> int:
-        """The place of the last event so far that does not end the run."""
+        """Return the place of the last event so far that does not end the run."""
         if self._place.is_over:
             end = self._runs.place_of_end(self._place)
             return (END if end is None else end) - 1
@@ -253,5 +253,5 @@ async def _has_begun(live: WorkflowHandler) -> bool:
 
 
 def _is_elsewhere(live: WorkflowHandler) -> bool:
-    """Whether a run that has ended here has not ended."""
+    """Return True if a run that ended in this process continues elsewhere."""
     return isinstance(live.stopped_by, RunInterruptedError | RunLostError)

@@ -14,13 +14,13 @@ from batonflow.testing.virtual_time import VirtualClockLoop, VirtualSource
 __all__ = ["SeededLoop", "SeededRun", "run_seeded"]
 
 _SHARE_OF_YIELDS = 0.3
-"""How often a step that could begin at once lets the others go first; by itself it does so only after long work."""
+"""Probability that a step lets other ready tasks go first, beyond the yields after long work."""
 
 
 class SeededLoop(VirtualClockLoop):
-    """Runs tasks that are ready at the same time in an order drawn from a seed.
+    """Event loop that runs ready tasks in an order drawn from a seed.
 
-    Plain callbacks keep their places, and no task passes one, so that what the event loop promises still holds.
+    Plain callbacks keep their places, and tasks do not overtake them, so that the guarantees of the event loop hold.
 
     Args:
         seed: Any integer.
@@ -31,14 +31,14 @@ class SeededLoop(VirtualClockLoop):
         self._random = random.Random(seed)  # noqa: S311 - repeatability is the point
 
     def _run_once(self) -> None:
-        # asyncio has no public way to order what is ready; the tests of this module notice when it changes.
+        # asyncio has no public access to the ready queue; the tests of this module notice changes.
         ready = cast("deque[asyncio.Handle]", getattr(self, "_ready"))  # noqa: B009
         if len(ready) > 1:
             self._shuffle(ready)
         super()._run_once()  # type: ignore[misc]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
 
     def _shuffle(self, ready: "deque[asyncio.Handle]") -> None:
-        # Threads append at any moment; what they do meanwhile stays behind these.
+        # Threads append at any moment; their new entries stay behind these.
         handles = [ready.popleft() for _ in range(len(ready))]
         start = 0
         for end in range(len(handles) + 1):
@@ -51,7 +51,7 @@ class SeededLoop(VirtualClockLoop):
 
 
 class _SeededSource(VirtualSource):
-    """Lets a task's turn seem to be over now and then, so that it yields to the others between two steps."""
+    """Clock that randomly ends a task's turn, so that the task yields between two steps."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, ticks: list[str]) -> None:
         super().__init__(loop, seed, ticks)
@@ -75,8 +75,8 @@ class SeededRun:
     """One explored interleaving.
 
     Attributes:
-        seed: Gives the same run again.
-        result: What the coroutine returned.
+        seed: Repeats the same run.
+        result: The result of the coroutine.
         ticks: A line for every tick of its workflow runs, in order; equal for equal seeds.
         tasks_left: Names of tasks that were still running at the end.
     """
@@ -91,7 +91,7 @@ def run_seeded(make: Callable[[random.Random], Coroutine[Any, Any, Any]], seed: 
     """Run a coroutine under a virtual clock, with the order of concurrent tasks drawn from ``seed``.
 
     Args:
-        make: Gets a seeded random source, for delays of its own, and returns the coroutine.
+        make: Receives a seeded random source for its own delays, and returns the coroutine.
         seed: Any integer.
 
     Example:

@@ -1,4 +1,4 @@
-"""Run a workflow and keep everything that it streamed."""
+"""Run a workflow and collect its stream."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ __all__ = ["WorkflowTestResult", "WorkflowTestRunner"]
 
 @dataclass(slots=True)
 class WorkflowTestResult:
-    """What a run gave.
+    """Outcome of a run.
 
     Attributes:
         collected: The streamed events, in order.
-        event_types: How many there were of each class.
-        result: What awaiting the run gives.
+        event_types: Number of events of each class.
+        result: The result of the run.
         ctx: The run's context, for its state.
     """
 
@@ -30,7 +30,7 @@ class WorkflowTestResult:
 
 
 class WorkflowTestRunner:
-    """Runs a workflow to its end and collects its events.
+    """Runner of a workflow that collects its events.
 
     Args:
         workflow: The workflow to run.
@@ -50,16 +50,16 @@ class WorkflowTestRunner:
         expose_internal: bool = True,
         exclude_events: Iterable[type[Event]] | None = None,
     ) -> WorkflowTestResult:
-        """Run once.
+        """Run the workflow once.
 
         Args:
             start_event: The event to start with, a plain StartEvent by default.
             ctx: A context to start with.
-            expose_internal: Also collect what the engine says about itself.
+            expose_internal: Also collect the engine's internal events.
             exclude_events: Classes to leave out, exactly these.
 
         Raises:
-            BaseException: Whatever awaiting the run raises.
+            BaseException: Any error of the run.
         """
         left_out = set(exclude_events or ())
         handler = self._workflow.run(ctx=ctx, start_event=start_event or StartEvent())

@@ -1,4 +1,4 @@
-"""A clock that jumps: hours of timers pass in milliseconds, in the right order, with nothing mocked."""
+"""A virtual clock: hours of timers pass in milliseconds, in the right order, without mocks."""
 
 import asyncio
 import selectors
@@ -13,13 +13,13 @@ __all__ = ["VirtualClockLoop", "VirtualSource", "run_virtual"]
 T = TypeVar("T")
 
 START = 1_700_000_000.0
-"""The wall clock of a virtual run begins here, in seconds since the epoch."""
+"""Wall-clock start of a virtual run, in seconds since the epoch."""
 
 _REAL_PAUSE = 0.01
 
 
 class _JumpingSelector(selectors.BaseSelector):
-    """Where a loop would sleep until its next timer, let the clock jump there instead."""
+    """Selector that advances the clock to the next timer instead of sleeping."""
 
     def __init__(self, loop: "VirtualClockLoop") -> None:
         self._loop = loop
@@ -56,9 +56,9 @@ class _JumpingSelector(selectors.BaseSelector):
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still while code runs, and jumps to the next timer when nothing is left to do.
+    """Event loop whose time stands still while code runs, and jumps to the next timer when the loop is idle.
 
-    While a thread of its executor works, it waits for it in real time.
+    While threads of its executor work, it waits for them in real time.
     """
 
     def __init__(self) -> None:
@@ -67,22 +67,22 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the creation of the loop."""
         return self._seconds
 
     def jump(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._seconds += seconds
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-        """Run in a thread; time does not jump before it has ended."""
+        """Run in a thread; time does not jump before the thread has ended."""
         self.threads_at_work += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._thread_ended)
         return future
 
     async def shutdown_default_executor(self, *timeout: Any) -> None:
-        """Wait for the threads of the executor in real time, as they end in real time."""
+        """Wait for the threads of the executor in real time."""
         self.threads_at_work += 1
         try:
             await super().shutdown_default_executor(*timeout)
@@ -94,12 +94,12 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualSource(SeededSource):
-    """Time, ids and randomness of a virtual run, the same for the same seed.
+    """Time, ids and randomness of a virtual run, equal for equal seeds.
 
     Args:
-        loop: Gives the time.
+        loop: The loop with the time.
         seed: Any integer.
-        ticks: Collects a line for every tick of the runs, if given.
+        ticks: A list that receives a line for every tick of the runs.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0, ticks: list[str] | None = None) -> None:
@@ -107,11 +107,11 @@ class VirtualSource(SeededSource):
         self._loop = loop
         self.tick_log = ticks
         self.now = lambda: START + loop.time()
-        # Real time would let equal seeds yield to the loop at different places.
+        # With real time, equal seeds would yield to the loop at different places.
         self.stopwatch = loop.time
 
     def monotonic(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the creation of the loop."""
         return self._loop.time()
 
 
@@ -119,7 +119,7 @@ def run_virtual(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
     """Run a coroutine under a virtual clock, like ``asyncio.run``.
 
     Args:
-        main: What to run.
+        main: The coroutine.
         seed: Seeds ids and randomness of the runs inside.
 
     Example:

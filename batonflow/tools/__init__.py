@@ -1,6 +1,6 @@
-"""Tools: what models can call, how a function becomes one, and how a call is made for a model.
+"""Tools: functions and objects that models can call.
 
-What most programs do without is loaded when it is named.
+Rarely used names are loaded at first use.
 """
 
 from importlib import import_module

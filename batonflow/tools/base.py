@@ -1,4 +1,4 @@
-"""What a tool is: metadata a model reads, a call, and an output."""
+"""Base classes of tools: metadata for models, calls, and outputs."""
 
 import json
 from abc import ABC, abstractmethod
@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, field_serializer
 
-from batonflow.lazy import at_first_use
 from batonflow.llms.blocks import ContentBlock, TextBlock
 from batonflow.llms.lazy_fields import assembled
 from batonflow.llms.sendable import sendable
@@ -16,11 +15,10 @@ from batonflow.llms.tool_protocol import ToolSpec, wire_name
 from batonflow.threads import in_thread
 from batonflow.tools.schema import parameters_text
 from batonflow.user_warnings import warn_user
+from batonflow.workflow_core.telling import json_or_words
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = frozenset({tuple, list})
-
-json_or_words = at_first_use("batonflow.workflow_core.telling", "json_or_words")
 
 __all__ = [
     "AsyncBaseTool",
@@ -36,20 +34,20 @@ _LONGEST_DESCRIPTION = 1024
 
 
 class DefaultToolFnSchema(BaseModel):
-    """The arguments of a tool that declares none: one text."""
+    """Arguments of a tool without declared arguments: one text."""
 
     input: str
 
 
 @dataclass
 class ToolMetadata:
-    """What a model reads of a tool.
+    """Description of a tool for models.
 
     Args:
-        description: What it does and when to use it.
+        description: The purpose of the tool, and when to use it.
         name: Its name.
         fn_schema: Model of its arguments; None is one text called ``input``.
-        return_direct: Whether its output ends the run as the answer.
+        return_direct: End the run with the output as the answer.
 
     Raises:
         ValueError: ``return_direct`` is neither.
@@ -66,21 +64,21 @@ class ToolMetadata:
         self._spec: tuple[Any, ToolSpec] | None = None
 
     def get_parameters_dict(self) -> dict[str, Any]:
-        """JSON schema of the arguments."""
+        """Return the JSON schema of the arguments."""
         if self.fn_schema is None:
             return {
                 "type": "object",
                 "properties": {"input": {"title": "input query string", "type": "string"}},
                 "required": ["input"],
             }
-        # A dict of the caller's own each time.
+        # A new dict for each caller, because callers may change it.
         return cast("dict[str, Any]", json.loads(parameters_text(self.fn_schema)))
 
     def spec(self) -> ToolSpec:
-        """What is sent to a model; the same object for as long as nothing in it changes. Not to be changed itself.
+        """Return the specification for models, which callers must not change; it is cached until a field changes.
 
         Raises:
-            ValueError: There is no name.
+            ValueError: The tool has no name.
         """
         key = (type(self), self.name, self.description, self.fn_schema)
         if self._spec is None or self._spec[0] != key:
@@ -91,28 +89,28 @@ class ToolMetadata:
 
     @property
     def fn_schema_str(self) -> str:
-        """The JSON schema as text; ValueError when ``fn_schema`` is None."""
+        """Return the JSON schema as text; raise ValueError if ``fn_schema`` is None."""
         if self.fn_schema is None:
             raise ValueError("fn_schema is None.")
         return json.dumps(self.get_parameters_dict(), ensure_ascii=False)
 
     def get_name(self) -> str:
-        """The name; ValueError when there is none."""
+        """Return the name; raise ValueError if it is missing."""
         if self.name is None:
             raise ValueError("name is None.")
         return self.name
 
     def to_openai_function(self) -> dict[str, Any]:
-        """The tool in OpenAI's earlier form for functions. Deprecated, like that form: use ``to_openai_tool``."""
+        """Return the tool in OpenAI's deprecated form for functions; use ``to_openai_tool`` instead."""
         text = "ToolMetadata.to_openai_function() is deprecated, use to_openai_tool()"
         warn_user(text, DeprecationWarning)
         return self.to_openai_tool(skip_length_check=True)["function"]
 
     def to_openai_tool(self, skip_length_check: bool = False) -> dict[str, Any]:
-        """The tool in the form of OpenAI's API.
+        """Return the tool in the form of OpenAI's API.
 
         Args:
-            skip_length_check: Let descriptions be longer than 1024 characters.
+            skip_length_check: Allow descriptions longer than 1024 characters.
 
         Raises:
             ValueError: The description is longer.
@@ -128,14 +126,14 @@ class ToolMetadata:
 
 
 def _is_call(value: Any) -> bool:
-    """Tell whether a value is arguments by position and by name."""
+    """Return True if a value is a pair of positional and keyword arguments."""
     if type(value) is not dict or len(value) != 2:  # pyright: ignore[reportUnknownArgumentType] - a cast costs as much
         return False
     return type(value.get("args")) in _SEQUENCES and type(value.get("kwargs")) is dict  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
-    """Tell whether arguments are the same when they are read from JSON again."""
+    """Return True if arguments are unchanged by a round trip through JSON."""
     if not _is_call(value):
         return is_plain(value)
     given = value["args"]
@@ -143,22 +141,22 @@ def _comes_back(value: Any, is_plain: Callable[[Any], bool]) -> bool:
 
 
 class ToolOutput(BaseModel):
-    """What a tool gave back.
+    """Output of a tool call.
 
     Args:
-        tool_name: Which tool.
-        content: What the model reads, as text.
-        blocks: Or as blocks.
+        tool_name: Name of the tool.
+        content: The text for the model.
+        blocks: The content as blocks, instead of ``content``.
         raw_input: The arguments.
-        raw_output: The value the tool returned.
-        is_error: Whether the call failed.
-        exception: Why.
+        raw_output: The value that the tool returned.
+        is_error: True if the call failed.
+        exception: The reason for the failure.
 
     Raises:
         ValueError: Both ``content`` and ``blocks`` are given.
     """
 
-    # What a snapshot may hold in words.
+    # Snapshots may replace these values by words.
     __batonflow_told__: ClassVar[frozenset[str]] = frozenset({"raw_input", "raw_output"})
 
     __batonflow_fits__: ClassVar[Mapping[str, Any]] = {"raw_input": _comes_back}
@@ -184,7 +182,7 @@ class ToolOutput(BaseModel):
         if content:
             blocks = [TextBlock(text=sendable(content))]
         if raw_input and _is_call(raw_input):
-            # JSON made a list of them.
+            # JSON turns tuples into lists.
             raw_input = {"args": tuple(raw_input["args"]), "kwargs": raw_input["kwargs"]}
         super().__init__(
             tool_name=tool_name,
@@ -198,7 +196,7 @@ class ToolOutput(BaseModel):
 
     @field_serializer("raw_input", "raw_output", when_used="json")
     def _as_json(self, value: Any) -> Any:
-        # A tool may be given and return anything; the events with its output are JSON all the same.
+        # Inputs and outputs may be any objects, but events with this output must serialize to JSON.
         if type(value) in _SCALARS:
             return value
         if _is_call(value) and not value["args"] and _SCALARS.issuperset(map(type, value["kwargs"].values())):
@@ -207,13 +205,13 @@ class ToolOutput(BaseModel):
 
     @staticmethod
     def of_text(tool_name: str, text: str, raw_input: dict[str, Any], raw_output: Any) -> "ToolOutput":
-        """The output of a call that gave a text, unvalidated as there is nothing in it that may not fit.
+        """Return the output of a call that gave a text; it skips validation, which a text cannot fail.
 
         Args:
-            tool_name: Which tool.
-            text: What the model reads; without what is no character (see ``sendable``).
+            tool_name: Name of the tool.
+            text: The text for the model; invalid characters are removed (see ``sendable``).
             raw_input: The arguments.
-            raw_output: The value the tool returned.
+            raw_output: The value that the tool returned.
         """
         return assembled(
             ToolOutput,
@@ -237,8 +235,8 @@ class ToolOutput(BaseModel):
 
     @property
     def exception(self) -> Exception | None:
-        """Why the call failed; not kept when the output is written."""
-        # No private attribute of pydantic's: having one makes every output twice as dear.
+        """The exception of a failed call; serialization omits it."""
+        # A private attribute of pydantic would double the cost of every output.
         return self.__dict__.get("exception")
 
     @exception.setter
@@ -250,7 +248,7 @@ class ToolOutput(BaseModel):
 
 
 class BaseTool(ABC):
-    """A tool that is called synchronously."""
+    """A tool with a synchronous call."""
 
     @property
     @abstractmethod
@@ -259,27 +257,27 @@ class BaseTool(ABC):
 
     @abstractmethod
     def __call__(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
-        """Do it."""
+        """Call the tool."""
 
 
 class AsyncBaseTool(BaseTool):
-    """A tool that can be called both ways."""
+    """A tool with a synchronous and an asynchronous call."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The same as :meth:`call`."""
+        """Call the tool synchronously; the same as :meth:`call`."""
         return self.call(*args, **kwargs)
 
     @abstractmethod
     def call(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
-        """Do it synchronously."""
+        """Call the tool synchronously."""
 
     @abstractmethod
     async def acall(self, input: Any) -> ToolOutput:  # noqa: A002 - the contract's name
-        """Do it asynchronously."""
+        """Call the tool asynchronously."""
 
 
 class BaseToolAsyncAdapter(AsyncBaseTool):
-    """A synchronous tool that can be awaited: it then runs in a thread, with the caller's context variables.
+    """Adapter that awaits a synchronous tool in a thread, with the caller's context variables.
 
     Args:
         tool: The tool.
@@ -290,17 +288,17 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
 
     @property
     def metadata(self) -> ToolMetadata:
-        """That of the tool."""
+        """Return the metadata of the tool."""
         return self.base_tool.metadata
 
     @property
     def policy(self) -> Any:
-        """That of the tool, None if it has none."""
+        """Return the function of the tool, or None."""
         return getattr(self.base_tool, "policy", None)
 
     def call(self, input: Any = ..., **kwargs: Any) -> ToolOutput:  # noqa: A002 - the contract's name
         """Call the tool."""
-        # Tools written for LlamaIndex take one value or several by name; their signature is their own.
+        # Tools written for LlamaIndex have their own signatures: one value, or several by name.
         function: Callable[..., ToolOutput] = self.base_tool
         return function(**kwargs) if input is ... else function(input, **kwargs)
 
@@ -310,5 +308,5 @@ class BaseToolAsyncAdapter(AsyncBaseTool):
 
 
 def adapt_to_async_tool(tool: BaseTool) -> AsyncBaseTool:
-    """``tool`` if it can be awaited, else an adapter around it."""
+    """Return an asynchronous tool unchanged, and wrap a synchronous one in an adapter."""
     return tool if isinstance(tool, AsyncBaseTool) else BaseToolAsyncAdapter(tool)

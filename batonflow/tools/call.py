@@ -1,4 +1,4 @@
-"""Calling tools on behalf of a model: validate, run, and turn every failure into an output the model can read."""
+"""Calls of tools for models: validate, run, and turn every failure into an output for the model."""
 
 import asyncio
 import inspect
@@ -42,11 +42,11 @@ logger = logger_named(__name__)
 
 
 def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception, prefix: str = "") -> ToolOutput:
-    """The output that tells a model of ``error``."""
-    # Some exceptions have no text; a model can do nothing with an empty answer.
+    """Return an output that describes an error to the model."""
+    # Some exceptions have no text, and an empty answer does not help a model.
     try:
         text = str(error) or type(error).__name__
-    except Exception:  # noqa: BLE001 - an exception of the user's may not be able to say what it is
+    except Exception:  # noqa: BLE001 - str() of a user's exception may raise anything
         text = type(error).__name__
     return ToolOutput(
         content=prefix + text,
@@ -59,12 +59,12 @@ def error_output(tool_name: str, arguments: Mapping[str, Any], error: Exception,
 
 
 def unknown_tool_output(tool_name: str, arguments: Mapping[str, Any], known: Iterable[str] = ()) -> ToolOutput:
-    """The output for a call of a tool that does not exist.
+    """Return the output for a call of an unknown tool.
 
     Args:
-        tool_name: The name the model made up.
+        tool_name: The unknown name.
         arguments: Its arguments.
-        known: Names of the tools there are.
+        known: Names of the available tools.
     """
     names = ", ".join(known)
     return ToolOutput(
@@ -82,12 +82,12 @@ def _requirement(tool: BaseTool) -> Any:
 
 
 def may_need_approval(tool: BaseTool) -> bool:
-    """Whether there are arguments with which ``tool`` would have to be approved."""
+    """Return True if some arguments of ``tool`` require approval."""
     return bool(_requirement(tool))
 
 
 async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
-    """Whether a person must agree before ``tool`` runs with ``arguments``."""
+    """Return True if a person must approve ``tool`` with ``arguments``."""
     required = _requirement(tool)
     if callable(required):
         try:
@@ -108,7 +108,7 @@ async def needs_approval(tool: BaseTool, arguments: dict[str, Any]) -> bool:
 
 
 def own(value: T) -> T:
-    """A copy of the lists and dicts of a value of JSON, whatever is in them that is neither."""
+    """Copy the lists and dicts of a JSON value; keep all other objects."""
     kind = type(value)
     if kind is dict:
         return cast("T", {name: own(one) for name, one in cast("dict[Any, Any]", value).items()})
@@ -118,23 +118,23 @@ def own(value: T) -> T:
 
 
 def checked_arguments(tool: AsyncBaseTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the tool takes them, which is free to change them.
+    """Return the arguments in the form the tool expects, as a copy that it may change.
 
     Raises:
-        ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
+        ToolArgumentsError: The arguments do not fit; the text names every wrong argument and its problem.
     """
     arguments = {name: value if type(value) in _SCALARS else own(value) for name, value in arguments.items()}
     if isinstance(tool, FunctionTool):
         return tool.validate_arguments(arguments)
     schema: Any = tool.metadata.fn_schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        # Checked only: how a tool of another make wants its values is its own business.
+        # Only checked: tools of other libraries convert their values themselves.
         validated_arguments(tool.metadata.get_name(), schema, arguments)
     return arguments
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same one, or copies of one another."""
+    """Return True if two values are identical, or copies of each other."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -147,7 +147,7 @@ def _are_same(one: Any, other: Any) -> bool:
         return len(pair[0]) == len(pair[1]) and all(map(_are_same, *pair))
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - objects of a program's own say what they like
+    except Exception:  # noqa: BLE001 - __eq__ of a user's object may raise anything
         return False
 
 
@@ -163,21 +163,20 @@ async def run_tool(
     report: Report | None = None,
     call_id: str | None = None,
 ) -> ToolOutput:
-    """Validate a model's arguments, run the tool, and return its output; what it raises becomes an error output.
+    """Validate a model's arguments, run the tool, and return its output; exceptions become error outputs.
 
-    The tool's policy says how long an attempt may take and whether another follows. Arguments that do not fit and a
-    missing approval are final. Control flow of the engine and cancellation pass through, as they are no ``Exception``.
+    The tool's policy sets the timeout and the retries. Wrong arguments and a missing approval are never retried.
+    Control flow of the engine and cancellation propagate, because they are not instances of ``Exception``.
 
     Args:
         tool: The tool.
-        arguments: What the model sent, by name.
-        ctx: The workflow's Context, for functions that want it.
-        approved: Whether a person has agreed, for tools that require it; without, such a tool is refused.
-        checked: The arguments that were checked and converted already: if ``arguments`` are the same, or a copy, they
-            are not checked again.
-        invalid_arguments: The model's text when it was no JSON object: the model is told so and the tool does not run.
-        idempotency_key: For functions with a parameter of this name: the same for every attempt of this call.
-        report: Called on the event loop's thread with everything that a generator yields, at once.
+        arguments: The model's arguments, by name.
+        ctx: The workflow's Context, for functions with such a parameter.
+        approved: True if a person has approved the call; required by tools whose policy demands it.
+        checked: Arguments that are already checked and converted; equal ``arguments`` are not checked again.
+        invalid_arguments: The model's text if it was not a JSON object: the tool does not run.
+        idempotency_key: For functions with a parameter of this name; equal for all attempts of this call.
+        report: Called on the event loop's thread with each value that a generator yields.
         call_id: The model's id of the call, for traces.
 
     Example:
@@ -198,7 +197,7 @@ async def run_tool(
         values = dict(arguments) if same else checked_arguments(target, arguments)
         if not approved and _requirement(tool) is not False and await needs_approval(tool, values):
             raise PermissionError(f"Tool {name!r} was not run: it requires a person's approval, which was not given.")
-    except Exception as err:  # noqa: BLE001 - a predicate or validator of the user's may raise anything
+    except Exception as err:  # noqa: BLE001 - a predicate or validator of the user may raise anything
         return error_output(name, arguments, err)
     filled_in = {} if function is None else function.filled_in(ctx, idempotency_key)
     running = _outcome(target, values, filled_in, report, idempotency_key)
@@ -208,7 +207,7 @@ async def run_tool(
 async def _outcome(
     tool: AsyncBaseTool, values: dict[str, Any], filled_in: dict[str, Any], report: Report | None, key: str | None
 ) -> ToolOutput:
-    """The output of the first attempt that succeeds; what the last one raised as an error output."""
+    """Return the output of the first successful attempt, or the last error as an output."""
     policy: Any = getattr(tool, "policy", None)
     timeout: float | None = getattr(policy, "timeout", None)
     retry: RetryPolicy | None = getattr(policy, "retry", None)
@@ -216,7 +215,7 @@ async def _outcome(
         if timeout is None and retry is None:
             return await _attempt(tool, {**values, **filled_in}, report)
         return await _Attempts(tool, values, filled_in, report, timeout).outcome(retry, key)
-    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads what went wrong
+    except Exception as err:  # noqa: BLE001 - the boundary of tools: the model reads the error
         return error_output(tool.metadata.name or "", values, err)
 
 
@@ -227,14 +226,14 @@ def _attempt(tool: AsyncBaseTool, arguments: dict[str, Any], report: Report | No
 
 
 class _Attempts:
-    """The attempts of a call whose arguments are checked, each within its time.
+    """Attempts of a call with checked arguments, each within its timeout.
 
     Args:
-        tool: What is called.
+        tool: The tool.
         values: The model's arguments.
-        filled_in: The others.
-        report: Takes the progress of a generator.
-        timeout: Seconds an attempt may take; None for no limit.
+        filled_in: Arguments that the caller fills in.
+        report: Receives the progress of a generator.
+        timeout: Seconds for one attempt; None for no limit.
     """
 
     def __init__(
@@ -253,21 +252,21 @@ class _Attempts:
         self._timeout = timeout
 
     async def outcome(self, retry: RetryPolicy | None, key: str | None) -> ToolOutput:
-        """The output of the first attempt that succeeds; raises what the last one raised.
+        """Return the output of the first successful attempt; raise the error of the last one.
 
         Args:
-            retry: Says whether another attempt follows.
+            retry: Decides about further attempts.
             key: The call's idempotency key.
         """
         if retry is None:
             return await self._within_time(self._values)
         source = current_source()
         started, failures = source.monotonic(), 0
-        # Calls that fail together should not all come again together.
+        # Jitter keeps calls that failed together from being retried together.
         seed = f"{key or source.token()}:{self._name}"
         while True:
             try:
-                # A body may change what it is handed; each attempt begins with what the model sent.
+                # A tool may change its arguments; each attempt begins with a copy of the model's arguments.
                 return await self._within_time(deepcopy(self._values))
             except ToolArgumentsError:
                 raise
@@ -299,7 +298,7 @@ class _Attempts:
 
 
 def _positional(tool: BaseTool, arguments: Mapping[str, Any]) -> bool:
-    """Whether the only argument goes by position: some tools name it differently from their schema."""
+    """Return True if the only argument goes by position: some tools name it differently from their schema."""
     # A schema without properties has no such key.
     if len(arguments) != 1 or len(tool.metadata.get_parameters_dict().get("properties", {})) != 1:
         return False
@@ -313,7 +312,7 @@ def _positional(tool: BaseTool, arguments: Mapping[str, Any]) -> bool:
 
 
 def call_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
-    """Call a tool synchronously with arguments as they are; what it raises becomes an error output."""
+    """Call a tool synchronously with unvalidated arguments; exceptions become error outputs."""
     function: Any = tool
     try:
         if _positional(tool, arguments):
@@ -322,7 +321,7 @@ def call_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
                 return function(value)
             try:
                 return function(value)
-            except Exception:  # noqa: BLE001 - such a tool may insist on names
+            except Exception:  # noqa: BLE001 - the tool may require arguments by name
                 return function(**arguments)
         return function(**arguments)
     except Exception as err:  # noqa: BLE001 - the boundary of tools
@@ -330,7 +329,7 @@ def call_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
 
 
 async def acall_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput:
-    """The same asynchronously."""
+    """Call a tool asynchronously with unvalidated arguments; exceptions become error outputs."""
     target: Any = adapt_to_async_tool(tool)
     try:
         if _positional(tool, arguments):
@@ -339,7 +338,7 @@ async def acall_tool(tool: BaseTool, arguments: Mapping[str, Any]) -> ToolOutput
                 return await target.acall(value)
             try:
                 return await target.acall(value)
-            except Exception:  # noqa: BLE001 - such a tool may insist on names
+            except Exception:  # noqa: BLE001 - the tool may require arguments by name
                 return await target.acall(**arguments)
         return await target.acall(**arguments)
     except Exception as err:  # noqa: BLE001 - the boundary of tools
@@ -365,7 +364,7 @@ def call_tool_with_selection(tool_call: ToolSelection, tools: Sequence[BaseTool]
 
     Args:
         tool_call: The selection.
-        tools: Where to look for the tool.
+        tools: The available tools.
         verbose: Print call and output.
 
     Raises:
@@ -377,5 +376,5 @@ def call_tool_with_selection(tool_call: ToolSelection, tools: Sequence[BaseTool]
 async def acall_tool_with_selection(
     tool_call: ToolSelection, tools: Sequence[BaseTool], verbose: bool = False
 ) -> ToolOutput:
-    """The same asynchronously."""
+    """Call the tool that a selection names, asynchronously."""
     return _shown(await acall_tool(_selected(tool_call, tools, verbose), tool_call.tool_kwargs), verbose)

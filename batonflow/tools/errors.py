@@ -1,13 +1,13 @@
-"""Every error of the tool layer.
+"""Errors of the tool layer.
 
 ::
 
     ToolError (BatonflowError)           a tool cannot be made or called
-    ├── ToolDefinitionError (TypeError)  a function or a policy that no tool can be made of
+    ├── ToolDefinitionError (TypeError)  a function or a policy is not usable for a tool
     ├── ToolArgumentsError (ValueError)  arguments do not fit the tool; the text is for the model
     └── ToolTimeoutError (TimeoutError)  an attempt took longer than the tool's timeout
 
-What a tool's own body raises stays what it is.
+Exceptions of a tool's own body propagate unchanged.
 """
 
 from batonflow.workflow_core.errors import BatonflowError
@@ -16,16 +16,16 @@ __all__ = ["ToolArgumentsError", "ToolDefinitionError", "ToolError", "ToolTimeou
 
 
 class ToolError(BatonflowError):
-    """A tool cannot be made or called."""
+    """A tool cannot be created or called."""
 
 
 class ToolDefinitionError(ToolError, TypeError):
-    """A parameter that no model could fill, or a policy's value that means nothing; the message names the remedy."""
+    """A parameter cannot be filled by a model, or a policy has an invalid value; the message names the remedy."""
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """Arguments do not fit the tool's schema, or one is missing that the caller fills; the message says what to do."""
+    """Arguments do not fit the tool's schema, or the caller did not fill in a required one."""
 
 
 class ToolTimeoutError(ToolError, TimeoutError):
-    """One attempt of a call took longer than the tool's ``timeout``; counts as a failure of that attempt."""
+    """One attempt of a call exceeded the tool's ``timeout``; it counts as a failed attempt."""

@@ -49,7 +49,7 @@ def _is_async(function: Function) -> bool:
 
 
 def _at_once(function: Function) -> AsyncFunction:
-    """An asynchronous generator's function: the call only makes the generator, and that needs no thread."""
+    """Return True for an asynchronous generator function: its call only creates the generator and needs no thread."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -74,9 +74,9 @@ def _synchronously(function: AsyncFunction) -> Function:
 
 
 def _taken(function: Function) -> dict[str, inspect.Parameter]:
-    """The parameters of a function, and those that a wrapper has and does not say that it has."""
+    """Return the parameters of a function, including parameters that a wrapper hides."""
     taken = dict(inspect.signature(function).parameters)
-    with suppress(ValueError):  # of what is written in C, as caches are
+    with suppress(ValueError):  # functions written in C, such as caches, have no signature
         taken.update(inspect.signature(function, follow_wrapped=False).parameters)
     return taken
 
@@ -87,17 +87,17 @@ def _name_of(function: Function) -> str:
 
 
 def text_of(value: Any) -> str | None:
-    """The text of a document or node of a retrieval library, which all say it the same way; None for others."""
+    """Return the text of a document or node of a retrieval library, or None for other objects."""
     get_content: Any = getattr(value, "get_content", None)
     return str(get_content()) if callable(get_content) else None
 
 
-# What can be nothing but text.
+# Types that can only be text.
 _PLAIN_VALUES = (str, int, float, NoneType)
 
 
 def _blocks(value: Any) -> list[Any]:
-    """What a function returned as content blocks."""
+    """Convert the result of a function to content blocks."""
     items = cast("list[Any]", value) if isinstance(value, list) and value else cast("list[Any]", [value])
     if all(isinstance(one, BaseContentBlock) and not isinstance(one, ThinkingBlock | ToolCallBlock) for one in items):
         return items
@@ -107,32 +107,32 @@ def _blocks(value: Any) -> list[Any]:
     return [TextBlock(text=sendable(str(cast("object", value))))]
 
 
-# Who takes the progress of which tool, where something stands between the call and the tool's own way to be called.
+# The receiver of each tool's progress, for calls that pass through an overridden method.
 _reporting: ContextVar[tuple["FunctionTool | None", Report | None]] = ContextVar("reporting", default=(None, None))
 
 
 class FunctionTool(AsyncBaseTool):
     """A function that models can call.
 
-    Make it with :meth:`from_defaults` or the decorator :func:`tool`.
+    Create it with :meth:`from_defaults` or the decorator :func:`tool`.
 
     Args:
         fn: The function, synchronous or not.
-        metadata: What the model reads.
-        async_fn: An asynchronous version, used when awaited.
-        callback: Called with the result; a ToolOutput it returns replaces the output, a text the content.
-        async_callback: The same asynchronously.
-        partial_params: Arguments that are always given, and that the model does not see.
-        policy: When it may run.
+        metadata: Name, description and schema for the model.
+        async_fn: An asynchronous version, used by asynchronous calls.
+        callback: Called with the result; a returned ToolOutput replaces the output, a returned text the content.
+        async_callback: The asynchronous form of ``callback``.
+        partial_params: Fixed arguments, hidden from the model.
+        policy: Approval, timeout, retries and other limits.
 
     Attributes:
-        requires_context: Whether the function wants the workflow's Context.
+        requires_context: True if the function takes the workflow's Context.
         ctx_param_name: The parameter that takes it.
-        takes_idempotency_key: Whether the function wants a key that is the same for every attempt of a call.
+        takes_idempotency_key: True if the function takes a key that is equal for all attempts of a call.
 
     Raises:
-        ValueError: Neither ``fn`` nor ``async_fn``, or no ``metadata``.
-        ToolDefinitionError: The function does not take what is in ``partial_params``.
+        ValueError: ``metadata`` is missing, or ``fn`` and ``async_fn`` are both missing.
+        ToolDefinitionError: The function does not take the arguments in ``partial_params``.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class FunctionTool(AsyncBaseTool):
         self._needed = [one for one in self._injected if signature.parameters[one].default is inspect.Parameter.empty]
         self._takes_any = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         self._positional_only = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_ONLY]
-        # A default written as Field(...) is no value; the value in it is.
+        # For a default written as Field(...), use the value inside it.
         self._field_defaults = {
             one.name: one.default.get_default(call_default_factory=True)
             for one in self._parameters
@@ -201,20 +201,20 @@ class FunctionTool(AsyncBaseTool):
         partial_params: Mapping[str, Any] | None = None,
         policy: ToolPolicy = _DEFAULT_POLICY,
     ) -> "FunctionTool":
-        """Make a tool of a function; name, description and schema come from the function unless given.
+        """Create a tool from a function; name, description and schema default to those of the function.
 
         Args:
             fn: The function, synchronous or not.
             name: The function's name by default.
             description: Signature and docstring by default.
-            return_direct: Whether its output ends the run as the answer.
+            return_direct: End the run with the output as the answer.
             fn_schema: Model of the arguments.
-            async_fn: An asynchronous version, used when awaited.
-            tool_metadata: Everything the model reads, in place of the five above.
+            async_fn: An asynchronous version, used by asynchronous calls.
+            tool_metadata: Complete metadata, instead of the separate arguments.
             callback: See the class.
             async_callback: See the class.
-            partial_params: Arguments that are always given, and that the model does not see.
-            policy: When it may run.
+            partial_params: Fixed arguments, hidden from the model.
+            policy: Approval, timeout, retries and other limits.
 
         Raises:
             ToolDefinitionError: A parameter's type has no JSON form.
@@ -241,22 +241,22 @@ class FunctionTool(AsyncBaseTool):
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the model reads."""
+        """The metadata for models."""
         return self._metadata
 
     @property
     def fn(self) -> Function:
-        """The function, callable synchronously."""
+        """The function in synchronous form."""
         return self._fn
 
     @property
     def async_fn(self) -> AsyncFunction:
-        """The function, awaitable."""
+        """The function in asynchronous form."""
         return self._async_fn
 
     @property
     def real_fn(self) -> Function:
-        """The function as it was given."""
+        """The original function."""
         return self._real_fn
 
     def __repr__(self) -> str:
@@ -264,17 +264,17 @@ class FunctionTool(AsyncBaseTool):
 
     @staticmethod
     def extract_param_docs(docstring: str, fn_params: set[str] | None = None) -> tuple[dict[str, str], set[str]]:
-        """Descriptions of parameters in a docstring, and the names in it that are not among ``fn_params``."""
+        """Return the parameter descriptions of a docstring, and its parameter names that are not in ``fn_params``."""
         found = parameter_docs(docstring)
         if not fn_params:
             return found, set()
         return {name: text for name, text in found.items() if name in fn_params}, set(found) - fn_params
 
     def validate_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments from a model, checked and converted by the schema.
+        """Check and convert a model's arguments with the schema.
 
         Raises:
-            ToolArgumentsError: They do not fit; its text is for the model.
+            ToolArgumentsError: The arguments do not fit; the text is for the model.
         """
         schema = self._metadata.fn_schema
         if schema is None:
@@ -282,7 +282,7 @@ class FunctionTool(AsyncBaseTool):
         passed_on: dict[str, Any] = {}
         refused: set[str] = set()
         if self._injected or self.partial_params:
-            # What is filled in by others is not the model's to send.
+            # The model must not send arguments that the caller fills in.
             refused = {*self._injected, *self.partial_params} - argument_names(schema).keys()
         if self._takes_any and schema.model_config.get("extra") != "allow":
             known = argument_names(schema).keys() | refused
@@ -295,18 +295,18 @@ class FunctionTool(AsyncBaseTool):
         return values
 
     def _as_annotated(self, name: str, value: Any) -> Any:
-        """A value from a schema the user wrote: functions that take dicts get dicts, not the schema's models."""
+        """Convert models of a user's schema to dicts for functions that take dicts."""
         annotation = next((one.annotation for one in self._parameters if one.name == name), Any)
         if annotation is Any or is_typeddict(annotation) or (get_origin(annotation) or annotation) in _PLAIN:
             return _plain(value)
         return value
 
     def filled_in(self, ctx: Any = None, idempotency_key: str | None = None) -> dict[str, Any]:
-        """The arguments that the caller fills and not the model, as far as there is something to fill them with.
+        """Return the arguments that the caller fills in: the Context and the idempotency key.
 
         Args:
             ctx: The workflow's Context.
-            idempotency_key: The same for every attempt of a call; one in ``partial_params`` comes before it.
+            idempotency_key: Equal for all attempts of a call; a key in ``partial_params`` has precedence.
         """
         found: dict[str, Any] = {}
         if self.ctx_param_name is not None and ctx is not None:
@@ -332,7 +332,7 @@ class FunctionTool(AsyncBaseTool):
         return arguments
 
     def _split(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional-only parameters cannot be passed by name; models name everything."""
+        """Move positional-only parameters out of the named arguments; models name all arguments."""
         if not self._positional_only or args:
             return args, arguments
         rest = dict(arguments)
@@ -366,10 +366,10 @@ class FunctionTool(AsyncBaseTool):
         )
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Call the function with these arguments as they are; they are not validated, and the policy plays no part.
+        """Call the function with these arguments, without validation and without the policy.
 
         Raises:
-            ToolArgumentsError: The function wants a Context or an idempotency key and got none. It is a ValueError.
+            ToolArgumentsError: A required Context or idempotency key is missing. It is a ValueError.
         """
         arguments = self._arguments(args, kwargs)
         front, rest = self._split(args, arguments)
@@ -378,28 +378,28 @@ class FunctionTool(AsyncBaseTool):
         return output if self._callback is None else self._overridden(output, self._callback(value))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The same asynchronously; a synchronous function runs in a thread."""
+        """Call the function asynchronously; a synchronous function runs in a thread."""
         tool, report = _reporting.get()
         if tool is not self:
             return await self._perform(args, kwargs, None)
-        token = _reporting.set((None, None))  # for this call alone, not for those inside it
+        token = _reporting.set((None, None))  # only for this call, not for nested ones
         try:
             return await self._perform(args, kwargs, report)
         finally:
             _reporting.reset(token)
 
     def acall_reporting(self, arguments: Mapping[str, Any], report: Report | None) -> Coroutine[Any, Any, ToolOutput]:
-        """The same with arguments by name and the progress of a generator.
+        """Call the function asynchronously with arguments by name, and report the progress of a generator.
 
         Args:
             arguments: By name.
-            report: Called on the event loop's thread with everything the function yields, at once.
+            report: Called on the event loop's thread with each value that the function yields.
 
         Example:
             >>> await index.acall_reporting({"folder": "notes"}, print)
         """
         if type(self).acall is not _acall or "acall" in self.__dict__:
-            # A subclass with a way of its own to be called, or a program has put something around it.
+            # A subclass overrides acall(), or a program has wrapped it.
             return self._called_reporting(arguments, report)
         return self._perform((), dict(arguments), report)
 
@@ -418,7 +418,7 @@ class FunctionTool(AsyncBaseTool):
         else:
             value = await self._async_fn(*args, **arguments)
         if isinstance(value, CoroutineType):
-            # Of an asynchronous function in a decorator that is not.
+            # a synchronous decorator around an asynchronous function
             value = await cast("Awaitable[Any]", value)
         if isinstance(value, GENERATORS):
             value = await settled(value, report)
@@ -426,12 +426,12 @@ class FunctionTool(AsyncBaseTool):
         return output if self._async_callback is None else self._overridden(output, await self._async_callback(value))
 
 
-# As it is here: programs put guards of their own in its place, on one tool or on the class.
+# Look up acall() at call time: programs replace it on one tool or on the class.
 _acall = FunctionTool.acall
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with models turned into dicts."""
+    """Convert models inside a value to dicts."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, list):
@@ -477,7 +477,7 @@ class _Bare:
 
 
 def _shown(parameter: inspect.Parameter, evaluated: Any) -> inspect.Parameter:
-    """A parameter without what only the schema needs: defaults and annotations made of Field."""
+    """Return a parameter without defaults and annotations made of Field, which only the schema needs."""
     if isinstance(parameter.default, FieldInfo):
         parameter = parameter.replace(default=parameter.empty)
     if get_origin(evaluated) is Annotated:
@@ -500,7 +500,7 @@ def _rendered(signature: inspect.Signature, parameters: list[inspect.Parameter])
     try:
         return str(signature.replace(parameters=parameters))
     except ValueError:
-        # Without their defaults some parameters may stand after others that have one.
+        # Without defaults, parameters may violate the order of a signature.
         return f"({', '.join(str(one) for one in parameters)})"
 
 
@@ -541,26 +541,26 @@ def tool(
     max_calls: int | None = None,
     max_result_chars: int | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Decorator: make a tool of a function. With or without arguments.
+    """Create a tool from a function, as a decorator with or without arguments.
 
     Args:
         fn: The function.
         name: The function's name by default.
         description: Signature and docstring by default.
-        return_direct: Whether its output ends the run as the answer.
+        return_direct: End the run with the output as the answer.
         fn_schema: Model of the arguments.
-        partial_params: Arguments that are always given, and that the model does not see.
-        requires_approval: Whether a person must agree before the body runs, or a function of the arguments that says.
-        approval_timeout: Seconds after which an unanswered request counts as denied.
-        idempotent: Whether running it twice does no harm.
-        on_unknown: What to do about a call of which nobody knows whether it happened.
-        timeout: Seconds one attempt may take; None for no limit.
-        retry: What to do when an attempt raises or takes too long; see ``batonflow.workflow_core.retry_policy``.
-        max_calls: How often it may run in one run of an agent; None for no limit.
-        max_result_chars: Characters of its result that a model is shown at once; None for all.
+        partial_params: Fixed arguments, hidden from the model.
+        requires_approval: True if a person must approve calls, or a function of the arguments that returns this.
+        approval_timeout: Seconds until an unanswered request counts as denied.
+        idempotent: True if a repeated call does no harm.
+        on_unknown: Reaction to a call with an unknown outcome; see :class:`ToolPolicy`.
+        timeout: Seconds for one attempt; None for no limit.
+        retry: Retry policy of failed attempts; see ``batonflow.workflow_core.retry_policy``.
+        max_calls: Largest number of calls in one run of an agent; None for no limit.
+        max_result_chars: Characters of a result that the model receives at once; None for all.
 
     Raises:
-        ToolDefinitionError: A parameter's type has no JSON form, or one of these values means nothing.
+        ToolDefinitionError: A parameter's type has no JSON form, or a value of the policy is invalid.
 
     Example:
         >>> @tool

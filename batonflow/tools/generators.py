@@ -1,7 +1,7 @@
-"""Tools that report while they work: what a generator yields is progress, what it returns is the result.
+"""Generator functions as tools: yielded values are progress, the returned value is the result.
 
-Asynchronous generators run on the event loop. A synchronous one runs in one thread from beginning to end, because what
-it opened there, a database connection for example, may refuse to be used in another.
+Asynchronous generators run on the event loop. A synchronous one runs in a single thread, because objects that it opens,
+such as a database connection, may be bound to that thread.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ __all__ = ["GENERATORS", "Report", "settled", "settled_sync"]
 Report = Callable[[Any], None]
 
 GENERATORS = (GeneratorType, AsyncGeneratorType)
-"""What a generator function returns."""
+"""The generators that generator functions return."""
 
 
 async def settled(value: Any, report: Report | None) -> Any:
-    """What a function returned; a generator is run to its end first.
+    """Return the result of a function; run a generator to its end first.
 
     Args:
-        value: What the function returned.
-        report: Called on the event loop's thread with everything the generator yields, at once.
+        value: The function's return value.
+        report: Called on the event loop's thread with each value that the generator yields.
 
     Returns:
-        The ``return`` value of a synchronous generator if it is not None, else what was yielded last.
+        The ``return`` value of a synchronous generator if it is not None, else the last yielded value.
     """
     if inspect.isasyncgen(value):
         return await _on_loop(cast("AsyncGenerator[Any]", value), report)
@@ -41,7 +41,7 @@ async def settled(value: Any, report: Report | None) -> Any:
 
 
 def settled_sync(value: Any) -> Any:
-    """The same without waiting for a loop; what is yielded is dropped."""
+    """Return the result of a function without an event loop; yielded values are dropped."""
     if inspect.isasyncgen(value):
         return run_sync(_on_loop(cast("AsyncGenerator[Any]", value), None))
     if inspect.isgenerator(value):
@@ -59,7 +59,7 @@ async def _on_loop(generator: AsyncGenerator[Any], report: Report | None) -> Any
 
 
 def _exhausted(generator: Generator[Any, Any, Any], keep_on: Callable[[Any], bool] | None) -> Any:
-    """Run ``generator`` until it ends, or until ``keep_on`` says no to what it yields; it is closed in any case."""
+    """Run ``generator`` until it ends or until ``keep_on`` returns False, and close it in any case."""
     last = None
     with closing(generator):
         while True:
@@ -76,7 +76,7 @@ async def _in_thread(generator: Generator[Any, Any, Any], report: Report | None)
     try:
         result = await in_thread(_exhausted, generator, relay.send)
     finally:
-        # After a cancellation the thread goes on to the next yield; there it learns that nobody listens any more.
+        # After a cancellation the thread continues to the next yield; there it learns that the call has ended.
         relay.closed = True
     if relay.failure is not None:
         raise relay.failure
@@ -84,11 +84,11 @@ async def _in_thread(generator: Generator[Any, Any, Any], report: Report | None)
 
 
 class _Relay:
-    """Carries what a thread yields to ``report`` on the event loop's thread.
+    """Carrier of yielded values from a thread to ``report`` on the event loop's thread.
 
     Args:
-        loop: Where ``report`` is called.
-        report: What to call.
+        loop: The event loop that calls ``report``.
+        report: Receives the values.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Report | None) -> None:
@@ -98,7 +98,7 @@ class _Relay:
         self.failure: Exception | None = None
 
     def send(self, value: Any) -> bool:
-        """Called in the thread; False when the generator should end."""
+        """Pass on a value from the thread; return False if the generator should end."""
         if self._report is not None and not self.closed:
             self._loop.call_soon_threadsafe(self._deliver, value)
         return not self.closed

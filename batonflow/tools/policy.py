@@ -1,4 +1,4 @@
-"""ToolPolicy: when a tool may run, for how long, how often, and what an interrupted call means."""
+"""ToolPolicy: approval, timeout, retries and limits of a tool, and the meaning of an interrupted call."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -17,21 +17,21 @@ OnUnknown = Literal["ask", "retry", "fail"]
 
 @dataclass(frozen=True)
 class ToolPolicy:
-    """When a tool may run, for how long, how often, and what an interrupted call means.
+    """Approval, timeout, retries and limits of a tool, and the meaning of an interrupted call.
 
     Args:
-        requires_approval: Whether a person must agree first, always or as a function of the arguments says.
-        approval_timeout: Seconds after which an unanswered request counts as denied.
-        idempotent: Whether running it twice does no harm.
-        on_unknown: What to do about a call of which nobody knows whether it happened: ask a person, run it again, or
-            tell the model that it failed.
-        timeout: Seconds one attempt may take; None for no limit.
-        retry: What to do when an attempt raises or takes too long; see ``batonflow.workflow_core.retry_policy``.
-        max_calls: How often it may run in one run of an agent; None for no limit.
-        max_result_chars: Characters of its result that a model is shown at once; None for all.
+        requires_approval: True if a person must approve calls, or a function of the arguments that returns this.
+        approval_timeout: Seconds until an unanswered request counts as denied.
+        idempotent: True if a repeated call does no harm.
+        on_unknown: Reaction to a call with an unknown outcome: ask a person, run it again, or report a failure to the
+            model.
+        timeout: Seconds for one attempt; None for no limit.
+        retry: Retry policy of failed attempts; see ``batonflow.workflow_core.retry_policy``.
+        max_calls: Largest number of calls in one run of an agent; None for no limit.
+        max_result_chars: Characters of a result that the model receives at once; None for all.
 
     Raises:
-        ToolDefinitionError: A value means nothing; the text names the field and the remedy.
+        ToolDefinitionError: A value is invalid; the text names the field and the remedy.
 
     Example:
         >>> policy = ToolPolicy(timeout=10, retry=retry_policy(wait=wait_exponential(), stop=stop_after_attempt(3)))
@@ -48,7 +48,7 @@ class ToolPolicy:
     max_result_chars: int | None = None
 
     def __post_init__(self) -> None:
-        # What arrives here may have been written without a type checker.
+        # Programs without a type checker may pass any value.
         given: dict[str, Any] = vars(self)
         if not isinstance(given["requires_approval"], bool) and not callable(given["requires_approval"]):
             _refuse("requires_approval", given, "True, False, or a function of the arguments that says which")

@@ -1,4 +1,4 @@
-"""QueryEngineTool and RetrieverTool: what answers questions, and what finds passages for them, as tools."""
+"""QueryEngineTool and RetrieverTool: query engines and retrievers as tools."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -18,16 +18,16 @@ _RETRIEVER = ("retriever_tool", "Finds the passages of a body of knowledge that 
 
 
 class QueryEngineTool(AsyncBaseTool):
-    """Answers questions with a query engine: whatever has a method ``query``, ``aquery`` or both.
+    """Tool that answers questions with a query engine: any object with ``query`` or ``aquery``.
 
     Args:
-        query_engine: Gets the question as text. Its answer as text is what the model reads.
-        metadata: What the model reads of the tool.
-        resolve_input_errors: Whether arguments without an ``input`` become the question, all of them as text.
-        policy: When it may run.
+        query_engine: Receives the question as text. The model reads the text of its answer.
+        metadata: Name, description and schema for the model.
+        resolve_input_errors: Use all arguments as the question, as text, if ``input`` is missing.
+        policy: Approval, timeout, retries and other limits.
 
     Raises:
-        ToolDefinitionError: The engine has neither method.
+        ToolDefinitionError: The engine has no such method.
 
     Example:
         >>> QueryEngineTool.from_defaults(engine, name="handbook", description="Knows the company's handbook.")
@@ -56,40 +56,40 @@ class QueryEngineTool(AsyncBaseTool):
         resolve_input_errors: bool = True,
         policy: ToolPolicy | None = None,
     ) -> "QueryEngineTool":
-        """Make the tool; see the class.
+        """Create the tool; see the class.
 
         Args:
             query_engine: Has ``query``, ``aquery`` or both.
             name: ``query_engine_tool`` by default.
-            description: What the engine knows; a model with several of them has nothing else to choose by.
-            return_direct: Whether its answer ends the run.
+            description: The knowledge of the engine; models choose between several engines by this text.
+            return_direct: End the run with the answer.
             resolve_input_errors: See the class.
-            policy: When it may run.
+            policy: Approval, timeout, retries and other limits.
         """
         metadata = ToolMetadata(description or _ENGINE[1], name or _ENGINE[0], return_direct=return_direct)
         return cls(query_engine, metadata, resolve_input_errors, policy)
 
     @property
     def query_engine(self) -> Any:
-        """The engine."""
+        """The query engine."""
         return self._query_engine
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the model reads."""
+        """The metadata for models."""
         return self._metadata
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Ask the question: the first value, or the one called ``input``.
+        """Ask the question: the first positional value, or ``input``.
 
         Raises:
-            ValueError: There is none, and ``resolve_input_errors`` is off.
+            ValueError: The question is missing, and ``resolve_input_errors`` is off.
         """
         question = _question(args, kwargs, self._resolve_input_errors)
         return self._output(question, _ask_sync(self._query_engine, "query", question))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The same asynchronously; an engine without ``aquery`` is asked in a thread."""
+        """Ask the question asynchronously; an engine without ``aquery`` runs in a thread."""
         question = _question(args, kwargs, self._resolve_input_errors)
         return self._output(question, await _ask(self._query_engine, "query", question))
 
@@ -103,16 +103,16 @@ class QueryEngineTool(AsyncBaseTool):
 
 
 class RetrieverTool(AsyncBaseTool):
-    """Shows what a retriever finds: whatever has a method ``retrieve``, ``aretrieve`` or both.
+    """Tool that shows the results of a retriever: any object with ``retrieve`` or ``aretrieve``.
 
     Args:
-        retriever: Gets the question as text and gives nodes, or objects with a text.
-        metadata: What the model reads of the tool.
-        node_postprocessors: Drop, order or change what was found, one after the other.
-        policy: When it may run.
+        retriever: Receives the question as text and returns nodes, or objects with a text.
+        metadata: Name, description and schema for the model.
+        node_postprocessors: Drop, order or change the results, one after the other.
+        policy: Approval, timeout, retries and other limits.
 
     Raises:
-        ToolDefinitionError: The retriever has neither method.
+        ToolDefinitionError: The retriever has no such method.
 
     Example:
         >>> RetrieverTool.from_defaults(notes, name="notes", description="Finds notes of past meetings.")
@@ -140,14 +140,14 @@ class RetrieverTool(AsyncBaseTool):
         description: str | None = None,
         policy: ToolPolicy | None = None,
     ) -> "RetrieverTool":
-        """Make the tool; see the class.
+        """Create the tool; see the class.
 
         Args:
             retriever: Has ``retrieve``, ``aretrieve`` or both.
             node_postprocessors: See the class.
             name: ``retriever_tool`` by default.
-            description: What can be found.
-            policy: When it may run.
+            description: The content that can be found.
+            policy: Approval, timeout, retries and other limits.
         """
         metadata = ToolMetadata(description or _RETRIEVER[1], name or _RETRIEVER[0])
         return cls(retriever, metadata, node_postprocessors, policy)
@@ -159,14 +159,14 @@ class RetrieverTool(AsyncBaseTool):
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the model reads."""
+        """The metadata for models."""
         return self._metadata
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Search for the first value, or the one called ``input``; other arguments become the question as text.
+        """Search for the first positional value, or ``input``; other arguments become the question as text.
 
         Raises:
-            ValueError: There is none.
+            ValueError: The question is missing.
         """
         question = _question(args, kwargs, True)
         found = _ask_sync(self._retriever, "retrieve", question)
@@ -175,7 +175,7 @@ class RetrieverTool(AsyncBaseTool):
         return self._output(question, found)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The same asynchronously; what has no asynchronous form runs in a thread."""
+        """Search asynchronously; retrievers and postprocessors without an asynchronous form run in a thread."""
         question = _question(args, kwargs, True)
         found = await _ask(self._retriever, "retrieve", question)
         for each in self._postprocessors:
@@ -192,7 +192,7 @@ class RetrieverTool(AsyncBaseTool):
 
 
 def _passage(found: Any) -> str:
-    """The text of something found, as a language model should read it."""
+    """Return the text of a result, in the form for language models."""
     if isinstance(found, NodeWithScore | TextNode):
         return found.get_content(MetadataMode.LLM)
     text = text_of(found)
@@ -200,7 +200,7 @@ def _passage(found: Any) -> str:
 
 
 def _require(source: Any, method: str, metadata: ToolMetadata) -> None:
-    """Refuse a ``source`` that has neither ``method`` nor its asynchronous form."""
+    """Refuse a ``source`` without ``method`` and without its asynchronous form."""
     if not callable(getattr(source, method, None)) and not callable(getattr(source, f"a{method}", None)):
         raise ToolDefinitionError(
             f"tool {metadata.name!r}: {type(source).__name__} has neither {method}() nor a{method}(). Write one of them"
@@ -208,7 +208,7 @@ def _require(source: Any, method: str, metadata: ToolMetadata) -> None:
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any], resolve_input_errors: bool) -> str:
-    """The question in the arguments of a call."""
+    """Return the question in the arguments of a call."""
     if args:
         return str(args[0])
     if "input" in kwargs:
@@ -227,6 +227,6 @@ async def _ask(source: Any, method: str, *args: Any) -> Any:
 
 
 def _ask_sync(source: Any, method: str, *args: Any) -> Any:
-    """Call ``method`` of ``source``, or wait for ``a<method>`` if it has only that."""
+    """Call ``method`` of ``source``, or run ``a<method>`` to its end if it has only that."""
     synchronous = getattr(source, method, None)
     return run_sync(_ask(source, method, *args)) if synchronous is None else synchronous(*args)

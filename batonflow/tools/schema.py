@@ -1,4 +1,4 @@
-"""From a function's signature to a model of its arguments, and back from a model's JSON to arguments."""
+"""Argument models from function signatures, and validation of arguments from models."""
 
 import ast
 import inspect
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 IDEMPOTENCY_KEY = "idempotency_key"
-"""A parameter of this name takes a key that is the same for every attempt of a call; models do not see it."""
+"""Name of a parameter for a key that is equal for all attempts of a call; it is hidden from models."""
 
 _DOCUMENTS_PARAMETERS = re.compile(
     r"[:@](param|arg|key|kwarg)|\b(Arg(ument)?s|Param(eter)?s):|^\s*(\w+ )?(Arg(ument)?s|Param(eter)?s)\s*$",
@@ -51,14 +51,14 @@ _BARE_PARAMETER = re.compile(r"^\s*(\w+)\s*\([^)\n]*\):\s*(.+)$", re.MULTILINE)
 
 
 class Parameter(NamedTuple):
-    """One parameter of a tool's function, its annotation evaluated.
+    """A parameter of a tool's function, with its annotation evaluated.
 
     Args:
         name: Its name.
-        annotation: Its type, Any when there is none or it cannot be evaluated.
+        annotation: Its type; Any if it is missing or cannot be evaluated.
         default: Its default, ``inspect.Parameter.empty`` for none.
-        is_context: Whether it is filled with the workflow's Context.
-        unknown: The annotation, when it names a type that is not there where the function was written.
+        is_context: True if it takes the workflow's Context.
+        unknown: The annotation, if it names a type that is not defined in the module of the function.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Parameter(NamedTuple):
 
 
 class _Annotations:
-    """Something ``get_type_hints`` reads a single annotation from."""
+    """Carrier of a single annotation for ``get_type_hints``."""
 
     def __init__(self, annotations: dict[str, Any]) -> None:
         self.__annotations__ = annotations
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """``annotation`` with names in text looked up where ``function`` was written; the text itself if that fails."""
+    """Evaluate an annotation in the scope of ``function``; return its text if that fails."""
     unwrapped = inspect.unwrap(function)
     names: dict[str, Any] = dict(getattr(unwrapped, "__globals__", {}))
     code, cells = getattr(unwrapped, "__code__", None), getattr(unwrapped, "__closure__", None)
@@ -95,7 +95,7 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 
 def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
-        # Imported for type checkers only, so it cannot be evaluated; its name is all there is.
+        # The type was imported only for type checkers; its name is all that is known.
         return _says_context(annotation)
     origin = get_origin(annotation)
     if origin in {Union, UnionType, Annotated}:
@@ -104,7 +104,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _says_context(text: str) -> bool:
-    """Whether an annotation that cannot be evaluated is ``Context``, bare, with a state, or one of a union."""
+    """Return True if an unevaluable annotation is ``Context``: bare, with a state, or in a union."""
     try:
         return _is_named_context(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError:
@@ -129,15 +129,15 @@ def _is_named_context(node: ast.AST) -> bool:
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself behind ``functools.partial``."""
+    """Return the function inside ``functools.partial``."""
     return cast("partial[Any]", function).func if isinstance(function, partial) else function
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
-    """The parameters of ``function`` that have a name of their own: no ``self``, ``*args``, ``**kwargs``."""
+    """Return the named parameters of ``function``, without ``self``, ``*args`` and ``**kwargs``."""
     target = _target(function)
     if not (inspect.isroutine(target) or inspect.isclass(target)) and not hasattr(target, "__wrapped__"):
-        # An object with __call__: the names in its annotations are those of that method.
+        # For an object with __call__, annotations are evaluated in the scope of that method.
         target = type(target).__call__
     found: list[Parameter] = []
     for one in inspect.signature(function).parameters.values():
@@ -153,7 +153,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def _is_expression(text: str) -> bool:
-    """Whether an annotation could be a type; some write what a parameter is for."""
+    """Return True if an annotation could be a type; some programs write descriptions there."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
@@ -162,44 +162,45 @@ def _is_expression(text: str) -> bool:
 
 
 def context_parameter(parameters: Sequence[Parameter]) -> str | None:
-    """The name of the parameter that takes the Context, None if there is none."""
+    """Return the name of the parameter for the Context, or None."""
     return next((one.name for one in parameters if one.is_context), None)
 
 
 def _below(docstring: str) -> str:
-    """A docstring whose indentation counts from its first line on, where that is the title of a section."""
+    """Return a docstring with uniform indentation if its first line is a section title."""
     found = _BEGINS_WITH_SECTION.match(docstring)
     if found is None:
         return docstring
     title, rest = found[0], docstring[found.end() :]
-    if not rest.lstrip("\n").startswith((" ", "\t")):  # taken away as what all lines but the first have in common
+    # inspect.cleandoc() may have removed the indentation of the section.
+    if not rest.lstrip("\n").startswith((" ", "\t")):
         rest = indent(rest, "    ")
     return f"\n{title}{rest}"
 
 
 def _with_known_titles(docstring: str) -> str:
-    """A docstring in which each section of parameters has a title of its own that the parser knows."""
+    """Return a docstring with a parser-known title for each section of parameters."""
     free = [title for title in _TITLES if not re.search(rf"^[ \t]*{title}:", docstring, re.MULTILINE)]
     return _OTHER_PARAMETERS.sub(lambda found: f"{found[1]}{free.pop(0)}:" if free else found[0], docstring)
 
 
 def cleaned(docstring: str) -> str:
-    """A docstring without the indentation of the code that it stands in."""
+    """Return a docstring without the indentation of its code."""
     return inspect.cleandoc(_below(docstring))
 
 
 def parameter_docs(docstring: str) -> dict[str, str]:
-    """What ``docstring`` says of each parameter: Google, Sphinx, NumPy, Epydoc and Javadoc forms."""
+    """Return the parameter descriptions of a docstring in Google, Sphinx, NumPy, Epydoc or Javadoc form."""
     found: dict[str, str] = {}
     if _DOCUMENTS_PARAMETERS.search(docstring):
         parser = load("docstring_parser")
         try:
-            # Everything is declared in one docstring; the parser tries the styles and takes the one that finds most.
+            # With one common docstring, the parser tries all styles and takes the one that finds most.
             params: list[Any] = parser.parse(_below(_with_known_titles(docstring))).params
         except parser.ParseError:
             params = []
         for one in params:
-            # NumPy's form may describe several at once.
+            # NumPy's form can describe several parameters at once.
             for name in one.arg_name.split(",") if one.description else ():
                 found.setdefault(name.strip().lstrip("*"), " ".join(one.description.split()))
         for name, text in _JAVADOC_PARAMETER.findall(docstring):
@@ -210,12 +211,12 @@ def parameter_docs(docstring: str) -> dict[str, str]:
 
 
 def _field_name(name: str) -> str:
-    """``name`` if pydantic takes it for a field, else one that it takes; the argument keeps its name as alias."""
+    """Return a field name that pydantic accepts; the argument keeps its name as alias."""
     return f"{name.strip('_') or 'argument'}_field" if name.startswith("_") or hasattr(BaseModel, name) else name
 
 
 def _field(parameter: Parameter, description: str | None) -> tuple[Any, Any]:
-    """Annotation and field of one parameter. Its own description comes before the docstring's."""
+    """Return annotation and field of a parameter; its own description overrides the docstring's."""
     annotation, default = parameter.annotation, parameter.default
     own: str | None = None
     if get_origin(annotation) is Annotated:
@@ -230,16 +231,16 @@ def _field(parameter: Parameter, description: str | None) -> tuple[Any, Any]:
     if default is inspect.Parameter.empty:
         default = ...
     elif not isinstance(default, FieldInfo) and not _is_jsonable(default):
-        # The model need not see it, only that it may leave the argument out.
+        # The model needs to know only that the argument is optional, not its default.
         return Annotated[annotation, Field(**changes)], Field(default_factory=lambda: default)
-    # A default written as Field(...) is merged by pydantic, and what it says wins.
+    # Pydantic merges a default written as Field(...), and its description wins.
     return Annotated[annotation, Field(**changes)], default
 
 
 def _is_jsonable(value: Any) -> bool:
     try:
         to_jsonable_python(value)
-    except (PydanticSerializationError, UnicodeDecodeError):  # of bytes that are no text
+    except (PydanticSerializationError, UnicodeDecodeError):  # bytes that are not valid text
         return False
     return True
 
@@ -251,14 +252,14 @@ def create_schema_from_function(
     ignore_fields: Collection[str] | None = None,
     param_descriptions: Mapping[str, str] | None = None,
 ) -> type[BaseModel]:
-    """A model of the arguments of ``func``.
+    """Create a model of the arguments of ``func``.
 
     Args:
         name: Name of the model.
-        func: The function; the Context and ``idempotency_key`` are left out.
+        func: The function; its Context and ``idempotency_key`` parameters are left out.
         additional_fields: More fields: ``(name, type)`` or ``(name, type, default)``.
         ignore_fields: Parameters to leave out.
-        param_descriptions: Descriptions for parameters that have none of their own.
+        param_descriptions: Descriptions for parameters without their own.
 
     Raises:
         ToolDefinitionError: A parameter's type has no JSON form, or cannot be found.
@@ -272,7 +273,7 @@ def create_schema_from_function(
     shown = [one for one in parameters_of(func) if not one.is_context and one.name not in hidden]
     for one in list(shown):
         if one.unknown is not None and one.default is not inspect.Parameter.empty:
-            shown.remove(one)  # the function can do without it
+            shown.remove(one)  # the function has a default for it
         elif one.unknown is not None:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameter {one.name!r} has the type {one.unknown}, which cannot be found where the "
@@ -295,7 +296,7 @@ def create_schema_from_function(
                 f"tool {name!r}: parameter {', '.join(repr(one.name) for one in named)} has a type that JSON cannot "
                 "carry. Give it in partial_params, give it a default, or write the arguments' model (fn_schema)"
             ) from err
-    # The function can do without them, so a model need not know of them.
+    # The function has defaults for these, so that models need not know them.
     left_out = {_field_name(one.name) for one in unfit}
     return _model(name, {key: value for key, value in fields.items() if key not in left_out})
 
@@ -303,7 +304,7 @@ def create_schema_from_function(
 def _model(name: str, fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(protected_namespaces=())
     model = create_model(name, __config__=config, **fields)
-    # Some types can be checked but not described; better to learn that here than at the first request.
+    # Some types can be validated but not described; fail here instead of at the first request.
     parameters_text(model)
     return model
 
@@ -323,12 +324,12 @@ _SHOWN = ("type", "properties", "required", "definitions", "$defs")
 
 @lru_cache(maxsize=256)
 def argument_names(schema: type[BaseModel]) -> Mapping[str, str]:
-    """The arguments that a schema declares, as a model names them -> the schema's fields."""
+    """Return the names of a schema's arguments, as models use them, with the schema's fields."""
     return {field.alias or name: name for name, field in schema.model_fields.items()}
 
 
 def parameters_text(schema: type[BaseModel]) -> str:
-    """The JSON schema that models are shown, as text; made once for each class, as it takes a millisecond."""
+    """Return the JSON schema for models as text, cached per class because it takes a millisecond."""
     text = _texts.get(schema)
     if text is None:
         whole = schema.model_json_schema()
@@ -339,19 +340,19 @@ def parameters_text(schema: type[BaseModel]) -> str:
 def validated_arguments(
     tool_name: str, schema: type[BaseModel], arguments: Mapping[str, Any], refused: Collection[str] = ()
 ) -> dict[str, Any]:
-    """``arguments`` checked and converted by ``schema``: ``"7"`` for an int becomes 7, a dict for a model that model.
+    """Check and convert arguments: ``"7"`` for an int becomes 7, a dict for a model becomes that model.
 
     Args:
         tool_name: For the message.
         schema: Model of the arguments.
-        arguments: What the model sent, by name.
-        refused: Names that are none of the model's, also where the schema allows any.
+        arguments: The model's arguments, by name.
+        refused: Names that the model must not send, even if the schema allows any name.
 
     Returns:
         The given arguments only, so that the function's own defaults hold.
 
     Raises:
-        ToolArgumentsError: They do not fit; the text names every argument and what is wrong with it.
+        ToolArgumentsError: The arguments do not fit; the text names every wrong argument and its problem.
     """
     names = argument_names(schema)
     problems: list[str] = []
@@ -375,17 +376,17 @@ def validated_arguments(
 
 @lru_cache(maxsize=256)
 def _validates_itself(schema: type[BaseModel]) -> bool:
-    """Whether a schema has a ``model_validate`` of its own."""
+    """Return True if a schema overrides ``model_validate``."""
     own: Any = schema.model_validate
     return getattr(own, "__func__", None) is not _VALIDATES
 
 
 def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
-    """``arguments`` as a model; null for what takes none means absent, for that is how models leave things out."""
+    """Validate arguments; treat a null for a type without None as absent, because models often send it."""
     try:
         if _validates_itself(schema):
             return schema.model_validate(arguments)
-        # The same, without what model_validate looks at first.
+        # Calls the validator directly, without the argument checks of model_validate.
         return schema.__pydantic_validator__.validate_python(arguments)
     except ValidationError as err:
         empty = [one["loc"] for one in err.errors(include_url=False) if one["input"] is None and one["loc"]]
@@ -398,7 +399,7 @@ def _checked(schema: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
 
 
 def _leave_out(arguments: Any, place: Sequence[int | str]) -> None:
-    """Take the null at ``place`` out of its object; places that pass through a union stay as they are."""
+    """Remove the null at ``place`` from its object; places inside a union stay."""
     holder = arguments
     for part in place[:-1]:
         if isinstance(holder, list) and isinstance(part, int) and part < len(cast("list[Any]", holder)):

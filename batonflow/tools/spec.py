@@ -1,4 +1,4 @@
-"""BaseToolSpec: the methods of an object as tools."""
+"""BaseToolSpec: methods of an object as tools."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ SpecFunction = str | tuple[str, str]
 
 
 class BaseToolSpec:
-    """Methods that belong together, and share what the object holds, as tools.
+    """Related methods with shared state, as tools.
 
     Attributes:
-        spec_functions: Names of the methods, or pairs of a synchronous and an asynchronous one that do the same.
+        spec_functions: Names of the methods, or pairs of a synchronous and an equivalent asynchronous one.
 
     Example:
         >>> class Mail(BaseToolSpec):
@@ -34,15 +34,15 @@ class BaseToolSpec:
         spec_functions: Sequence[SpecFunction] | None = None,
         func_to_metadata_mapping: Mapping[str, ToolMetadata] | None = None,
     ) -> list[FunctionTool]:
-        """A tool of every method.
+        """Return a tool for each method.
 
         Args:
-            spec_functions: Other methods than those of the class.
-            func_to_metadata_mapping: What the model reads, by name of the method, in place of what comes from it.
+            spec_functions: Methods to use instead of the class attribute.
+            func_to_metadata_mapping: Metadata by name of the method, instead of metadata from the signature.
 
         Raises:
             ToolDefinitionError: A method does not exist, or a parameter's type has no JSON form.
-            ValueError: An entry is neither a name nor a pair of names.
+            ValueError: An entry is not a name or a pair of names.
         """
         metadata = func_to_metadata_mapping or {}
         return [self._tool(one, metadata) for one in spec_functions or self.spec_functions]
@@ -52,7 +52,7 @@ class BaseToolSpec:
         spec_functions: Sequence[SpecFunction] | None = None,
         func_to_metadata_mapping: Mapping[str, ToolMetadata] | None = None,
     ) -> list[FunctionTool]:
-        """The same as :meth:`to_tool_list`; subclasses that must ask for their tools override it."""
+        """Return the tools; subclasses that request their tools from a service override it."""
         return self.to_tool_list(spec_functions, func_to_metadata_mapping)
 
     def _tool(self, entry: Any, metadata: Mapping[str, ToolMetadata]) -> FunctionTool:
@@ -77,22 +77,22 @@ class BaseToolSpec:
         fn_name: str,  # noqa: ARG002 - for subclasses
         spec_functions: Sequence[SpecFunction] | None = None,  # noqa: ARG002 - for subclasses
     ) -> type[BaseModel] | None:
-        """The model of a method's arguments, None for that of its signature; subclasses may say another.
+        """Return the model of a method's arguments, or None to derive it from the signature.
 
         Args:
             fn_name: Name of the method.
-            spec_functions: Other methods than those of the class.
+            spec_functions: Methods to use instead of the class attribute.
         """
         return None
 
     def get_metadata_from_fn_name(
         self, fn_name: str, spec_functions: Sequence[SpecFunction] | None = None
     ) -> ToolMetadata | None:
-        """What the model reads of a method, None for what the method itself says; subclasses may say otherwise.
+        """Return the metadata of a method, or None to derive it from the method; subclasses may override it.
 
         Args:
             fn_name: Name of the method.
-            spec_functions: Other methods than those of the class.
+            spec_functions: Methods to use instead of the class attribute.
         """
         schema = self.get_fn_schema_from_fn_name(fn_name, spec_functions=spec_functions)
         if schema is None:

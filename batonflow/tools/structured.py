@@ -1,4 +1,4 @@
-"""A pydantic model as a tool: the arguments of the call are the object."""
+"""A pydantic model as a tool: the arguments of the call are the fields of the object."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ __all__ = ["get_function_tool"]
 
 
 def get_function_tool(output_cls: type[BaseModel]) -> FunctionTool:
-    """A tool whose call makes an instance of ``output_cls``: a way to have an answer of that form from a model.
+    """Create a tool whose call creates an instance of ``output_cls``, to get such an object from a model.
 
     Args:
-        output_cls: Gives the tool its name (its title), description (its docstring) and parameters (its fields).
+        output_cls: The tool takes its name from the title, its description from the docstring, and its parameters
+            from the fields.
 
     Example:
         >>> get_function_tool(Song).call(title="Ebb", verses=3).raw_output
@@ -28,7 +29,7 @@ def get_function_tool(output_cls: type[BaseModel]) -> FunctionTool:
         if not values:
             return output_cls(**fields)
         names = list(schema.get("properties", {}))
-        # A model of one field may be given that field's value alone, as call_tool() does.
+        # call_tool() passes the value of a single field by position.
         alone = len(names) == 1 and not isinstance(values[0], dict)
         return output_cls.model_validate({names[0]: values[0]} if alone else values[0])
 

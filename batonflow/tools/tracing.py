@@ -1,4 +1,4 @@
-"""The span around a call of a tool, and what it says of it."""
+"""The span and the events of a tool call."""
 
 import json
 from collections.abc import Awaitable
@@ -13,10 +13,10 @@ from batonflow.tools.base import AsyncBaseTool, BaseTool, ToolOutput
 
 __all__ = ["dispatcher", "traced"]
 
-# By the name of the module in which calls are made, where handlers look for it.
+# The name of the module that makes the calls, because handlers filter by it.
 dispatcher = get_dispatcher("batonflow.tools.call")
 
-# Nobody needs the events of traces before there is somebody to tell.
+# Event classes are loaded only for processes with a handler.
 _SUMMARY = 200
 
 
@@ -28,15 +28,15 @@ async def traced(
     call_id: str | None,
     running: Awaitable[ToolOutput],
 ) -> ToolOutput:
-    """Wait for a tool's output, inside a span, with an event before and one after.
+    """Await a tool's output inside a span, between a start and an end event.
 
     Args:
-        tool: The tool as it was given.
-        target: The same, or what makes it one that can be awaited.
+        tool: The original tool.
+        target: The tool, or its asynchronous adapter.
         values: The model's arguments.
-        filled_in: The others.
+        filled_in: Arguments that the caller fills in.
         call_id: The model's id of the call.
-        running: The output.
+        running: The awaitable output.
     """
     name = target.metadata.name or ""
     tags = {
@@ -51,7 +51,7 @@ async def traced(
         tags[genai.TOOL_ARGUMENTS] = json.dumps(redacted(values))
     given = bound(target.acall, **{**values, **filled_in}) if dispatcher.tells_arguments else None
     span_id = dispatcher.open_span(f"{type(tool).__name__}.acall", instance=tool, bound_args=given, tags=tags)
-    # What the tool does, models it asks among it, lies inside.
+    # The work of the tool, including model calls, belongs inside the span.
     token = active_span_id.set(span_id)
     dispatcher.event(events.tool.ToolCallStartEvent(tool_name=name, tool_kwargs=values, span_id=span_id))
     try:

@@ -1,4 +1,4 @@
-"""TypedDicts as parameters of tools: before Python 3.12 pydantic reads those of typing_extensions only."""
+"""TypedDicts as tool parameters: before Python 3.12 pydantic accepts only the ones of typing_extensions."""
 
 import sys
 import typing
@@ -11,7 +11,7 @@ __all__ = ["readable"]
 
 
 def readable(annotation: Any) -> Any:
-    """``annotation`` with every ``typing.TypedDict`` in it as one that pydantic reads.
+    """Replace every ``typing.TypedDict`` in an annotation by a type that pydantic accepts.
 
     Example:
         >>> TypeAdapter(readable(list[Point])).json_schema()
@@ -21,7 +21,7 @@ def readable(annotation: Any) -> Any:
 
 def _translated(annotation: Any, inside: tuple[Any, ...]) -> Any:
     if annotation in inside:
-        # It contains itself: pydantic will say so.
+        # A recursive type; pydantic reports it.
         return annotation
     if typing.is_typeddict(annotation):
         return _typed_dict(annotation, (*inside, annotation))
@@ -36,7 +36,7 @@ def _translated(annotation: Any, inside: tuple[Any, ...]) -> Any:
 def _typed_dict(original: Any, inside: tuple[Any, ...]) -> Any:
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(original, include_extras=True).items():
-        # What was written as text is not among __required_keys__ and __optional_keys__ as it should be.
+        # For annotations written as text, __required_keys__ and __optional_keys__ are wrong.
         mark, inner = get_origin(hint), hint
         if mark in {Required, NotRequired}:
             inner = get_args(hint)[0]

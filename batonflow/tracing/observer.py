@@ -1,4 +1,4 @@
-"""Those who hear what runs do: spans for tracing, and verbose output. Nobody listening costs one truth test a step."""
+"""Observers of runs: spans for tracing, and verbose output. Without observers a step costs one truth test."""
 
 import logging
 from inspect import BoundArguments, Parameter, Signature
@@ -36,22 +36,22 @@ from batonflow.workflow_core.run import Run
 __all__ = ["EARLIER_TRACE", "RUN_ID", "RUN_INPUT", "STEP_INPUT", "observer_for"]
 
 RUN_ID = "llamaindex.run_id"
-"""The tag that spans of runs and steps have, and everything that is told from inside."""
+"""Tag of spans of runs and steps, and of all events inside them."""
 
 RUN_INPUT = "llamaindex.start_event"
-"""The tag that spans of runs have."""
+"""Tag of spans of runs."""
 
 STEP_INPUT = "llamaindex.step.input_event"
-"""The tag that spans of steps have."""
+"""Tag of spans of steps."""
 
 EARLIER_TRACE = "batonflow.earlier_trace"
-"""The tag of a run that was taken up: what handlers captured in the process that had it before."""
+"""Tag of a resumed run: data that handlers captured in the previous process of the run."""
 
 dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 verbose_logger = logger_named("workflows.verbose")
 
 
-# Of Workflow.run, whatever a subclass asks of those who call it.
+# The parameters of Workflow.run, even if a subclass changes them.
 _OF_RUN = Signature([
     Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, default=None),
     Parameter("start_event", Parameter.POSITIONAL_OR_KEYWORD, default=None),
@@ -60,7 +60,7 @@ _OF_RUN = Signature([
 
 
 def observer_for(*, verbose: bool) -> Observer | None:
-    """Who hears a run that starts now: None when nobody does."""
+    """Return the observers of a new run, or None."""
     listening: list[Any] = []
     if dispatcher.enabled:
         listening.append(_Spans())
@@ -97,7 +97,7 @@ class _Both:
 
 
 class _Verbose:
-    """One line for each start and end of a step, printed, or logged when the verbose logger is switched on."""
+    """Observer that prints or logs one line for each start and end of a step."""
 
     def _say(self, line: str) -> None:
         line = fit_to_show(line)
@@ -128,7 +128,7 @@ class _Verbose:
 
 
 class _Spans:
-    """A span for the run and one for each attempt of a step, with the parents that the run was started under."""
+    """Observer with a span for the run and for each attempt of a step."""
 
     def __init__(self) -> None:
         self._run_span = ""
@@ -146,7 +146,7 @@ class _Spans:
             genai.CONVERSATION_ID: run.state.run_id,
             **_own_tags(run.workflow),
         }
-        # The trace of the process that had the run before, for exporters that can say that two belong together.
+        # The trace of the previous process, for exporters that support links.
         earlier = run.drive.earlier_trace if run.drive is not None else None
         if earlier is not None:
             tags[EARLIER_TRACE] = earlier
@@ -154,7 +154,7 @@ class _Spans:
         self._run_span = dispatcher.open_span(
             f"{cls}.run", instance=run.workflow, bound_args=arguments, tags=tags, parent_id=self._parent
         )
-        # Steps run in copies of the run's variables: setting it there makes this span the parent of all theirs.
+        # Steps run in copies of the run's variables, so this span becomes the parent of their spans.
         run.variables.run(active_span_id.set, self._run_span)
         own = {RUN_ID: run.state.run_id, genai.CONVERSATION_ID: run.state.run_id}
         self._tags = {**run.variables.run(active_instrument_tags.get), **own}
@@ -264,12 +264,12 @@ class _Spans:
         dispatcher.close_span(self._run_span, instance=run.workflow, bound_args=self._run_arguments)
 
     def _tell(self, event: BaseEvent) -> None:
-        """Report what concerns the run itself, with its own tags: a step of another may have started or ended it."""
+        """Report an event of the run with its own tags: a step of another run may have caused it."""
         with instrument_tags(self._tags):
             dispatcher.event(event)
 
     def _close_steps(self, run: Run) -> None:
-        """Steps in the middle end with the run, by no failure of theirs."""
+        """Steps that are still running end with the run, without a failure of their own."""
         for span, arguments in self._steps.values():
             dispatcher.close_span(span, instance=run.workflow, bound_args=arguments)
         self._steps.clear()
@@ -280,7 +280,7 @@ def _own_tags(workflow: Any) -> dict[str, Any]:
 
 
 def _arguments(run: Run, item: WorkItem) -> BoundArguments:
-    """What a step is given; what is injected is made only later, inside of its span."""
+    """Return the inputs of a step; injected resources are created later, inside its span."""
     spec = item.spec
     method = spec.func if spec.is_free else MethodType(spec.func, run.workflow)
     return named(method, events_and_context(run, item))

@@ -1,7 +1,7 @@
 """OpenTelemetry: runs, steps, agents, model calls and tool calls as spans, and metrics of models and runs.
 
-Stands on the dispatcher, and needs ``pip install 'batonflow[otel]'``. Nothing is exported before :func:`instrument` is
-called, and nothing of OpenTelemetry is loaded before this module is.
+It uses the dispatcher, and needs ``pip install 'batonflow[otel]'``. Exports begin with :func:`instrument`, and only
+this module loads OpenTelemetry.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ except ModuleNotFoundError as missing:
 __all__ = ["Instrumentation", "instrument"]
 
 SCOPE = "batonflow"
-VERSION: str = sys.modules["batonflow"].__version__  # the package around this one is loaded, and above it
+VERSION: str = sys.modules["batonflow"].__version__  # loaded, because it contains this package
 
 RUN_ID = "batonflow.run.id"
 RUN_PATH = "batonflow.run.path"
@@ -56,7 +56,7 @@ CANCELLED = "batonflow.cancelled"
 WAIT = "batonflow.wait"
 LINK = "batonflow.link"
 CHAIN = "openinference.span.kind"
-"""What viewers that follow OpenInference show of a span which is neither model nor tool nor agent."""
+"""OpenInference's kind of spans that are not models, tools or agents."""
 
 TOKENS = "gen_ai.client.token.usage"
 DURATION = "gen_ai.client.operation.duration"
@@ -70,12 +70,12 @@ _BEGUN = "batonflow"
 _TOKEN_BOUNDS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864]
 _SECOND_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _OF_LLAMAINDEX = "llamaindex."
-# Tags that are told otherwise, or are nobody's business outside.
+# Tags that become other attributes, or that are internal.
 _LEFT_OUT = frozenset({"model", EARLIER_TRACE})
 
 _propagator = TraceContextTextMapPropagator()
 
-# The innermost span that was made the current one of OpenTelemetry here.
+# The innermost span that is current in OpenTelemetry.
 _current: ContextVar[str | None] = ContextVar("batonflow_otel_current", default=None)
 
 
@@ -85,19 +85,19 @@ def instrument(
     *,
     content: bool = False,
 ) -> "Instrumentation":
-    """Send spans and metrics of everything that runs from now on to OpenTelemetry.
+    """Send spans and metrics of all later runs to OpenTelemetry.
 
-    The span that is current where a run is started, that of an HTTP request for example, is the parent of the run's.
-    Inside of steps, tools and agents their spans are the current ones, so what else is instrumented there lies below
-    them. A run that is taken up again has a span of its own, with a link to the one before.
+    The current span at the start of a run, such as the span of an HTTP request, is the parent of the run's span.
+    Inside of steps, tools and agents their own spans are current, and become the parents of other spans there. A
+    resumed run has its own span, with a link to the previous one.
 
     Args:
-        tracer_provider: Takes the spans; the global one when left out.
-        meter_provider: Takes the metrics; the global one when left out.
-        content: Whether spans hold messages, arguments and results. What looks like a secret is left out of them.
+        tracer_provider: Receives the spans; the global provider by default.
+        meter_provider: Receives the metrics; the global provider by default.
+        content: Include messages, arguments and results in spans, without likely secrets.
 
     Returns:
-        What undoes it.
+        The object that ends the instrumentation.
 
     Example:
         >>> tracing = instrument(content=True)
@@ -111,12 +111,12 @@ def instrument(
 
 
 class Instrumentation:
-    """What :func:`instrument` has set up.
+    """The instrumentation that :func:`instrument` has installed.
 
     Args:
         tracer: Makes the spans.
         meter: Makes the metrics.
-        content: Whether spans hold what was said.
+        content: Include messages, arguments and results in spans.
     """
 
     def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, content: bool) -> None:
@@ -132,7 +132,7 @@ class Instrumentation:
         root.add_event_handler(self._events)
 
     def uninstrument(self) -> None:
-        """Send nothing more; spans that are open are ended. Again: nothing."""
+        """Stop sending, and end open spans. Further calls have no effect."""
         root = get_dispatcher()
         root.span_handlers = [one for one in root.span_handlers if one is not self._spans]
         root.event_handlers = [one for one in root.event_handlers if one is not self._events]
@@ -141,15 +141,15 @@ class Instrumentation:
 
 
 class _Span(BaseSpan):
-    """A span of the dispatcher with that of OpenTelemetry.
+    """A span of the dispatcher with its span of OpenTelemetry.
 
     Args:
         kind: ``"run"``, ``"step"``, an operation of the conventions, or empty.
         otel: The span.
-        context: In which it is the current one.
-        before: What was current where it was made, if it is the current one there now.
-        began: By the monotonic clock.
-        status: How it ended, as far as events have said.
+        context: The context with this span as the current one.
+        before: The token to restore the earlier context, if this span is current.
+        began: Monotonic time of the start.
+        status: The status that events have reported.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -181,7 +181,7 @@ class _Measures:
         self.cost = meter.create_counter(COST, "{USD}", "US dollars that requests took, where prices are known")
 
     def request(self, tags: Mapping[str, Any], seconds: float) -> None:
-        """A request to a model is over."""
+        """Record the end of a request to a model."""
         names = (genai.OPERATION, genai.PROVIDER, genai.REQUEST_MODEL, genai.RESPONSE_MODEL)
         about = {name: str(tags[name]) for name in names if tags.get(name) is not None}
         failed = {genai.ERROR_TYPE: str(tags[genai.ERROR_TYPE])} if genai.ERROR_TYPE in tags else {}
@@ -196,28 +196,28 @@ class _Measures:
 
 
 class _Spans(BaseSpanHandler[_Span]):
-    """Makes a span of OpenTelemetry for each of the dispatcher."""
+    """Creator of an OpenTelemetry span for each span of the dispatcher."""
 
-    hears_arguments = False  # they are content
+    hears_arguments = False  # arguments and results are content
 
     _tracer: trace.Tracer = PrivateAttr()
     _measures: _Measures = PrivateAttr()
     _content: bool = PrivateAttr(default=False)
 
     def begin(self, tracer: trace.Tracer, measures: _Measures, *, content: bool) -> None:
-        """Say where spans and metrics go."""
+        """Set the receivers of spans and metrics."""
         self._tracer, self._measures, self._content = tracer, measures, content
 
     def new_span(
         self,
         id_: str,
-        bound_args: inspect.BoundArguments,  # noqa: ARG002 - what a call was given is content
+        bound_args: inspect.BoundArguments,  # noqa: ARG002 - arguments of a call are content
         instance: Any = None,
         parent_span_id: str | None = None,
         tags: dict[str, Any] | None = None,
         **kwargs: Any,  # noqa: ARG002
     ) -> _Span:
-        """Begin a span below the one that encloses it."""
+        """Begin a span below the enclosing one."""
         tags = dict(tags or {})
         kind = _kind(tags)
         if kind == "run":
@@ -246,10 +246,10 @@ class _Spans(BaseSpanHandler[_Span]):
         return made
 
     def _around(self, parent_id: str | None) -> Context:
-        """The context that a span begins in."""
+        """Return the context for a new span."""
         here = otel_context.get_current()
         if parent_id is None or _current.get() == parent_id:
-            return here  # perhaps with spans of others between it and its parent
+            return here  # other spans may lie between it and its parent
         parent = self.open_spans.get(parent_id)
         return here if parent is None else parent.context
 
@@ -264,7 +264,7 @@ class _Spans(BaseSpanHandler[_Span]):
         """End a span."""
         span = self.open_spans.get(id_)
         if span is not None:
-            if genai.ERROR_TYPE in span.tags:  # a tool that tells the model of its failure
+            if genai.ERROR_TYPE in span.tags:  # a tool that reports its failure to the model
                 error = getattr(result, "exception", None)
                 if isinstance(error, BaseException):
                     _tell_failure(span, error)
@@ -281,7 +281,7 @@ class _Spans(BaseSpanHandler[_Span]):
         err: BaseException | None = None,
         **kwargs: Any,  # noqa: ARG002
     ) -> _Span | None:
-        """End a span with an error, or because it was cancelled."""
+        """End a span with an error or a cancellation."""
         span = self.open_spans.get(id_)
         if span is None:
             return None
@@ -303,7 +303,7 @@ class _Spans(BaseSpanHandler[_Span]):
             about = {genai.WORKFLOW_NAME: str(span.tags.get(_NAME, "")), RUN_STATUS: span.status}
             self._measures.runs.record(seconds, about)
         elif span.kind == "step" and not span.status:
-            span.otel.set_attribute(STEP_STATUS, "cancelled")  # it went down with its run
+            span.otel.set_attribute(STEP_STATUS, "cancelled")  # it ended with its run
         span.otel.end()
         if span.before is not None and _current.get() == span.id_:
             before, current = span.before
@@ -313,22 +313,22 @@ class _Spans(BaseSpanHandler[_Span]):
     # --- traces that go from process to process -----------------------------------------------------------------------
 
     def capture_propagation_context(self) -> dict[str, Any]:
-        """The active span, in the form of W3C's trace context."""
+        """Return the active span as a W3C trace context."""
         span = self.open_spans.get(active_span_id.get() or "")
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, span.context if span is not None else None)
         if span is not None and span.kind == "run" and (begun := _begun(span.otel)):
-            carrier[_BEGUN] = begun  # for who takes the run up, should this process not come to end its span
+            carrier[_BEGUN] = begun  # for the process that resumes the run, if this process cannot end the span
         return {_CARRIER: carrier} if carrier else {}
 
     def restore_propagation_context(self, context: dict[str, Any]) -> None:
-        """Let what follows here lie below a span of another process."""
+        """Put later spans below a span of another process."""
         carrier = context.get(_CARRIER)
         if carrier:
             otel_context.attach(_propagator.extract(carrier))
 
     def close(self) -> None:
-        """End what is open."""
+        """End open spans."""
         with self.lock:
             left, self.open_spans = list(self.open_spans.values()), {}
         for span in left:
@@ -336,7 +336,7 @@ class _Spans(BaseSpanHandler[_Span]):
 
 
 class _Events(BaseEventHandler):
-    """Puts what events say into the spans they belong to."""
+    """Handler that adds data of events to their spans."""
 
     hears_pieces = False
 
@@ -344,11 +344,11 @@ class _Events(BaseEventHandler):
     _content: bool = PrivateAttr(default=False)
 
     def begin(self, spans: _Spans, *, content: bool) -> None:
-        """Say whose spans they are."""
+        """Set the owner of the spans."""
         self._spans, self._content = spans, content
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:  # noqa: ARG002
-        """Look at an event."""
+        """Handle an event."""
         span = self._spans.open_spans.get(event.span_id or "")
         if span is None:
             return
@@ -370,10 +370,10 @@ class _Events(BaseEventHandler):
             case _ if not type(event).__module__.startswith("batonflow."):
                 span.otel.add_event(event.class_name(), self._fields(event))
             case _:
-                return  # models, tools and agents say it in tags
+                return  # models, tools and agents report this in tags
 
     def _fields(self, event: BaseEvent) -> dict[str, Any]:
-        """What an event of the user's says, if content is wanted."""
+        """Add a user's event to its span, if content is enabled."""
         if not self._content:
             return {}
         own = [name for name in type(event).model_fields if name not in BaseEvent.model_fields]
@@ -381,7 +381,7 @@ class _Events(BaseEventHandler):
 
 
 def _tell_failure(span: _Span, error: BaseException) -> None:
-    """Say of a span what it failed with: its status, and an event."""
+    """Add a failure to a span: its status, and an event."""
     name, text = type(error).__name__, str(redacted(str(error)))
     span.tags[genai.ERROR_TYPE] = name
     stack = "".join(traceback.format_exception(error))
@@ -394,7 +394,7 @@ _CANCELLED = (asyncio.CancelledError, GeneratorExit, WorkflowCancelledByUser, Ru
 
 _NAME = f"{_OF_LLAMAINDEX}workflow_name"
 
-# These run in the code that opens and closes them, so they can be the current span of what happens inside.
+# These spans open and close inside their own code, so they can be the current spans of nested code.
 _CURRENT = frozenset({"step", "turn", "invoke_agent", "execute_tool"})
 
 
@@ -407,7 +407,7 @@ def _kind(tags: Mapping[str, Any]) -> str:
 
 
 def _name(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> str:
-    """What the span is called: the operation, and of what."""
+    """Return the name of a span: the operation and its object."""
     own = span_id.rpartition("-")[0]
     if kind == "turn":
         return f"turn {tags[genai.TURN]}"
@@ -429,7 +429,7 @@ def _workflow_name(instance: Any) -> str:
 
 
 def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dict[str, Any]:
-    """What a span of a run or a step says beside its tags."""
+    """Return attributes of a run or a step besides its tags."""
     if kind not in {"run", "step"}:
         return {}
     told: dict[str, Any] = {RUN_ID: str(tags.get(f"{_OF_LLAMAINDEX}run_id", ""))}
@@ -442,7 +442,7 @@ def _own(kind: str, span_id: str, instance: Any, tags: Mapping[str, Any]) -> dic
 
 
 def _attributes(tags: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
-    """Tags as attributes, without what is content or is told otherwise."""
+    """Return tags as attributes, without content and without tags that have other attributes."""
     return {
         name: _value(value)
         for name, value in tags.items()
@@ -454,7 +454,7 @@ def _attributes(tags: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """A value in a form that attributes may have."""
+    """Convert a value to a valid attribute."""
     if isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Sequence) and all(isinstance(one, str) for one in cast("Sequence[Any]", value)):
@@ -463,7 +463,7 @@ def _value(value: Any) -> Any:
 
 
 def _links(tags: Mapping[str, Any]) -> list[Link]:
-    """To the span that the run had in the process before this one."""
+    """Return links to the run's span in the previous process."""
     earlier = tags.get(EARLIER_TRACE)
     carrier = cast("Mapping[str, Any]", earlier).get(_CARRIER) if isinstance(earlier, Mapping) else None
     if not carrier:
@@ -473,7 +473,7 @@ def _links(tags: Mapping[str, Any]) -> list[Link]:
 
 
 def _begun(span: Span) -> str:
-    """What is to be known of a span to send it again: its parent, its start, and its name; empty without an SDK."""
+    """Return parent, start and name of a span, to send it again; empty without an SDK."""
     start: int | None = getattr(span, "start_time", None)
     if start is None:
         return ""
@@ -482,7 +482,7 @@ def _begun(span: Span) -> str:
 
 
 def _send_abandoned(tracer: trace.Tracer, tags: Mapping[str, Any], attributes: dict[str, Any]) -> None:
-    """Send the span of a run whose process was killed: what lay below it was sent, and has no parent without it."""
+    """Send the span of a killed run: its nested spans were sent and would lack their parent."""
     earlier: Any = tags.get(EARLIER_TRACE)
     processor, resource = getattr(tracer, "span_processor", None), getattr(tracer, "resource", None)
     if not isinstance(earlier, Mapping) or ABANDONED not in earlier or processor is None:

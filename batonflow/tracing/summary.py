@@ -1,4 +1,4 @@
-"""Events in a line: what tags and output events show."""
+"""Summaries of events in one line, for tags and output."""
 
 from typing import Any, cast
 
@@ -23,10 +23,10 @@ def _shorten(value: Any) -> str:
 
 
 def summarize(value: object, limit: int = 200) -> str:
-    """``value`` in at most ``limit`` characters: class and fields of a model, the repr of anything else.
+    """Return at most ``limit`` characters: class and fields of a model, or the repr of another object.
 
-    Long texts and collections inside are shortened first, so that every field is named if there is room. Never raises:
-    a value whose repr fails is shown by its class.
+    Long texts and collections inside are shortened first, to leave room for every field. It never raises: a value with
+    a failing repr is shown by its class.
     """
     try:
         if isinstance(value, BaseModel):

@@ -132,8 +132,8 @@ _HOME_OF = {
     "MemoryStore": "durable.stores.memory",
     "ReplayedRun": "durable.replay",
     "RunDiff": "durable.replay",
-    "RunInfo": "durable.stores.protocol",
-    "RunStore": "durable.stores.protocol",
+    "RunInfo": "durable.store_protocol",
+    "RunStore": "durable.store_protocol",
     "SQLiteStore": "durable.stores.sqlite",
 }
 

@@ -144,7 +144,7 @@ def test_an_answer_is_given_once(waiting: Cli) -> None:
         (["ask", "--answer", '{"who": "bob"}'], 2, "who must be 'ann', as the waiting step requires; leave it out"),
         (["ask", "nothing", "--answer", "x"], 2, "has no open request 'nothing'; open is waiter_flows.Answer_1_1"),
         (["team", "--answer", "yes"], 2, "is an approval: --deny REASON, --arguments JSON, or neither"),
-        (["team", "--arguments", "[1]"], 2, "--arguments is no JSON object"),
+        (["team", "--arguments", "[1]"], 2, "--arguments is not a JSON object"),
     ],
 )
 def test_what_does_not_fit_is_told(waiting: Cli, words: list[str], code: int, said: str) -> None:
@@ -172,7 +172,7 @@ def test_of_several_requests_one_is_named(here: Cli) -> None:
     assert "  batonflow approve p q2 --answer JSON --store runs.db\n" in output
     code, _, errors = here("approve", "p", "--answer", "x", *STORE)
     assert code == 2
-    assert "asks several things, name one: q1 (" in errors
+    assert "has several open questions, name one: q1 (" in errors
     assert here("approve", "p", "q2", "--answer", '"two"', *STORE)[0] == 0
     code, output, _ = here("resume", "pair.py", "p", *STORE)
     assert code == 3

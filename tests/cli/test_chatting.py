@@ -57,7 +57,7 @@ def test_commands_are_not_said_to_the_agent(echo: Path) -> None:
     assert code == 0
     first, answer = output.splitlines()
     assert all(name in first for name in ("/new", "/help", "/quit", "Ctrl-C"))
-    assert errors == "there is no command /hlep; /help lists those there are\n"
+    assert errors == "there is no command /hlep; /help lists the commands\n"
     assert answer == "echo: you said /etc/hosts is what?."
 
 
@@ -78,7 +78,7 @@ def test_approvals_are_asked_in_place(folder: Path) -> None:
 
 def test_where_nobody_answers_a_tool_does_not_run(folder: Path) -> None:
     output = cli(folder, "chat", "team.py:team", said="Go.\n")[1]
-    assert "nobody answers: denied\n" in output
+    assert "no answer: denied\n" in output
     assert "<- failed" in output
 
 
@@ -90,7 +90,7 @@ def test_turns_are_kept_in_a_store(echo: Path) -> None:
 def test_only_agents_can_be_talked_to(here: Cli) -> None:
     assert here("chat", "flows.py:greet")[::2] == (
         2,
-        "batonflow chat: flows.py:greet is no agent: start it with `batonflow run flows.py:greet`\n",
+        "batonflow chat: flows.py:greet is not an agent: start it with `batonflow run flows.py:greet`\n",
     )
 
 

@@ -164,13 +164,13 @@ def test_replay_as_json(here: Cli, store: list[str]) -> None:
 def test_a_run_that_is_not_there(here: Cli, store: list[str], command: str) -> None:
     code, _, errors = here(command, "nobody", *store)
     assert code == 2
-    assert errors.endswith("the store has no run 'nobody': `batonflow runs` lists those it has\n")
+    assert errors.endswith("the store has no run 'nobody': `batonflow runs` lists its runs\n")
 
 
 def test_a_store_that_is_not_there_is_not_made(here: Cli) -> None:
     assert here("runs", "--store", "typo.db")[::2] == (
         2,
-        "batonflow runs: there is no store typo.db: --store names the SQLite file that runs were kept in\n",
+        "batonflow runs: there is no store typo.db: --store names the SQLite file of earlier runs\n",
     )
     assert here("runs")[::2] == (
         2,

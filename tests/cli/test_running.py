@@ -37,7 +37,7 @@ def test_input_comes_as_json_or_from_stdin(here: Cli, monkeypatch: pytest.Monkey
 
 def test_a_field_that_is_none_is_told(here: Cli) -> None:
     code, _, errors = here("run", "flows.py:greet", "Ann")
-    assert (code, errors) == (2, "batonflow run: 'Ann' is no field: write key=value; Named has name, times, loud\n")
+    assert (code, errors) == (2, "batonflow run: 'Ann' is not a field: write key=value; Named has name, times, loud\n")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_answer_with_a_structured_form_is_shown_once(folder: Path, words: lis
 def test_input_that_is_no_object_is_told(here: Cli, text: str) -> None:
     code, _, errors = here("run", "flows.py:greet", "--input", text)
     assert code == 2
-    assert "--input is no JSON" in errors
+    assert "--input is not" in errors
 
 
 def test_streaming_shows_events_as_they_come(here: Cli) -> None:
@@ -170,7 +170,7 @@ def test_a_sentence_that_begins_like_a_field_is_what_the_user_says(here: Cli, mo
 def test_a_run_without_a_store_that_waits_says_that_it_is_over(here: Cli) -> None:
     code, output, _ = here("run", "team.py:team", "Go.")
     assert code == 3
-    assert "Without a store" in output
+    assert "The run has no store" in output
 
 
 def test_from_run_over_approve_to_resume_in_processes_of_their_own(folder: Path) -> None:
@@ -222,7 +222,7 @@ def test_resume_needs_a_store_and_a_run(here: Cli) -> None:
     )
     assert here("resume", "flows.py:greet", "g", "--store", "runs.db")[::2] == (
         2,
-        "batonflow resume: the store has no run 'g': `batonflow runs` lists those it has\n",
+        "batonflow resume: the store has no run 'g': `batonflow runs` lists its runs\n",
     )
 
 

@@ -81,7 +81,7 @@ def test_a_server_serves_what_it_has(
     assert asked(f"{url}workflows") == {"workflows": ["one", "other"]}
     code, _, errors = here("serve", "served.py:server", "--token", "x")
     assert code == 2
-    assert "has a store and a token of its own" in errors
+    assert "is a server with its own store and token" in errors
     code, _, errors = here("run", "served.py:server")
     assert code == 2
     assert "is a server: start it with `batonflow serve served.py:server`" in errors
@@ -104,7 +104,8 @@ def test_a_port_that_is_taken(here: Cli) -> None:
 def test_without_what_it_stands_on_it_says_what_to_install(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.startswith("batonflow.server")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "batonflow.cli.serving", raising=False)
+    monkeypatch.delattr("batonflow.cli.cmd_serve", raising=False)
+    monkeypatch.delitem(sys.modules, "batonflow.cli.cmd_serve", raising=False)
     monkeypatch.setitem(sys.modules, "starlette", None)
     code, _, errors = here("serve", "flows.py:greet")
     assert code == 1

@@ -1,4 +1,4 @@
-"""The event graph of a workflow as data; ``validate`` holds the checks that run before a workflow does."""
+"""The event graph of a workflow as data; ``validate`` has the checks before a run."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The checks run before every workflow; the graph itself is loaded for those who look at it.
+    # The checks run before every workflow; the graph is loaded only for drawings and servers.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "build" if name == "get_workflow_representation" else "types"

@@ -1,10 +1,9 @@
-"""Reads the event graph off the steps' signatures."""
+"""Build the event graph from the signatures of the steps."""
 
 import hashlib
 import inspect
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -22,20 +21,18 @@ from batonflow.draw.representation.types import (
 from batonflow.workflow_core.events import Event, HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
 from batonflow.workflow_core.resource import Resource, ResourceConfig, ResourceDefinition
 from batonflow.workflow_core.validation.tree import Member, member_of
-
-if TYPE_CHECKING:
-    from batonflow.workflow_core.workflow import Workflow
+from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["get_workflow_representation"]
 
 _OUTSIDE = "external_step"
 
 
-def get_workflow_representation(workflow: "Workflow | type[Workflow]") -> WorkflowGraph:
-    """Return the event graph of a workflow, with those of the workflows attached to it.
+def get_workflow_representation(workflow: Workflow | type[Workflow]) -> WorkflowGraph:
+    """Return the event graph of a workflow, including the attached workflows.
 
     Args:
-        workflow: A workflow, or a class; of a class only those attached workflows are known that its steps ask for.
+        workflow: A workflow or a class; a class only knows attached workflows that its steps request.
 
     Example:
         >>> graph = get_workflow_representation(MyWorkflow)
@@ -58,7 +55,7 @@ def _graph_of(member: Member) -> WorkflowGraph:
 
 
 def _own_docstring(workflow_class: type) -> str | None:
-    """The docstring of a class or of the user's classes above it, but not that of ``Workflow`` itself."""
+    """Return the docstring of a class or of the user's base classes, except that of ``Workflow`` itself."""
     for base in workflow_class.__mro__:
         if "__batonflow_workflow__" in vars(base):
             return None
@@ -67,16 +64,15 @@ def _own_docstring(workflow_class: type) -> str | None:
     return None
 
 
-def _said_of(function: Any) -> str | None:
-    """The docstring of a step, or of the step that it stands in for; not that of a method of ours by the same name."""
-    said = inspect.getdoc(function)
-    ours = import_module("batonflow.workflow_core.workflow").Workflow
-    inherited = function.__doc__ is None and said == inspect.getdoc(getattr(ours, function.__name__, None))
-    return None if inherited else said
+def _step_docstring(function: Any) -> str | None:
+    """Return the docstring of a step, unless it is inherited from a method of ``Workflow``."""
+    text = inspect.getdoc(function)
+    inherited = function.__doc__ is None and text == inspect.getdoc(getattr(Workflow, function.__name__, None))
+    return None if inherited else text
 
 
 class _Builder:
-    """Gathers the nodes and edges of one workflow; first all nodes, as an edge may need to know of any of them."""
+    """Collector of the nodes and edges of one workflow; nodes come first, because edges refer to them."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -85,7 +81,7 @@ class _Builder:
         self._events: dict[type[Event], None] = {}
         self._resource_ids: dict[Any, str] = {}
         for spec in member.steps.values():
-            self._add(WorkflowStepNode(id=spec.name, label=spec.name, description=_said_of(spec.func)))
+            self._add(WorkflowStepNode(id=spec.name, label=spec.name, description=_step_docstring(spec.func)))
             for cls in (*spec.config.accepted_events, *spec.config.return_types):
                 if issubclass(cls, Event):
                     self._add_event(cls)
@@ -137,7 +133,7 @@ class _Builder:
             self._edge(name, self._add_resource(definition), definition.name)
 
     def _add_resource(self, definition: ResourceDefinition) -> str:
-        """Add the node of a resource, and behind it those that its factory asks for; returns its id."""
+        """Add the node of a resource, and the resources of its factory; return its id."""
         descriptor = definition.descriptor
         if isinstance(descriptor, ResourceConfig):
             file = _config_file(descriptor)
@@ -169,7 +165,7 @@ def _schema(cls: Any) -> dict[str, Any] | None:
         return None
     try:
         return cls.model_json_schema()
-    except PydanticInvalidForJsonSchema:  # a field of a type that has no place in JSON
+    except PydanticInvalidForJsonSchema:  # a field type without a JSON form
         return None
 
 
@@ -233,7 +229,7 @@ def _config_node(config: ResourceConfig, file: str, annotation: Any) -> Workflow
 
 
 def _links(member: Member) -> Iterable[WorkflowGraphEdge]:
-    """Events that pass between a workflow and those attached to it, and the steps that run one of these themselves."""
+    """Yield events between a workflow and its attached workflows, and steps that run one themselves."""
     for child in member.children:
         for cls in member.produced():
             if child in member.receivers(cls):
@@ -257,7 +253,7 @@ def _start_node(child: Member) -> str | None:
 
 
 def _means(name: str, wanted: type, child: Member, member: Member) -> bool:
-    """Whether a step parameter receives this attached workflow: the one of its name, else the only one of its class."""
+    """Return True if a step parameter receives this attached workflow: by its name, or as the only one of its class."""
     if not issubclass(child.workflow_class, wanted):
         return False
     if child.name == name:

@@ -19,23 +19,23 @@ __all__ = [
 
 
 class _GraphPart(BaseModel):
-    # Validators are built when a graph is first made: most processes that run a workflow never look at its graph.
+    # Validators are built at first use: most processes that run a workflow never read its graph.
     model_config = ConfigDict(defer_build=True)
 
 
 class WorkflowNodeBase(_GraphPart):
-    """What every node has.
+    """Base of all nodes.
 
     Attributes:
         id: Unique in its graph; edges refer to it.
-        label: What to show.
+        label: The text to show.
     """
 
     id: str
     label: str
 
     def truncated_label(self, max_length: int) -> str:
-        """Return the label, cut to ``max_length`` characters of which the last is then ``*``."""
+        """Return the label, cut to ``max_length`` characters with a trailing ``*``."""
         if len(self.label) <= max_length:
             return self.label
         return f"{self.label[: max_length - 1]}*"
@@ -53,8 +53,8 @@ class WorkflowEventNode(WorkflowNodeBase):
 
     Attributes:
         event_type: The name of the class.
-        event_types: That name, and those of its bases below ``Event``.
-        event_schema: The JSON schema of its fields; None when they cannot be put into one.
+        event_types: The names of the class and of its bases below ``Event``.
+        event_schema: The JSON schema of its fields; None if they have no schema.
         produced_by: Names of the steps that declare to return it, in lists or alone.
     """
 
@@ -65,23 +65,23 @@ class WorkflowEventNode(WorkflowNodeBase):
     produced_by: list[str] = Field(default_factory=list)
 
     def is_subclass_of(self, *type_names: str) -> bool:
-        """Return whether the class, or one of its bases, has one of these names."""
+        """Return True if the class, or one of its bases, has one of these names."""
         return any(name in self.event_types for name in type_names)
 
 
 class WorkflowExternalNode(WorkflowNodeBase):
-    """Whoever answers from outside: a person, another system."""
+    """The outside that answers questions: a person or another system."""
 
     node_type: Literal["external"] = "external"
 
 
 class WorkflowResourceNode(WorkflowNodeBase):
-    """Something made by a factory and given to steps.
+    """A resource that a factory creates for steps.
 
     Attributes:
         type_name: The annotated type.
         getter_name: The qualified name of the factory.
-        source_file: Where the factory is defined, when that can be found out.
+        source_file: The file of the factory, if known.
         source_line: The line in that file.
         description: The factory's docstring.
     """
@@ -102,7 +102,7 @@ class WorkflowResourceConfigNode(WorkflowNodeBase):
         config_file: The file.
         path_selector: The part of it.
         config_schema: The JSON schema of the class.
-        config_value: What the file says at present; None when it cannot be read.
+        config_value: The present value of the file; None if it cannot be read.
         description: As given to ``ResourceConfig``.
     """
 
@@ -116,12 +116,12 @@ class WorkflowResourceConfigNode(WorkflowNodeBase):
 
 
 class WorkflowGenericNode(WorkflowNodeBase):
-    """A node of any other kind, for graphs that are put together by hand.
+    """A node of another kind, for graphs that are built by hand.
 
     Attributes:
         node_type: The kind, ``"agent"`` or ``"tool"`` for example.
         event_type: A type name, for kinds that have one.
-        event_types: That name and those of its bases.
+        event_types: The names of the type and of its bases.
     """
 
     node_type: str
@@ -129,7 +129,7 @@ class WorkflowGenericNode(WorkflowNodeBase):
     event_types: list[str] | None = None
 
     def is_subclass_of(self, *type_names: str) -> bool:
-        """Return whether one of the type names is among ``event_types``."""
+        """Return True if one of the type names is in ``event_types``."""
         return any(name in (self.event_types or ()) for name in type_names)
 
 
@@ -141,7 +141,7 @@ WorkflowGraphNode = (
     | WorkflowResourceConfigNode
     | WorkflowGenericNode
 )
-"""Any node; ``node_type`` tells which."""
+"""Any node; ``node_type`` distinguishes them."""
 
 _KINDS = ("step", "event", "external", "resource", "resource_config")
 
@@ -179,7 +179,7 @@ class WorkflowGraph(_GraphPart):
         edges: Arrows between ids of ``nodes``.
         description: The docstring of the class.
         children: The graphs of attached workflows, by the name under which they are attached.
-        links: Arrows between this graph and those of ``children``, whose nodes are called ``child/id`` here.
+        links: Arrows between this graph and the graphs of ``children``, whose nodes are called ``child/id`` here.
     """
 
     name: str
@@ -190,10 +190,10 @@ class WorkflowGraph(_GraphPart):
     links: list[WorkflowGraphEdge] = Field(default_factory=list[WorkflowGraphEdge])
 
     def filter_by_node_type(self, *node_types: str) -> "WorkflowGraph":
-        """Return a graph without the nodes of some types, in which arrows lead across the removed ones.
+        """Return a graph without the nodes of some types, with arrows across the removed ones.
 
-        The new arrows carry the label of the first node that was removed between their ends. Attached workflows are
-        filtered too; arrows between them and this graph stay where both ends stay.
+        The new arrows carry the label of the first removed node between their ends. Attached workflows are filtered
+        too; arrows to them stay if both ends stay.
 
         Args:
             node_types: Values of ``node_type``.
@@ -227,7 +227,7 @@ class WorkflowGraph(_GraphPart):
 def _across(
     start: str, gone: dict[str, WorkflowGraphNode], after: dict[str, list[WorkflowGraphEdge]]
 ) -> list[tuple[str, str | None]]:
-    """The remaining nodes behind ``start``, with the label of the edge or of the first node removed on the way."""
+    """Yield the remaining nodes after ``start``, with the label of the edge or of the first removed node."""
     found: list[tuple[str, str | None]] = []
     seen: set[str] = set()
     waiting: list[tuple[str, str | None]] = [(start, None)]

@@ -1,6 +1,6 @@
-"""Doors through which programs of others reach agents: OpenAI's chat completions, and MCP. Mounted on a server.
+"""Endpoints for other programs: OpenAI's chat completions, and MCP. They are mounted on a server.
 
-Needs ``pip install 'batonflow[server]'``; for MCP ``[mcp]`` too.
+They need ``pip install 'batonflow[server]'``; MCP also needs ``[mcp]``.
 """
 
 from typing import TYPE_CHECKING, Any

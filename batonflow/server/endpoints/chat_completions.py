@@ -1,6 +1,6 @@
-"""OpenAI's chat completions as a door to agents: whatever speaks that protocol can talk to them.
+"""Agents behind OpenAI's chat completions, for all clients of that protocol.
 
-The agent's tools, handoffs and thoughts stay inside: the caller sees a model that answers. Source of the wire format:
+The agent's tools, handoffs and thoughts are hidden: the caller sees a model that answers. Source of the wire format:
 OpenAI's API reference, "Chat completions".
 """
 
@@ -48,7 +48,7 @@ _UNSUPPORTED = {
 
 
 class _Refused(Exception):
-    """What the caller asked for cannot be done."""
+    """The request cannot be served."""
 
     def __init__(self, status: int, message: str, code: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class _ToolCall(BaseModel):
 
 class _Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    # Null, or left out, where there are calls of tools instead.
+    # Null or missing if the message has tool calls instead.
     content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
@@ -86,7 +86,7 @@ class _StreamOptions(BaseModel):
 
 
 class _Request(BaseModel):
-    # What is about the choice of words, temperature for instance, is the business of the agent's own models.
+    # Sampling options, such as temperature, are left to the agent's own models.
     model_config = ConfigDict(extra="allow")
 
     model: str
@@ -98,7 +98,7 @@ class _Request(BaseModel):
 
 @dataclass
 class _Answer:
-    """One answer on its way: what every piece of it repeats."""
+    """An answer in progress: the fields that every piece repeats."""
 
     id: str
     created: int
@@ -118,20 +118,19 @@ class _Answer:
 
 
 def chat_completions_app(agents: Mapping[str, Servable] | Iterable[Servable] | Servable) -> Starlette:
-    """An ASGI app with ``/chat/completions`` and ``/models``, to be mounted where clients expect ``/v1``.
+    """Return an ASGI app with ``/chat/completions`` and ``/models``, to be mounted as ``/v1``.
 
-    What the caller sends as messages is the whole conversation, with calls of the caller's tools and their results in
-    it as well; nothing is kept between requests. The answer as a whole
-    is the agent's answer; streamed, it is all that its models say on the way there, in paragraphs, and the answer where
-    no model has streamed it: that of a tool, of a guard, of an agent that does not stream. A run that needs a
-    person says so in its answer: it goes on when the agent has a store and is answered there, else it is cancelled. A
-    caller who hangs up cancels the run.
+    The messages of a request are the whole conversation, including calls of the caller's tools and their results;
+    nothing is kept between requests. An unstreamed answer is the agent's answer. A streamed one contains all texts of
+    its models, in paragraphs, and an answer that no model has streamed: of a tool, a guard, or an agent without
+    streaming. If a run needs a person, the answer states it: with a store the run continues after an answer there,
+    otherwise it is cancelled. A disconnect cancels the run.
 
     Args:
-        agents: By the names under which callers ask for them as models; without names, each under its own.
+        agents: Agents by model name; without names, each under its own name.
 
     Raises:
-        ValueError: Two agents have one name.
+        ValueError: Two agents have the same name.
 
     Example:
         >>> server.mount("/v1", chat_completions_app(agent))
@@ -206,10 +205,10 @@ def _read(body: bytes) -> _Request:
 
 
 def _check_turns(messages: list[_Message]) -> None:
-    """Refuse calls of tools without their results, results without calls, and messages that say nothing.
+    """Refuse calls without results, results without calls, and empty messages.
 
     Raises:
-        _Refused: There is one; models refuse such a history.
+        _Refused: The history is one that models refuse.
     """
     open_calls: set[str] = set()
     for number, message in enumerate(messages):
@@ -246,7 +245,7 @@ async def _answer(agent: Servable, asked: _Request, request: Request) -> Respons
     leaving = asyncio.create_task(_hung_up(request))
     try:
         await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return answering.result() if answering.done() else Response(status_code=499)  # nobody reads it
+        return answering.result() if answering.done() else Response(status_code=499)  # the result is not needed
     finally:
         for task in (answering, leaving):
             task.cancel()
@@ -260,7 +259,7 @@ async def _whole(handler: AgentHandler, answer: _Answer) -> Response:
             return JSONResponse(answer.whole(_asks(handler, question), None))
         output: AgentOutput = await handler
         return JSONResponse(answer.whole(output.response.content or "", output.usage))
-    except Exception as error:  # noqa: BLE001 - a handler boundary: whatever ended the run
+    except Exception as error:  # noqa: BLE001 - a handler boundary: any error that ended the run
         return _error(_failure(handler, error))
 
 
@@ -279,7 +278,7 @@ async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> A
         yield answer.chunk({}, "stop")
         if usage:
             yield answer.chunk(None, usage=_usage(spent))
-    except Exception as error:  # noqa: BLE001 - a handler boundary: whatever ended the run
+    except Exception as error:  # noqa: BLE001 - a handler boundary: any error that ended the run
         refused = _failure(handler, error)
         yield _frame(
             {"error": {"message": refused.message, "type": "server_error", "param": None, "code": refused.code}}
@@ -290,7 +289,7 @@ async def _streamed(handler: AgentHandler, answer: _Answer, *, usage: bool) -> A
 
 
 async def _texts(handler: AgentHandler) -> AsyncGenerator[str, None]:
-    """What is said, a paragraph for each answer of a model, with the last answer; ends when a person is asked."""
+    """Yield texts, a paragraph for each answer of a model, ending with the answer; stop at a question to a person."""
     paragraph, last = "", ""
     async for item in handler.subscribe():
         event = item.event
@@ -305,13 +304,13 @@ async def _texts(handler: AgentHandler) -> AsyncGenerator[str, None]:
             return
     output: AgentOutput = await handler
     answer, said = output.response.content or "", last.strip()
-    # What models think aloud before an answer in no form is in the answer, and is not said.
+    # Thoughts before an unformatted answer are part of the answer and are not sent.
     if answer.strip() != said and not (said and answer.rstrip().endswith(said)):
         yield paragraph + answer
 
 
 async def _question(handler: AgentHandler) -> InputRequiredEvent | None:
-    """The first thing that is asked of a person; None when the run ends without."""
+    """Return the first question to a person, or None if the run ends without one."""
     async for item in handler.subscribe():
         if isinstance(item.event, InputRequiredEvent):
             return item.event
@@ -334,7 +333,7 @@ def _told(fields: Mapping[str, Any]) -> str:
 
 
 async def _leave(handler: AgentHandler) -> None:
-    """A run that nobody reads any more ends, unless it waits in a store for somebody to answer."""
+    """End a run without readers, unless it waits in a store for a person."""
     if handler.is_done() or (handler.open_inputs() and handler.workflow.__batonflow__.store is not None):
         return
     await handler.cancel_run()
@@ -358,7 +357,7 @@ def _message(message: _Message) -> ChatMessage:
 
 
 def _arguments(function: _Function) -> dict[str, Any] | str:
-    """The arguments of a call; the text itself when it is not a JSON object."""
+    """Return the arguments of a call, or the text itself if it is not a JSON object."""
     try:
         found: Any = read_json(function.arguments.encode())
     except ValueError:
@@ -367,10 +366,10 @@ def _arguments(function: _Function) -> dict[str, Any] | str:
 
 
 def _picture(image_url: Mapping[str, Any]) -> ImageBlock:
-    """A picture that is in the request. Addresses are not followed: the caller would choose what this machine asks for.
+    """Return an image inside the request; addresses are refused, because this machine would request them.
 
     Raises:
-        _Refused: It is anywhere else.
+        _Refused: The image is not inside the request.
     """
     head, _, data = str(image_url.get("url", "")).partition(",")
     if not (head.startswith("data:image/") and head.endswith(";base64")):
@@ -392,7 +391,7 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
 
 
 def _failure(handler: AgentHandler, error: Exception) -> _Refused:
-    """What the caller may know: the kind of error. Its text may quote anything, and stands in the run's records."""
+    """Return the kind of an error; its text may quote anything, and is in the run's records."""
     kind = type(error).__name__ if isinstance(error, BatonflowError) else "an error"
     return _Refused(500, f"run {handler.run_id} failed with {kind}", "run_failed")
 
@@ -400,7 +399,7 @@ def _failure(handler: AgentHandler, error: Exception) -> _Refused:
 def _error(refused: _Refused) -> JSONResponse:
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     error = {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code}
-    # Clients ask again at a status of 500, and a run that failed may have done half of its work.
+    # Clients repeat a request after status 500, but a failed run may have done half of its work.
     return JSONResponse({"error": error}, refused.status, {"x-should-retry": "false"})
 
 

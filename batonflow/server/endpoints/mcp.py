@@ -1,7 +1,7 @@
 """Workflows and agents as tools of an MCP server, over HTTP or stdio.
 
-Callers of both eras of the protocol are served: what a run asks a person becomes an elicitation, which the older
-protocol sends in the middle of the call, and the one of 2026-07-28 hands back to be answered with a new call.
+Both versions of the protocol are supported. A question of a run becomes an elicitation: the older protocol sends it
+during the call, and the protocol of 2026-07-28 returns it, to be answered with a new call.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ NO_BACK_CHANNEL = "2026-07-28"
 """Since this version of the protocol, servers do not ask their callers during a call."""
 
 PATIENCE = 600.0
-"""Seconds for which a run waits for the call that brings the answers."""
+"""Seconds until a waiting run ends without a further call."""
 
 LAST_WORDS = 5.0
-"""Seconds for which the result waits for a caller who is slow to take the progress."""
+"""Seconds that the result waits for a slow reader of the progress."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PRIMITIVE = {"string", "integer", "number", "boolean"}
@@ -62,20 +62,20 @@ def mcp_app(
     path: str = "/",
     allowed_hosts: Sequence[str] | None = (),
 ) -> "Starlette":
-    """An ASGI app that serves workflows and agents as tools over streamable HTTP.
+    """Return an ASGI app that serves workflows and agents as tools over streamable HTTP.
 
-    A tool's arguments are the fields of the workflow's start event, an agent's is ``message``; its result is the
-    result. Streamed events are reported as progress. A caller who hangs up cancels the run.
+    The arguments are the fields of the start event, and ``message`` for an agent; the output is the result. Streamed
+    events are reported as progress. A disconnect cancels the run.
 
     Args:
-        workflows: By the names of the tools, each 1 to 64 letters, digits, ``_`` or ``-``.
-        name: Of the server.
-        path: Where in the app the endpoint is.
-        allowed_hosts: Names besides those of this machine under which the app may be asked; None leaves that check, and
-            the one of origins, to the server on which it is mounted, as a ``WorkflowServer`` makes both.
+        workflows: Workflows by tool name: 1 to 64 letters, digits, ``_`` or ``-``.
+        name: The name of the server.
+        path: The path of the endpoint in the app.
+        allowed_hosts: Host names besides the names of this machine; None leaves the checks of hosts and origins to the
+            outer server, such as a ``WorkflowServer``.
 
     Raises:
-        ValueError: A name cannot be that of a tool.
+        ValueError: A name is not valid for a tool.
         MissingDependencyError: The extra ``mcp`` is not installed.
 
     Example:
@@ -109,10 +109,10 @@ async def serve_mcp_stdio(workflows: Mapping[str, Workflow], *, name: str = "bat
 
     Args:
         workflows: As for ``mcp_app``.
-        name: Of the server.
+        name: The name of the server.
 
     Raises:
-        ValueError: A name cannot be that of a tool.
+        ValueError: A name is not valid for a tool.
         MissingDependencyError: The extra ``mcp`` is not installed.
 
     Example:
@@ -129,7 +129,7 @@ async def serve_mcp_stdio(workflows: Mapping[str, Workflow], *, name: str = "bat
 
 
 class _Tools:
-    """The tools and the runs that wait for answers."""
+    """The tools, and the runs that wait for answers."""
 
     def __init__(self, workflows: Mapping[str, Workflow]) -> None:
         for name in workflows:
@@ -164,7 +164,7 @@ class _Tools:
         progress = asyncio.create_task(_report(context, handler))
         try:
             outcome = await self._outcome(context, handler)
-            if handler.is_done():  # what it streamed last is told before its result
+            if handler.is_done():  # the last progress is sent before the result
                 await asyncio.wait({progress}, timeout=LAST_WORDS)
             return outcome
         finally:
@@ -173,7 +173,7 @@ class _Tools:
                 self._leave(handler)
 
     async def _outcome(self, context: "ServerRequestContext[Any]", handler: WorkflowHandler) -> Any:
-        """The result of a run, or what it asks."""
+        """Return the result of a run, or its questions."""
         async for request in handler.inputs():
             asked = {one.id: self._question(one) for one in handler.open_inputs()} or {request.id: None}
             if not all(asked.values()):
@@ -192,7 +192,7 @@ class _Tools:
                 return self._failed(refused)
         try:
             result = await handler
-        except Exception as error:  # noqa: BLE001 - a handler boundary: whatever ended the run
+        except Exception as error:  # noqa: BLE001 - a handler boundary: any error that ended the run
             kind = type(error).__name__ if isinstance(error, BatonflowError) else "an error"
             return self._failed(f"run {handler.run_id} failed with {kind}")
         return self._result(result)
@@ -214,13 +214,13 @@ class _Tools:
         return self._types.TextContent(type="text", text=text)
 
     def _content(self, block: Any) -> Any:
-        """A part of an answer as callers get it; None for what is not for them, such as thoughts."""
+        """Return a block for callers, or None for hidden ones such as thoughts."""
         if isinstance(block, TextBlock):
             return self._text(block.text)
         if not isinstance(block, ImageBlock):
             return None
         if block.image is None and block.path is None:
-            return self._text(str(block.url or ""))  # an address is passed on, and not followed
+            return self._text(str(block.url or ""))  # an address is passed on, and not requested
         data = block.resolve_image(as_base64=True).read().decode()
         return self._types.ImageContent(type="image", data=data, mime_type=block.image_mimetype or "image/png")
 
@@ -230,7 +230,7 @@ class _Tools:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def _question(self, request: InputRequest) -> Any:
-        """The question as an elicitation; None when its answer needs more than a form of plain fields."""
+        """Return the question as an elicitation, or None if its answer needs more than plain fields."""
         schema = request.schema
         named = schema.get("$defs", {})
         fields = {name: _plain_field(field, named) for name, field in schema.get("properties", {}).items()}
@@ -247,7 +247,7 @@ class _Tools:
         )
 
     def _keep(self, handler: WorkflowHandler) -> None:
-        """Let a run wait for the call that brings the answers, but not for ever."""
+        """Let a run wait for the call with the answers, for a limited time."""
         loop = asyncio.get_running_loop()
         self._waiting[handler.run_id] = handler, loop.call_later(PATIENCE, self._give_up, handler.run_id)
 
@@ -256,7 +256,7 @@ class _Tools:
         self._leave(handler)
 
     async def leave_all(self) -> None:
-        """Leave every run that waits for a call, as none will come here any more."""
+        """Leave all waiting runs, because no further calls will come."""
         for run_id, (_, timer) in list(self._waiting.items()):
             timer.cancel()
             self._give_up(run_id)
@@ -264,20 +264,20 @@ class _Tools:
             await asyncio.wait(self._leaving)
 
     def _leave(self, handler: WorkflowHandler) -> None:
-        """Leave a run, in a task of its own: the call may be cancelled, and nothing can be awaited in it."""
+        """Leave a run, in its own task: the call may be cancelled, and must not await anything then."""
         leaving = asyncio.create_task(_leave(handler))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
 
     async def _waited_for(self, tool: str, run_id: str, answers: Mapping[str, Any]) -> WorkflowHandler | str:
-        """The run that a further call of a tool goes on with, answered; or why there is none."""
+        """Return the run that a further call continues, with its answers, or an error."""
         handler = await self._found(tool, run_id)
         if handler is None:
             return "the run that was to go on is not there any more: call the tool again"
         refused = ""
         try:
             if not handler.is_done() and not handler.open_inputs():
-                async for _ in handler.inputs():  # one that was resumed has to be read first
+                async for _ in handler.inputs():  # a resumed run must be read first
                     break
             asked = {request.id: request for request in handler.open_inputs()}
             for request_id in answers.keys() & asked.keys():
@@ -291,7 +291,7 @@ class _Tools:
         return handler
 
     async def _found(self, tool: str, run_id: str) -> WorkflowHandler | None:
-        """A run that a call of this tool began and that waits, in memory or in the store of its workflow."""
+        """Return a waiting run of this tool, from memory or from the store of its workflow."""
         if not run_id.startswith(_prefix(tool)) or not run_id.removeprefix(_prefix(tool)).isalnum():
             return None
         if run_id in self._waiting:
@@ -306,7 +306,7 @@ class _Tools:
 
 
 def _patient(workflow: Workflow) -> Workflow:
-    """The workflow, whose timeout stands still while a run waits for the caller's person; the one given stays as is."""
+    """Return a copy of the workflow whose timeout excludes the wait for a person."""
     if workflow.__batonflow__.timeout is None:
         return workflow
     other, options = copy(workflow), copy(workflow.__batonflow__)
@@ -317,7 +317,7 @@ def _patient(workflow: Workflow) -> Workflow:
 
 
 def _prefix(tool: str) -> str:
-    """What the ids of a tool's runs begin with; names the tool, as a caller says which run a call goes on with."""
+    """Return the prefix of a tool's run ids, because the caller names the run to continue."""
     return f"mcp-{tool}-"
 
 
@@ -341,7 +341,7 @@ def _started(workflow: Workflow, tool: str, arguments: dict[str, Any]) -> Workfl
 
 
 async def _report(context: "ServerRequestContext[Any]", handler: WorkflowHandler) -> None:
-    """What the run streams, as progress; silently nothing when the caller did not ask for any."""
+    """Report the stream of a run as progress; do nothing if the caller did not request it."""
     number = 0
     async for item in handler.subscribe():
         number += 1
@@ -351,7 +351,7 @@ async def _report(context: "ServerRequestContext[Any]", handler: WorkflowHandler
 
 
 async def _leave(handler: WorkflowHandler) -> None:
-    """A run that nobody calls any more ends, unless a store keeps it waiting for a person."""
+    """End a run without callers, unless a store keeps it waiting for a person."""
     if handler.is_done():
         return
     if handler.open_inputs() and handler.workflow.__batonflow__.store is not None:
@@ -361,7 +361,7 @@ async def _leave(handler: WorkflowHandler) -> None:
 
 
 def _respond(request: InputRequest, answer: Any) -> str:
-    """Answer a question as the person did; returns why the run cannot go on, if so."""
+    """Answer a question; return the reason if the run cannot continue."""
     fields: dict[str, Any] = dict(answer.content or {})
     if answer.action != "accept":
         if "approved" not in request.schema.get("properties", {}):
@@ -375,7 +375,7 @@ def _respond(request: InputRequest, answer: Any) -> str:
 
 
 def _blocks_of(result: Any) -> list[Any] | None:
-    """The parts of a result that is a message, or a part of one, or a list of such; None of any other."""
+    """Return the blocks of a message, a block, or a list of blocks; None for other results."""
     if isinstance(result, ChatMessage):
         return list(result.blocks)
     parts: list[Any] = cast("list[Any]", result) if isinstance(result, list) else [result]
@@ -383,7 +383,7 @@ def _blocks_of(result: Any) -> list[Any] | None:
 
 
 def _description(name: str, workflow: Workflow) -> str:
-    """What a model reads of a tool: it chooses by that, so there is always something."""
+    """Return the description of a tool; models choose by it, so it is never empty."""
     own = workflow.description if isinstance(workflow, AgentLoop) else type(workflow).__doc__
     if own and own.strip():
         return inspect.cleandoc(own)
@@ -414,7 +414,7 @@ def _message(request: InputRequest) -> str:
 
 
 def _plain_field(field: dict[str, Any], named: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A field as forms of MCP have them, an enumeration where it is named; None when it is not plain."""
+    """Return a field for MCP forms, with enumerations inline; None if it is not plain."""
     found = field
     if "anyOf" in field:
         others = [one for one in field["anyOf"] if one.get("type") != "null"]
@@ -429,7 +429,7 @@ def _plain_field(field: dict[str, Any], named: Mapping[str, Any]) -> dict[str, A
     if found.get("type") == "array":
         several = _plain_field(found.get("items", {}), named)
         if several is None or several.get("type") != "string" or "enum" not in several:
-            return None  # forms have lists of choices, and no others
+            return None  # forms only have lists of choices
         bounds = {name: found[name] for name in ("minItems", "maxItems") if name in found}
         return {"type": "array", "items": {"type": "string", "enum": several["enum"]}, **bounds, **told}
     if "const" in found:

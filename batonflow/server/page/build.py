@@ -1,19 +1,18 @@
-"""Builds the page: modules and style are put into one file, always in the same way.
+"""Build the page from its modules and its style, as one file.
 
-    python -m batonflow.server.page.build [--check]
+setup.py builds the page into the wheel. A checkout builds it at first use.
 
-Every module becomes a function of its own that is called once, after those it imports from; so names of one never meet
-those of another, and no bundler is needed. Comments and indentation are left out.
+Each module becomes a function that is called once, after the modules that it imports. The names of modules are thus
+separate, and no bundler is needed. Comments and indentation are left out.
 """
 
-import argparse
 import re
-import sys
+from functools import cache
 from pathlib import Path
 
 from batonflow.server.page.policy import policy_of
 
-__all__ = ["built", "main"]
+__all__ = ["built", "page_html"]
 
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER / "src"
@@ -24,10 +23,10 @@ _EXPORT = re.compile(r"^export (?:async )?(?:function\*?|class|const|let) (\w+)"
 
 
 def built(sources: Path = SOURCES) -> str:
-    """The text of the page, made from a folder of sources.
+    """Return the text of the page, built from a folder of sources.
 
     Raises:
-        ValueError: Modules import each other in a circle, or one has an import of another form than
+        ValueError: Modules import each other in a circle, or an import does not have the form
             ``import { a, b } from "./other.js";``.
     """
     script = f"\n{_script(sources)}"
@@ -38,17 +37,10 @@ def built(sources: Path = SOURCES) -> str:
     return page
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the page, or with ``--check`` say whether the written one fits its sources."""
-    parser = argparse.ArgumentParser(description="Build the page from its modules.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the file does not fit")
-    page = built()
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(page, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-        sys.stderr.write(f"{PAGE} does not fit its sources: run python -m batonflow.server.page.build and commit it\n")
-        return 1
-    return 0
+@cache
+def page_html() -> str:
+    """Return the page as the server delivers it: it requests all data from its origin."""
+    return built() if SOURCES.is_dir() else PAGE.read_text(encoding="utf-8")
 
 
 def _script(sources: Path) -> str:
@@ -59,7 +51,7 @@ def _script(sources: Path) -> str:
 
 
 def _visit(name: str, modules: dict[str, str], order: list[str], above: list[str]) -> None:
-    """Append a module to the order, behind those it needs."""
+    """Append a module to the order, after the modules that it imports."""
     if name in above:
         raise ValueError(f"modules import each other: {' -> '.join([*above, name])}")
     if name in order:
@@ -76,14 +68,14 @@ def _wrapped(name: str, text: str) -> str:
     exports = _EXPORT.findall(text)
     body = re.sub(r"^export ", "", _IMPORT.sub("", text), flags=re.MULTILINE)
     if re.search(r"^import ", body, re.MULTILINE):
-        raise ValueError(f'{name}.js imports in a form that is not understood: write import {{ a }} from "./b.js";')
+        raise ValueError(f'{name}.js has an import in an unknown form: write import {{ a }} from "./b.js";')
     if re.search(r"</?script|<!--", body):
-        raise ValueError(f"{name}.js holds text that would end the script element")
+        raise ValueError(f"{name}.js contains text that would end the script element")
     return f"const m_{name} = (() => {{\n{imports}{_short(body)}return {{{', '.join(exports)}}};\n}})();"
 
 
 def _short(text: str) -> str:
-    """A module without whole-line comments, indentation and empty lines."""
+    """Remove whole-line comments, indentation and empty lines."""
     text = re.sub(r"^[ \t]*/\*\*.*?\*/[ \t]*(?=\S|\n)", "", text, flags=re.MULTILINE | re.DOTALL)
     lines = (line.strip() for line in text.split("\n"))
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
@@ -92,7 +84,3 @@ def _short(text: str) -> str:
 def _style(text: str) -> str:
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", text).strip()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The graph of what a run did, for when its code is not there: from its steps, their events and their causes."""
+"""The graph of a run without its code: from its steps, events and causes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,11 +18,11 @@ _MADE = ("returned", "sent", "asked")
 
 
 def graph_of(name: str, entries: Sequence[Mapping[str, Any]]) -> WorkflowGraph:
-    """The part of a workflow's graph that a run went through.
+    """Return the part of a workflow's graph that a run went through.
 
     Args:
-        name: Of the workflow.
-        entries: Of ``trace_of``.
+        name: The name of the workflow.
+        entries: Entries of ``trace_of``.
 
     Example:
         >>> graph_of("Halves", trace_of(await store.read("r")))
@@ -46,7 +46,7 @@ def graph_of(name: str, entries: Sequence[Mapping[str, Any]]) -> WorkflowGraph:
 
 
 class _Part:
-    """One workflow of the tree. Dicts keep what was seen in order, once each."""
+    """One workflow of the tree. The dicts serve as ordered sets."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,9 +58,9 @@ class _Part:
     def at(self, path: str) -> "_Part":
         part = self
         for name in path.split("/") if path else ():
-            # Repeated runs of a child are told apart by a number behind its name.
-            own, _, number = name.rpartition("#")
-            child = own if own and number.isdigit() else name
+            # A number after the name distinguishes repeated runs of a child.
+            base, _, number = name.rpartition("#")
+            child = base if base and number.isdigit() else name
             part = part.children.setdefault(child, _Part(child))
         return part
 

@@ -1,7 +1,6 @@
-"""One run as one file: the page with the run's data in it, which asks nobody for anything."""
+"""A run as a single file: the page with the run's data, without any connections."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -13,15 +12,16 @@ from batonflow.draw.scene import scene_of
 from batonflow.draw.svg import escape, svg
 from batonflow.durable.store_protocol import RunInfo, RunStore, StoredCommit
 from batonflow.durable.trace import run_told, trace_of
+from batonflow.server.page.build import page_html
 from batonflow.server.page.derived import graph_of
 from batonflow.threads import in_thread
 from batonflow.workflow_core.errors import StoreError
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["RunView", "export_run", "page_html", "run_page", "view_run"]
+__all__ = ["RunView", "export_run", "run_page", "view_run"]
 
 LARGEST = 64 * 1024
-"""Bytes of a value above which a file holds the beginning of it only."""
+"""Bytes of a value that a file contains; longer values are cut."""
 
 AT_ONCE = 500
 
@@ -29,27 +29,17 @@ _PLACE = '<script type="application/json" id="run"></script>'
 _POLICY = '<meta name="policy"'
 
 
-@cache
-def page_html() -> str:
-    """The page as the server gives it: it asks where it came from for everything it shows.
-
-    Raises:
-        FileNotFoundError: The page is not built.
-    """
-    return Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-
-
 def run_page(data: Mapping[str, Any]) -> str:
-    """The page with a run in it: a file that works from any disk and connects to nothing.
+    """Return the page with the data of a run: a self-contained file without connections.
 
     Args:
-        data: ``handler`` (as the server tells runs), ``representation`` (``graph`` and ``svg``, or None) and
+        data: ``handler`` (a run as server data), ``representation`` (``graph`` and ``svg``, or None) and
             ``entries`` (of ``trace_of``).
 
     Example:
         >>> Path("run.html").write_text(run_page({"handler": ..., "representation": ..., "entries": ...}))
     """
-    # No tag can begin in it, so none can end the element that holds it.
+    # Without "<" the data cannot end its element.
     text = to_json(data, inf_nan_mode="null").decode().replace("<", "\\u003c")
     before, place, after = page_html().partition(_PLACE)
     filled = place.replace("></", f">{text}</")
@@ -59,16 +49,16 @@ def run_page(data: Mapping[str, Any]) -> str:
 async def export_run(
     store: RunStore, run_id: str, *, workflow: Workflow | None = None, path: str | PathLike[str] | None = None
 ) -> str:
-    """The page with a run of a store in it, whatever has become of the run.
+    """Return the page with a stored run, in any state.
 
     Args:
-        store: Where the run is.
+        store: The store of the run.
         run_id: The run.
-        workflow: Its code, for the graph of all that can happen; without it the graph shows what did happen.
-        path: Where to write the page as well.
+        workflow: Its code, for the graph of all possible flows; without it the graph shows the actual flow.
+        path: A file to write the page to as well.
 
     Raises:
-        StoreError: There is no such run, or it cannot be read.
+        StoreError: The run does not exist or cannot be read.
         OSError: The file cannot be written.
 
     Example:
@@ -87,16 +77,16 @@ async def export_run(
 
 
 async def view_run(store: RunStore, run_id: str, *, workflow: Workflow | None = None, height: int = 640) -> "RunView":
-    """A run of a store as a notebook shows it.
+    """Show a stored run in a notebook.
 
     Args:
-        store: Where the run is.
+        store: The store of the run.
         run_id: The run.
         workflow: As for ``export_run``.
-        height: Of the frame, in pixels.
+        height: Height of the frame, in pixels.
 
     Raises:
-        StoreError: There is no such run, or it cannot be read.
+        StoreError: The run does not exist or cannot be read.
 
     Example:
         >>> await view_run(store, "tides-1")
@@ -105,11 +95,11 @@ async def view_run(store: RunStore, run_id: str, *, workflow: Workflow | None = 
 
 
 class RunView:
-    """The page of one run in a frame of a notebook, apart from the notebook's own page: it can reach nothing there.
+    """The page of one run in a notebook's frame, isolated from the notebook.
 
     Args:
-        page: What ``export_run`` or ``run_page`` gives.
-        height: Of the frame, in pixels.
+        page: The text of ``export_run`` or ``run_page``.
+        height: Height of the frame, in pixels.
     """
 
     def __init__(self, page: str, *, height: int = 640) -> None:
@@ -131,7 +121,7 @@ async def _commits(store: RunStore, run_id: str) -> list[StoredCommit]:
 
 
 def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A run as the server tells it, from what its records say."""
+    """Return a run as server data, from its records."""
     last = next((entry for entry in reversed(entries) if entry["kind"] == "ended" and not entry["path"]), None)
     event: Mapping[str, Any] = last["events"][0] if last is not None and last.get("events") else {}
     value: Any = event.get("value")
@@ -140,7 +130,7 @@ def _told(info: RunInfo, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def _waits(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a step waits for an event that has not come."""
+    """Return True if a step waits for an event."""
     open_waits: dict[tuple[Any, ...], bool] = {}
     for entry in entries:
         if "step" in entry:

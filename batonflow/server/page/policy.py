@@ -1,4 +1,4 @@
-"""What a browser may do with the page: run its scripts, use its styles, and nothing else."""
+"""The content security policy of the page: its own scripts and styles, and nothing else."""
 
 import base64
 import hashlib
@@ -7,12 +7,12 @@ __all__ = ["policy_of"]
 
 
 def policy_of(scripts: list[str], styles: list[str], *, connect: str = "") -> str:
-    """The content security policy of a page that holds these scripts and styles and nothing else.
+    """Return the content security policy of a page with these scripts and styles.
 
     Args:
         scripts: The contents of its script elements.
         styles: The contents of its style elements.
-        connect: Where it may connect to; empty for nowhere.
+        connect: Allowed connections; empty to forbid all.
 
     Example:
         >>> policy_of(["start();"], ["body { margin: 0 }"], connect="'self'")

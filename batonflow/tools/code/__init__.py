@@ -1,4 +1,4 @@
-"""Executors: where code that a model wrote runs, turn by turn, so that a run can be written down between turns."""
+"""Executors: sandboxes that run a model's code turn by turn, so that a run can be saved between turns."""
 
 from batonflow.tools.code.base import (
     Calls,

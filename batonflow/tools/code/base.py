@@ -1,15 +1,15 @@
-"""What an executor of code is: limits, the turns a snippet takes, and the errors.
+"""Protocols of code executors: limits, turns of a snippet, and errors.
 
 ::
 
     ExecutorError (ToolError)
-    ├── SandboxUnavailableError           there is no sandbox here; the message says what to install
-    ├── ExecutorStateError (RuntimeError) a session was asked for what it cannot do now
+    ├── SandboxUnavailableError           the machine has no sandbox; the message names packages to install
+    ├── ExecutorStateError (RuntimeError) a session cannot do this in its present state
     └── SnapshotError (ValueError)        a snapshot cannot be restored
         ├── SnapshotSignatureError        ... it was altered, or signed with another key, or is of another run
-        └── SnapshotMismatchError         ... a tool is missing, or running the snippets again took another course
+        └── SnapshotMismatchError         ... a tool is missing, or the snippets took another course when they ran again
 
-What goes wrong inside the code is no exception here: it is a :class:`Failed` turn, to be shown to the model.
+An error inside the code is not raised: it is a :class:`Failed` turn for the model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,11 +48,11 @@ class ExecutorError(ToolError):
 
 
 class SandboxUnavailableError(ExecutorError):
-    """There is no sandbox on this machine; the message says why and what to install."""
+    """The machine has no sandbox; the message gives the reason and a remedy."""
 
 
 class ExecutorStateError(ExecutorError, RuntimeError):
-    """A session was asked for something it cannot do in its present state."""
+    """A session cannot do this in its present state."""
 
 
 class SnapshotError(ExecutorError, ValueError):
@@ -60,25 +60,25 @@ class SnapshotError(ExecutorError, ValueError):
 
 
 class SnapshotSignatureError(SnapshotError):
-    """A snapshot was altered, was signed with another key, or belongs to another run; nothing of it was loaded."""
+    """A snapshot was altered, signed with another key, or belongs to another run; nothing of it was loaded."""
 
 
 class SnapshotMismatchError(SnapshotError):
-    """A snapshot is genuine and still cannot go on here; the message says what differs."""
+    """A genuine snapshot does not fit this environment; the message names the difference."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the code may use.
+    """Resource limits of the code.
 
     Args:
-        seconds: Time each snippet may run, not counting the time it waits for answers to its calls.
+        seconds: Time limit of each snippet, without the time that it waits for answers to its calls.
         memory_mb: Memory of the session, in MiB.
-        output_bytes: Printed text kept of each snippet, in bytes of UTF-8; what is beyond it is dropped.
-        calls: Tool calls each snippet may make.
+        output_bytes: Printed text kept of each snippet, in bytes of UTF-8; the rest is dropped.
+        calls: Largest number of tool calls of each snippet.
 
     Raises:
-        ValueError: One of them is not positive.
+        ValueError: A limit is not positive.
 
     Example:
         >>> Limits(seconds=2.0, memory_mb=128).calls
@@ -98,10 +98,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class HostCall:
-    """A call of a tool that the code waits for.
+    """A tool call that the code waits for.
 
     Args:
-        id: ``run/snippet/call``: the same again when the run is restored; a key for journals and for idempotency.
+        id: ``run/snippet/call``: equal after a restore; a key for journals and for idempotency.
         tool: The tool's own name.
         arguments: Its arguments by name, JSON-able and not validated.
     """
@@ -113,10 +113,10 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Calls:
-    """The code has made calls and goes on when some are answered.
+    """Turn in which the code has made calls; it continues when some are answered.
 
     Args:
-        calls: Those made since the last turn, in the order in which the code made them.
+        calls: The calls since the last turn, in the order in which the code made them.
     """
 
     calls: tuple[HostCall, ...]
@@ -124,10 +124,10 @@ class Calls:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The code has made no further call; it goes on when one of those still open is answered.
+    """Turn without new calls; the code continues when an open call is answered.
 
     Args:
-        call_ids: The open ones.
+        call_ids: The open calls.
     """
 
     call_ids: tuple[str, ...]
@@ -135,11 +135,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Done:
-    """The snippet has ended. Calls still open at that time are no longer waited for.
+    """Turn at the end of the snippet. Open calls are no longer awaited.
 
     Args:
-        output: What it printed.
-        value: The value of its last expression, JSON-able; None when it ends in something else.
+        output: The printed text.
+        value: The value of its last expression, as JSON data; None if it ends with another statement.
     """
 
     output: str
@@ -148,14 +148,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """The snippet did not come to its end. The next one can be started all the same.
+    """Turn of a snippet that failed. The next one can be started nevertheless.
 
     Args:
         kind: ``syntax`` (nothing ran), ``runtime`` (it raised), ``limit``, ``crash`` (the interpreter died) or
             ``interrupted``.
-        text: What happened and where, for the model.
-        session_lost: Whether the variables are gone: the next snippet meets an empty interpreter.
-        output: What it had printed.
+        text: The error and its place, for the model.
+        session_lost: True if the variables are lost: the next snippet begins in an empty interpreter.
+        output: The printed text.
     """
 
     kind: FailureKind
@@ -169,11 +169,11 @@ Turn = Calls | Waiting | Done | Failed
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a snippet that would not work, found without running it.
+    """A problem in a snippet, found without running it.
 
     Args:
-        text: What is wrong, for the model.
-        line: Where, from 1; None when it concerns the whole.
+        text: The problem, for the model.
+        line: Its line, from 1; None for the whole snippet.
     """
 
     text: str
@@ -191,90 +191,90 @@ class Session(Protocol):
         snippet: Number of the snippet that runs or ran last; the first is 1.
         code: Its text.
         made: Every call it has made, answered or not.
-        pending: Calls that are not answered yet; after a restore, those the code waits for.
+        pending: Calls without an answer; after a restore, the calls that the code waits for.
     """
 
     @property
     def run_id(self) -> str:
-        """The run it belongs to."""
+        """The run of the session."""
         ...
 
     @property
     def snippet(self) -> int:
-        """Number of the snippet that runs or ran last."""
+        """Number of the current or last snippet."""
         ...
 
     @property
     def code(self) -> str:
-        """Text of that snippet."""
+        """Text of the current or last snippet."""
         ...
 
     @property
     def made(self) -> tuple[HostCall, ...]:
-        """Every call of that snippet, answered or not, in the order in which it made them."""
+        """All calls of the snippet, in the order in which it made them."""
         ...
 
     @property
     def pending(self) -> tuple[HostCall, ...]:
-        """Calls that are not answered yet."""
+        """Calls without an answer."""
         ...
 
     async def check(self, code: str) -> list[Problem]:
-        """Problems of ``code`` that can be seen without running it; an empty list when there are none."""
+        """Return problems of ``code`` that can be found without running it."""
         ...
 
     async def start(self, code: str) -> Turn:
         """Run a snippet up to its first calls or its end.
 
         Raises:
-            ExecutorStateError: Another snippet is not at its end yet, or the session is closed.
+            ExecutorStateError: Another snippet has not ended, or the session is closed.
         """
         ...
 
     async def answer(self, answers: Mapping[str, Any]) -> Turn:
-        """Give results of calls to the code and let it go on.
+        """Pass results of calls to the code, and let it continue.
 
         Args:
-            answers: By call id, at least one. An exception is raised where the code awaits the call, as the nearest
-                builtin type; every other value is made JSON-able.
+            answers: Values by call id, at least one. An exception is raised where the code awaits the call, as the
+                nearest builtin type; other values are converted to JSON data.
 
         Raises:
-            ExecutorStateError: No snippet is waiting, or an id is not among the pending ones.
+            ExecutorStateError: No snippet is waiting, or a call with such an id is not pending.
         """
         ...
 
     async def snapshot(self, *, release: bool = True) -> bytes | None:
-        """The session in bytes, signed, for ``open(restore=...)``; None when it cannot be told in bytes.
+        """Return the signed snapshot for ``open(restore=...)``, or None if the session has no saveable form.
 
         Args:
-            release: Whether a session that waits for answers gives back what it does not need meanwhile, as its
-                process. It goes on with either; with False more quickly.
+            release: Free resources of a waiting session, such as its process. The session continues in both
+                cases, with False more quickly.
 
         Raises:
-            ExecutorStateError: The code is running at this moment.
+            ExecutorStateError: The code is running.
         """
         ...
 
     def interrupt(self) -> None:
-        """End the snippet: the ``start`` or ``answer`` under way, or else the next ``answer``, gives ``Failed``."""
+        """End the snippet: the present ``start`` or ``answer``, or else the next ``answer``, returns ``Failed``."""
         ...
 
     async def aclose(self) -> None:
-        """Give back everything the session holds; may be called again."""
+        """Free all resources of the session; may be called again."""
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Something that runs code, one session per run.
+    """A runner of code, with one session per run.
 
     Attributes:
-        name: What it is called in snapshots and in the prompt.
-        durable: Whether a snapshot holds the interpreter's state itself. When not, it holds the snippets and the
-            answers, and restoring runs the snippets again.
-        parallel: Whether several calls can be open at once.
-        full_python: Whether everything of Python works, packages included.
-        hints: What the code can and cannot do, for the prompt.
+        name: Its name in snapshots and in the prompt.
+        durable: True if a snapshot holds the interpreter's state. Otherwise it holds the snippets and the answers,
+            and restoring runs the snippets again.
+        parallel: True if several calls can be open at once.
+        full_python: True if all of Python works, including packages.
+        hints: Abilities and limits of the code, for the prompt.
     """
 
     name: str
@@ -284,7 +284,7 @@ class Executor(Protocol):
 
     @property
     def hints(self) -> str:
-        """What the code can and cannot do, for the prompt."""
+        """Abilities and limits of the code, for the prompt."""
         ...
 
     async def open(
@@ -299,18 +299,17 @@ class Executor(Protocol):
         """Open a session.
 
         Args:
-            tools: What the code may call; they are called by whoever answers, never here.
-            limits: What the code may use. A restored session keeps its own.
-            restore: A snapshot to go on from.
-            run_id: The run the session belongs to; made up by default. A snapshot of another run is refused.
-            key: What snapshots are signed with, when the executor was given none; by default a key that this
-                process made up.
+            tools: Tools for the code; the caller executes the calls and answers them.
+            limits: Resource limits of the code. A restored session keeps its own.
+            restore: A snapshot to continue from.
+            run_id: The run of the session; generated by default. A snapshot of another run is refused.
+            key: The signing key of snapshots if the executor has no key; by default a random key of this process.
 
         Raises:
-            SnapshotSignatureError: The snapshot is not one that this key signed for this run.
-            SnapshotMismatchError: The snapshot needs a tool that is not given, or its snippets, run again, took
-                another course.
-            SandboxUnavailableError: The sandbox does not start here.
+            SnapshotSignatureError: The snapshot was not signed with this key for this run.
+            SnapshotMismatchError: The snapshot needs a tool that is missing, or its snippets took another course
+                when they ran again.
+            SandboxUnavailableError: The sandbox does not start.
             ToolDefinitionError: Two tools would have the same name in the code.
         """
         ...
@@ -330,7 +329,7 @@ class Output:
     cut: bool = False
 
     def write(self, text: str) -> None:
-        """Keep ``text``, or what of it still fits."""
+        """Keep ``text``, as far as the limit allows."""
         data = text.encode("utf-8", "replace")
         room = self.limit - self.size
         if len(data) > room:
@@ -342,6 +341,6 @@ class Output:
 
     @property
     def text(self) -> str:
-        """What was kept, with a note when that is not all."""
+        """Return the kept text, with a note if some was dropped."""
         kept = "".join(self.parts)
         return f"{kept}\n[output cut at {self.limit} bytes]" if self.cut else kept

@@ -26,24 +26,24 @@ _NAMESPACES = (
     "It needs namespaces for users: inside containers they are often forbidden (Docker: a seccomp profile that allows "
     "unshare), and on Ubuntu 24.04 an AppArmor profile for bwrap is needed"
 )
-# Enough for programs; what else is in /dev gives ways to hold memory that no limit counts.
+# Enough for programs; other devices allow memory use outside the limit.
 _DEVICES = ("null", "zero", "random", "urandom")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class BubblewrapExecutor(ProcessExecutor):
-    """Runs code in full CPython, shut in by bubblewrap. Linux only.
+    """Executor of full CPython inside bubblewrap. Linux only.
 
-    The code sees the system's programs and libraries read-only, the packages named, and 64 MiB of temporary files;
-    no network, no environment, no other process, no /proc. It cannot start processes.
+    The code has read-only access to the system's programs, its libraries and the named packages, and 64 MiB of
+    temporary files. It has no network, environment, other processes or /proc, and cannot start processes.
 
     Args:
-        key: What snapshots are signed with, 16 bytes or more.
-        packages: Installed distributions that the code can import, with what they require; numpy and pandas, if
-            installed, by default.
+        key: The signing key of snapshots, 16 bytes or more.
+        packages: Installed distributions that the code can import, with their requirements; by default numpy and
+            pandas, if installed.
 
     Raises:
-        SandboxUnavailableError: This is no Linux, bubblewrap is missing, or there is no filter for this processor.
+        SandboxUnavailableError: The system is not Linux, bubblewrap is missing, or the processor has no filter.
         ValueError: One of ``packages`` is not installed.
 
     Example:
@@ -72,7 +72,7 @@ class BubblewrapExecutor(ProcessExecutor):
 
     @property
     def hints(self) -> str:
-        """What the code can and cannot do, for the prompt."""
+        """Abilities and limits of the code, for the prompt."""
         packages = f" and {', '.join(self._packages)}" if self._packages else ""
         return (
             f"The code runs in a sandbox with Python {self.version}: the standard library{packages}. There is no "
@@ -81,7 +81,7 @@ class BubblewrapExecutor(ProcessExecutor):
         )
 
     def launch(self) -> Launch:
-        """Bubblewrap with the interpreter inside; the filter and bubblewrap's report go through pipes."""
+        """Return the command of bubblewrap; the filter and bubblewrap's report go through pipes."""
         filter_end, filter_start = os.pipe()
         info_end, info_start = os.pipe()
         os.write(filter_start, seccomp_filter(platform.machine()))
@@ -93,7 +93,7 @@ class BubblewrapExecutor(ProcessExecutor):
                     os.close(number)
 
         def started() -> int | None:
-            # Written before the interpreter started, which has spoken by now.
+            # The report was written before the interpreter started, so it is complete.
             report: dict[str, int] = json.loads(os.read(info_end, 4096))
             return report["child-pid"]
 
@@ -101,7 +101,7 @@ class BubblewrapExecutor(ProcessExecutor):
         command += ["--seccomp", str(filter_end), "--info-fd", str(info_start), "--", *_interpreter()]
         return Launch(
             command,
-            # Bubblewrap itself can be looked into from inside on some systems: it gets no environment either.
+            # On some systems bubblewrap's own process is visible inside: it gets no environment either.
             env={},
             path=["/packages"],
             pass_fds=[filter_end, info_start],
@@ -125,9 +125,9 @@ _SHUT = [
 
 
 def _system() -> list[str]:
-    """What of the machine is there: /usr, the libraries' usual links, the interpreter, and no /proc.
+    """Return the mounts of the machine: /usr, the usual links to libraries, and the interpreter, without /proc.
 
-    Run by root, a process without capabilities can still write to /proc/sys, and bubblewrap does not cover it then.
+    A process of root without capabilities can still write to /proc/sys, which bubblewrap does not cover.
     """
     options = ["--ro-bind", "/usr", "/usr"]
     for name in ("lib", "lib64", "lib32"):
@@ -142,7 +142,7 @@ def _system() -> list[str]:
     for name in _DEVICES:
         options += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     if not _in_usr():
-        # Under a path that tells nothing of the machine. What is installed beside the interpreter stays outside.
+        # A neutral path that reveals nothing of the machine. Packages beside the interpreter stay outside.
         options += ["--ro-bind", sys.base_prefix, "/python"]
         packages = Path(sysconfig.get_path("purelib", vars={"base": sys.base_prefix, "platbase": sys.base_prefix}))
         if packages.is_dir():
@@ -154,17 +154,17 @@ def _system() -> list[str]:
 
 def _read_only() -> list[str]:
     variables = {
-        "HOME": "/tmp",  # noqa: S108 - the sandbox's own
+        "HOME": "/tmp",  # noqa: S108 - inside the sandbox
         "LANG": "C.UTF-8",
         "OPENBLAS_NUM_THREADS": "1",
-        # Sets have the same order when snippets are run again.
+        # Sets must have the same order when snippets run again.
         "PYTHONHASHSEED": "0",
         "TZ": "UTC",
     }
     options = ["--size", str(_TEMPORARY_BYTES), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # noqa: S108
     for name, value in variables.items():
         options += ["--setenv", name, value]
-    # The root is a temporary file system too, of no limited size.
+    # The root is also a temporary file system, without a size limit.
     return [*options, "--remount-ro", "/"]
 
 
@@ -187,7 +187,7 @@ def _found(name: str) -> Distribution | None:
 
 
 def _entries(packages: Sequence[str] | None) -> list[Path]:
-    """The files and folders that make up ``packages`` and what they require."""
+    """Return the files and folders of ``packages`` and of their requirements."""
     missing = [name for name in packages or () if _found(name) is None]
     if missing:
         raise ValueError(f"packages={missing!r}: not installed here: pip install {' '.join(missing)}")

@@ -1,4 +1,4 @@
-"""The executor taken when none is named."""
+"""The default executor."""
 
 from batonflow.llms.errors import MissingDependencyError
 from batonflow.tools.code.base import Executor, SandboxUnavailableError
@@ -8,13 +8,13 @@ __all__ = ["default_executor"]
 
 
 def default_executor(key: bytes | None = None) -> Executor:
-    """A :class:`MontyExecutor`; there is no other default, and never one without a sandbox.
+    """Return a :class:`MontyExecutor`; the default is never an executor without a sandbox.
 
     Args:
-        key: What snapshots are signed with.
+        key: The signing key of snapshots.
 
     Raises:
-        SandboxUnavailableError: pydantic-monty is not installed; the message says what to do.
+        SandboxUnavailableError: pydantic-monty is not installed; the message names the command that installs it.
 
     Example:
         >>> session = await default_executor().open([add])

@@ -1,4 +1,4 @@
-"""Tools as functions of the code: their names, their parameters, and their declarations in Python."""
+"""Tools as functions of the code: names, parameters, and declarations in Python."""
 
 import builtins
 import inspect
@@ -25,7 +25,7 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class CodeFunction:
-    """A tool as the code sees it: an async function.
+    """A tool in the form for code: an async function.
 
     Args:
         name: Its name in the code.
@@ -47,14 +47,14 @@ class CodeFunction:
 
     @cached_property
     def parameters(self) -> list[str]:
-        """Names of the parameters, in the order in which they can be given without names."""
+        """Names of the parameters, in positional order."""
         return list(self.schema.get("properties", {}))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name; whether they fit the schema is for the tool to say.
+        """Return the arguments of a call by name; the tool checks them against its schema.
 
         Raises:
-            TypeError: There are too many without a name, or one is given twice.
+            TypeError: A call has too many positional arguments, or one argument twice.
         """
         names = self.parameters
         if len(args) > len(names):
@@ -67,7 +67,7 @@ class CodeFunction:
 
     @cached_property
     def declaration(self) -> str:
-        """``async def name(...) -> ...`` in one line, without body."""
+        """Return ``async def name(...) -> ...`` in one line, without body."""
         required = set(self.schema.get("required", []))
         shown: list[str] = []
         by_name_only = False
@@ -87,7 +87,7 @@ class CodeFunction:
 
     @cached_property
     def unnamed(self) -> dict[str, str]:
-        """Arguments that can be given as ``**{"name": value}`` only, with what they are."""
+        """Describe arguments that can only be passed as ``**{"name": value}``."""
         required = self.schema.get("required", [])
         return {
             name: f"{_annotation(one, self.schema)}{'' if name in required else ', may be left out'}"
@@ -97,11 +97,11 @@ class CodeFunction:
 
     @property
     def _takes_others(self) -> bool:
-        """Whether there may be arguments that the properties do not name."""
+        """Return True if a schema accepts arguments outside its properties."""
         names, schema = self.parameters, self.schema
         others = schema.get("additionalProperties")
         if not names and self.tool.metadata.fn_schema is None and others is not False:
-            return True  # a schema that no function has made: they stand elsewhere in it, or are anybody's
+            return True  # schemas of other origin may describe arguments elsewhere, or accept any
         return bool(others) or any(name not in names for name in schema.get("required", []))
 
     @property
@@ -111,7 +111,7 @@ class CodeFunction:
         function = self.tool.real_fn
         try:
             annotation = get_type_hints(function if inspect.isroutine(function) else type(function).__call__)["return"]
-            if annotation is ToolOutput:  # the code gets what is in it
+            if annotation is ToolOutput:  # the code gets the content of the list
                 return "Any"
             schema = TypeAdapter(annotation).json_schema(mode="serialization")
         except (KeyError, NameError, TypeError, AttributeError, PydanticSchemaGenerationError, PydanticUserError):
@@ -120,9 +120,9 @@ class CodeFunction:
 
 
 def code_functions(tools: Sequence[BaseTool]) -> dict[str, CodeFunction]:
-    """The functions that ``tools`` are in the code, by their names there.
+    """Return the tools as functions of the code, by name.
 
-    What Python cannot read as a name is replaced by ``_``; names of builtins and keywords get one behind them.
+    Characters that are invalid in names become ``_``; names of builtins and keywords get a trailing ``_``.
 
     Raises:
         ToolDefinitionError: Two tools would have the same name.
@@ -133,7 +133,7 @@ def code_functions(tools: Sequence[BaseTool]) -> dict[str, CodeFunction]:
         name = re.sub(r"\W", "_", tool_name, flags=re.ASCII)
         if not name.isidentifier():
             name = f"_{name}"
-        # Two leading underscores are the type checker's sign for names of its own.
+        # The type checker reserves names with two leading underscores.
         name = re.sub(r"^__+", "_", name)
         if name in _RESERVED:
             name += "_"
@@ -146,7 +146,7 @@ def code_functions(tools: Sequence[BaseTool]) -> dict[str, CodeFunction]:
 
 
 def declarations(tools: Sequence[BaseTool]) -> str:
-    """The tools as Python functions with their descriptions, for the prompt.
+    """Return declarations of the tools as Python functions with descriptions, for the prompt.
 
     Example:
         >>> print(declarations([add]))
@@ -160,7 +160,7 @@ def declarations(tools: Sequence[BaseTool]) -> str:
 
 def _description(function: CodeFunction) -> str:
     text = function.tool.metadata.description or function.tool_name
-    # The description of a function begins with its signature, which stands above already.
+    # The description of a function begins with its signature, which the declaration already has.
     head, _, rest = text.partition("\n")
     if rest and head.startswith(f"{function.tool_name}("):
         text = rest
@@ -175,7 +175,7 @@ def _indented(text: str) -> str:
 
 
 def _annotation(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
-    """A JSON schema as the annotation of what the code gives or gets."""
+    """Return a JSON schema as a Python annotation."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return "Any"
     one = cast("dict[str, Any]", schema)

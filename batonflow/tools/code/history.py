@@ -1,4 +1,4 @@
-"""What was run in a session and what was answered: enough to run it again."""
+"""Snippets of a session and the answers they got: enough to run them again."""
 
 import json
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from batonflow.tools.code.worker import jsonable
 
 __all__ = ["LONGEST", "Outcome", "Ran", "Snippet", "as_json", "error_outcome"]
 
-# A history longer than this (characters of code, arguments and answers) is not kept in snapshots.
+# A longer history, in characters of code, arguments and answers, is not saved in snapshots.
 LONGEST = 16 * 1024 * 1024
 _LONGEST_MESSAGE = 2000
-# An exception of one of these types, raised out of nowhere inside a coroutine, would end more than the call.
+# An exception of one of these types inside a coroutine would end more than the call.
 _NOT_TO_RAISE = {"StopIteration", "StopAsyncIteration", "KeyboardInterrupt", "SystemExit", "GeneratorExit"}
 
 Outcome = dict[str, Any]
-"""What became of a call: ``{"value": ...}`` or ``{"error": [builtin type, message]}``."""
+"""Outcome of a call: ``{"value": ...}`` or ``{"error": [builtin type, message]}``."""
 
 
 def error_outcome(error: BaseException) -> Outcome:
-    """An exception as the code will see it: the nearest builtin type, and its text."""
+    """Return an exception in the form for the code: the nearest builtin type, and its text."""
     message = str(error) or type(error).__name__
     if isinstance(error, KeyError) and len(error.args) == 1:
         message = str(error.args[0])
-    message = jsonable(message)  # it may quote half of a character, as names of files have them
+    message = jsonable(message)  # names of files can contain unpaired surrogates
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]}..."
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins" and _takes_a_text(kind))
@@ -36,7 +36,7 @@ def error_outcome(error: BaseException) -> Outcome:
 
 
 def _takes_a_text(kind: type[Any]) -> bool:
-    """Whether an error of that type can be made of its text alone, as that of an ExceptionGroup cannot."""
+    """Return True if an error of that type can be created from its text alone, unlike an ExceptionGroup."""
     try:
         kind("")
     except TypeError:
@@ -49,10 +49,10 @@ class Ran:
     """A call of the code.
 
     Args:
-        number: Which of the snippet, from 1.
-        ref: What the interpreter calls it.
-        function: Its name in the code.
-        arguments: By name.
+        number: Its number in the snippet, from 1.
+        ref: Its identifier in the interpreter.
+        function: The name of the function in the code.
+        arguments: The arguments by name.
     """
 
     number: int
@@ -63,12 +63,12 @@ class Ran:
 
 @dataclass
 class Snippet:
-    """A snippet of a session and everything that went into it.
+    """A snippet of a session with all its inputs.
 
     Args:
         code: Its text.
         calls: The calls it made, by number.
-        answers: The batches of answers it got, each call number with its outcome, in order.
+        answers: The batches of answers, each call number with its outcome, in order.
         clock: The times it read, in seconds since 1970, in order.
     """
 
@@ -79,15 +79,15 @@ class Snippet:
     _json: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Return the record as JSON data."""
         calls = [vars(one) for one in self.calls]
         return {"code": self.code, "calls": calls, "answers": self.answers, "clock": self.clock}
 
     def as_json(self, *, final: bool) -> str:
-        """The record as a JSON text.
+        """Return the record as JSON text.
 
         Args:
-            final: Nothing is added any more: it is written once for all snapshots to come.
+            final: The record is complete, so its text is cached for later snapshots.
         """
         if self._json is not None:
             return self._json
@@ -98,7 +98,7 @@ class Snippet:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Snippet":
-        """The record that :meth:`to_dict` gave."""
+        """Create the record from the data of :meth:`to_dict`."""
         return cls(
             code=data["code"],
             calls=[Ran(**one) for one in data["calls"]],
@@ -108,5 +108,5 @@ class Snippet:
 
 
 def as_json(snippets: Sequence[Snippet], *, running: Snippet) -> str:
-    """A history as a JSON text; ``running`` is the one of them that may still grow."""
+    """Return a history as JSON text; only the record ``running`` can still grow."""
     return f"[{','.join(one.as_json(final=one is not running) for one in snippets)}]"

@@ -1,4 +1,4 @@
-"""Code in Monty: an interpreter of a Python subset in a process of its own, whose state can be written down."""
+"""Code in Monty: an interpreter of a Python subset in a separate process, with a saveable state."""
 
 import asyncio
 import builtins
@@ -31,7 +31,7 @@ Not supported: class inheritance (so no own exception classes, Enum, ABC), super
 (write `xs.append(1)`, not `add = xs.append`); asyncio.create_task, wait_for, Queue, return_exceptions=.
 Instead of statistics write sum(xs) / len(xs) and the like."""
 
-# What the interpreter says of things it lacks tells a model too little to do otherwise.
+# The interpreter's own messages about missing features do not tell a model what to do instead.
 _ADVICE = {
     "No module named 'statistics'": "write the formula: sum(xs) / len(xs), sorted(xs)[len(xs) // 2]",
     "No module named 'numpy'": "use lists, comprehensions and math",
@@ -56,10 +56,10 @@ _FILE = re.compile(r'File "(?:<python-input-(\d+)>|main\.py)"')
 
 
 class MontyExecutor(BaseExecutor):
-    """Runs code in pydantic-monty. The default: no files, no network, no host objects, and durable.
+    """Executor with pydantic-monty, the default: no files, no network, no host objects, and durable.
 
     Args:
-        key: What snapshots are signed with, 16 bytes or more; see
+        key: The signing key of snapshots, 16 bytes or more; see
             :func:`~batonflow.tools.code.signing.key_beside`.
 
     Raises:
@@ -81,7 +81,7 @@ class MontyExecutor(BaseExecutor):
 
     @property
     def hints(self) -> str:
-        """What the code can and cannot do, for the prompt."""
+        """Abilities and limits of the code, for the prompt."""
         return _HINTS
 
     @property
@@ -94,7 +94,7 @@ class MontyExecutor(BaseExecutor):
 
 
 class _MontySession(BaseSession):
-    # The interpreter stops itself at its limit; it is stopped from outside when the code keeps the host busy instead.
+    # The interpreter enforces its limit itself; it is stopped from outside if the code keeps the host busy.
     _grace = 0.5
 
     def __init__(self, setup: Setup, module: Any) -> None:
@@ -103,14 +103,14 @@ class _MontySession(BaseSession):
         self._pool: Any = None
         self._checkout: Any = None
         self._worker: Any = None
-        # State between snippets: to be loaded into the next worker, and to go back to when a snippet is undone.
+        # State between snippets, for the next worker and for undoing a snippet.
         self._base: bytes | None = None
         # State in the middle of a snippet, while no worker is kept for it.
         self._parked: bytes | None = None
         self._waiting: Any = None
         self._sleeps: dict[int, float] = {}
         self._known: set[str] = set()
-        # Snippet numbers by the interpreter's own count, which goes back with its state.
+        # Snippet numbers in the interpreter's own count, which is part of its state.
         self._feeds: list[int] = []
         self._base_feeds = 0
 
@@ -123,7 +123,7 @@ class _MontySession(BaseSession):
     # Running
 
     async def _ready(self) -> None:
-        """Workers are there in a millisecond; they are taken when needed."""
+        """Workers start within a millisecond, so they are taken only when needed."""
 
     async def _begin(self, code: str) -> Step:
         self._sleeps = {}
@@ -132,7 +132,7 @@ class _MontySession(BaseSession):
             worker = await self._worker_with(self._base)
             self._base = await worker.dump()
         except self._monty.MontyError as err:
-            # Not undone: what the snippet before this one did is gone as well.
+            # Undo is impossible: the effects of the previous snippet are lost as well.
             await self._leave()
             self._base, self._feeds = None, []
             return Broke("crash", f"the interpreter died between two snippets: {err}", "lost")
@@ -161,7 +161,7 @@ class _MontySession(BaseSession):
         return due
 
     def _printer(self) -> Any:
-        # Called from another thread; bound to this snippet's output, which a later snippet does not share.
+        # Called from another thread, with this snippet's own output, which later snippets do not share.
         output = self._output
 
         def printed(stream: str, text: str) -> None:  # noqa: ARG001 - the callback's signature
@@ -170,7 +170,7 @@ class _MontySession(BaseSession):
         return printed
 
     async def _drive(self, step: Awaitable[Any]) -> Step:
-        """Answer what the interpreter asks by itself until it stands still for calls or ends."""
+        """Answer requests of the interpreter until it waits for calls or ends."""
         calls: list[RawCall] = []
         monty = self._monty
         try:
@@ -192,7 +192,7 @@ class _MontySession(BaseSession):
         except monty.MontyError as err:
             return await self._broken(err)
         except (TypeError, ValueError) as err:
-            # What was to be handed in is nothing that the interpreter takes; it would wait for it for ever.
+            # The interpreter rejects the value, and would otherwise wait for it for ever.
             return Broke("runtime", f"{type(err).__name__}: {err}", await self._undo())
 
     async def _slept(self, at: Any) -> Awaitable[Any]:
@@ -261,7 +261,7 @@ class _MontySession(BaseSession):
     # Workers
 
     async def _worker_with(self, base: bytes | None) -> Any:
-        """The session's worker; a new one gets the state ``base``."""
+        """Return the session's worker; a new one gets the state ``base``."""
         if self._worker is None:
             checkout = self._pool.checkout(
                 script_name="main.py",
@@ -270,7 +270,7 @@ class _MontySession(BaseSession):
                     "max_memory": self._limits.memory_mb * 2**20,
                     "max_suspensions": 2**31,
                 },
-                # The clock is read here, where its readings are recorded: a snippet run again reads the same ones.
+                # Clock readings are recorded, so that a snippet that runs again reads the same ones.
                 os_policy={"datetime": "call_host", "random_start": {"seed": self._setup.seed}},
             )
             self._worker = await checkout.__aenter__()
@@ -322,7 +322,7 @@ class _MontySession(BaseSession):
                 self._base = await self._worker.dump()
                 self._base_feeds = state["base_feeds"] = len(self._feeds)
         except self._monty.MontyError:
-            # The interpreter has died; what was run can still be told.
+            # The interpreter has died; the history can still be saved.
             return None
         if self._open:
             return state | {"suspended": True}, [self._base or b"", suspended or b""]
@@ -331,7 +331,7 @@ class _MontySession(BaseSession):
     async def _load(self, state: dict[str, Any], blobs: list[bytes]) -> bool:
         base, parked = blobs
         try:
-            # Loaded now, so that what cannot be read is found here and not in the middle of a turn.
+            # Loaded at once, so that an unreadable state is found here and not in the middle of a turn.
             if base:
                 await self._worker_with(base)
                 await self._leave()
@@ -352,7 +352,7 @@ class _MontySession(BaseSession):
 
 
 def _stand_in(name: str) -> Any:
-    """What a tool is when it is named and not called: only the name crosses."""
+    """Placeholder for a tool that is named and not called: only its name crosses."""
 
     def function() -> None:
         """Never called."""

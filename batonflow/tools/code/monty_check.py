@@ -1,8 +1,7 @@
-"""Finds mistakes in a snippet before it runs, with the type checker inside Monty's worker.
+"""Find mistakes in a snippet before it runs, with the type checker inside Monty's worker.
 
-The checker is given the tools' declarations and, for every name that earlier snippets mention, ``name: Any``: what it
-would infer of them across snippets rejects ordinary code. A first line that names something undefined makes certain
-that the snippet is only checked and never runs.
+The checker gets the tools' declarations, and ``name: Any`` for each name of earlier snippets, because inferred types
+would reject ordinary code. A first line with an undefined name ensures that the snippet is only checked and never runs.
 """
 
 import asyncio
@@ -32,9 +31,9 @@ _BLOCKING = {
     "unresolved-reference",
     "unused-awaitable",
 }
-# These rules have false alarms elsewhere, but not about a tool that was called without await.
+# These rules have false alarms, except about a tool that was called without await.
 _BLOCKING_ON_COROUTINES = {"unresolved-attribute", "not-subscriptable", "not-iterable", "unsupported-operator"}
-# Errors that the interpreter raises and its type checker has not heard of, with what they are kinds of.
+# Errors of the interpreter that its type checker does not know, with their base classes.
 _UNHEARD_OF = {
     "FileExistsError": "OSError",
     "FileNotFoundError": "OSError",
@@ -49,7 +48,7 @@ _SECONDS = 5.0
 
 
 def names_in(code: str) -> set[str]:
-    """Every word of ``code`` that could be a variable. Parsing it here would expose this process to it."""
+    """Return all words of ``code`` that could be variables. Parsing it would expose this process to it."""
     return {name for name in _NAME.findall(code) if not keyword.iskeyword(name)}
 
 
@@ -64,14 +63,14 @@ def _stubs(functions: Mapping[str, CodeFunction], known: set[str]) -> str:
 async def problems_of(
     module: Any, pool: Any, code: str, functions: Mapping[str, CodeFunction], known: set[str]
 ) -> list[Problem]:
-    """What would not work in ``code``.
+    """Return the problems of ``code``.
 
     Args:
         module: ``pydantic_monty``.
         pool: Its pool.
         code: The snippet; it does not run.
         functions: The tools.
-        known: Names that earlier snippets mention.
+        known: Names of earlier snippets.
     """
     checkout = pool.checkout(
         type_check=True,
@@ -97,13 +96,13 @@ async def _checked(module: Any, session: Any, code: str) -> list[Problem]:
         frames = err.traceback()
         return [Problem(err.display("type-msg"), frames[-1].line - 1 if frames else None)]
     except module.MontyError:
-        # The checker itself gave up; running the code will tell more.
+        # The checker itself failed; running the code will show its errors.
         return []
     return []
 
 
 def _ignored(stream: str, text: str) -> None:
-    """Nothing runs, so nothing is printed."""
+    """Ignore output: nothing runs, so nothing is printed."""
 
 
 def _problems(text: str) -> list[Problem]:
@@ -113,7 +112,7 @@ def _problems(text: str) -> list[Problem]:
         line = row["location"]["row"] - 1
         rule, message = row["code"], row["message"]
         on_coroutine = rule in _BLOCKING_ON_COROUTINES and "CoroutineType" in message
-        # What it infers of lists and dicts of the code's own is narrower than what they take.
+        # Inferred types of the code's own lists and dicts are narrower than the accepted ones.
         of_its_own = rule == "invalid-argument-type" and " to bound method " in message
         if line < 1 or of_its_own or not (rule in _BLOCKING or on_coroutine):
             continue

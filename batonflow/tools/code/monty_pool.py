@@ -1,4 +1,4 @@
-"""The worker processes of pydantic-monty, shared by all sessions of this process."""
+"""Worker processes of pydantic-monty, shared by all sessions of this process."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ MAX_WORKERS = 256
 
 
 class _Pool:
-    """The one of this process; it belongs to no event loop."""
+    """The pool of this process; it belongs to no event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class _Pool:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
-        # Neither the inherited workers nor new ones ever answer in a forked child.
+        # In a forked child neither inherited nor new workers ever answer.
         self._forked = self._pool is not None
 
     def get(self, module: Any) -> Any:
@@ -37,7 +37,7 @@ class _Pool:
             )
         with self._lock:
             if self._pool is None:
-                # The native threads of the pool must not meet an interpreter that is being taken down.
+                # The native threads of the pool must end before the interpreter shuts down.
                 atexit.register(time.sleep, 0.02)
                 self._pool = module.AsyncMonty(min_processes=0, max_processes=MAX_WORKERS)
             return self._pool
@@ -47,14 +47,14 @@ _pool = _Pool()
 
 
 async def monty_pool(module: Any) -> Any:
-    """The pool of this process, started when first asked for.
+    """Return the pool of this process, started at first use.
 
     Args:
         module: ``pydantic_monty``.
 
     Raises:
-        SandboxUnavailableError: The process was forked from one that had used the pool, or the program of the
-            workers does not start.
+        SandboxUnavailableError: The process was forked from a process that had used the pool, or the worker program
+            does not start.
     """
     pool = _pool.get(module)
     try:

@@ -1,4 +1,4 @@
-"""Sessions whose code runs in CPython in a process of its own, told and heard through pipes."""
+"""Sessions that run code in a separate CPython process, connected by pipes."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ Tools are async functions: `x = await tool(a, b=1)`, at the top level too. Sever
 try/except works."""
 
 _MB = 2**20
-# What the interpreter itself needs; the limit is on the whole address space.
+# Memory of the interpreter itself; the limit applies to the whole address space.
 _INTERPRETER_MB = 128
 _LARGEST_FILE = 32 * _MB
 _MOST_FILES = 64
-# A backstop for a host that has stopped; while it runs, its own clock counts.
+# A backstop if the host is stopped; otherwise the host's own clock decides.
 _PROCESSOR_SECONDS = 3600
 _LONGEST_LINE = 4 * worker.LARGEST_VALUE
 _TO_START = 30.0
@@ -49,10 +49,10 @@ class Launch:
         env: Its whole environment.
         path: Folders that the code can import from besides the standard library.
         pass_fds: Descriptors it inherits.
-        started: Called once it runs; gives the number of the process to stop and to continue, if not its own.
-        close: Called when it has started or failed to.
-        help: What to say when it does not start.
-        dies_with_host: Whether it has to see to it itself that it ends with this process, stopped or not.
+        started: Called once it runs; returns the number of the process to stop and to continue, if not its own.
+        close: Called after the start, successful or not.
+        help: The hint for a worker that does not start.
+        dies_with_host: True if the worker itself must ensure that it ends with this process.
     """
 
     command: Sequence[str]
@@ -66,7 +66,7 @@ class Launch:
 
 
 class ProcessExecutor(BaseExecutor):
-    """What executors in a process have in common."""
+    """Base of executors with a separate process."""
 
     durable = False
     full_python = True
@@ -78,7 +78,7 @@ class ProcessExecutor(BaseExecutor):
 
     @abstractmethod
     def launch(self) -> Launch:
-        """The command for one session."""
+        """Return the command for one session."""
 
     def _session(self, setup: Setup) -> BaseSession:
         return _ProcessSession(setup, self.launch)
@@ -86,7 +86,7 @@ class ProcessExecutor(BaseExecutor):
 
 @dataclass
 class _Signals:
-    """Sends signals to a process, never to another that got its number later."""
+    """Sender of signals to a process, never to a later process with the same number."""
 
     number: int
     descriptor: int | None = field(init=False, default=None)
@@ -110,7 +110,7 @@ class _Signals:
 
 
 class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
-    """Says when the process has ended, whoever may still hold its pipes."""
+    """Protocol that reports the end of the process, even if other processes still hold its pipes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=_LONGEST_LINE, loop=loop)
@@ -122,7 +122,7 @@ class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 class _Process(asyncio.subprocess.Process):
-    """A process of which nothing is left once it is gone."""
+    """A process that leaves no resources behind."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, pipes: _Pipes, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(transport, pipes, loop)
@@ -135,9 +135,9 @@ class _Process(asyncio.subprocess.Process):
         return cls(*await loop.subprocess_exec(lambda: _Pipes(loop), *command, **options), loop)
 
     async def gone(self) -> None:
-        """Wait until a process that was killed has ended and its pipes are closed.
+        """Wait until a killed process has ended and its pipes are closed.
 
-        Being cancelled does not keep it from that: when the event loop ends, nobody else would do it.
+        Cancellation does not interrupt this: at the end of the event loop nothing else would close the pipes.
         """
         transport, pipes = self._pipes_of
         cancelled: asyncio.CancelledError | None = None
@@ -145,8 +145,8 @@ class _Process(asyncio.subprocess.Process):
             try:
                 await pipes.ended.wait()
                 if self.stdin is not None and self.stdin.transport.get_write_buffer_size():
-                    self.stdin.transport.abort()  # what was to be written would hold it open
-                # Not before: it would look for the end itself, and take it from whoever waits for that.
+                    self.stdin.transport.abort()  # unwritten input would hold it open
+                # Not earlier: closing would reap the process and hide its end from waiting tasks.
                 transport.close()
                 await self.wait()
                 await asyncio.sleep(0)
@@ -238,7 +238,7 @@ class _ProcessSession(BaseSession):
         return await self._step()
 
     async def _step(self) -> Step:
-        """Read up to the end of the turn. The code can write here as well: nothing is taken on trust."""
+        """Read up to the end of the turn. The code can also write to this pipe, so every message is checked."""
         while (message := await self._read()) is not None:
             if isinstance(message.get("out"), str):
                 self._output.write(message["out"])
@@ -251,14 +251,14 @@ class _ProcessSession(BaseSession):
         return Broke("crash", _DIED, await self._lost())
 
     async def _read(self) -> dict[str, Any] | None:
-        """The next message; None when there is none any more, or something that is no message."""
+        """Return the next message, or None at the end or for an invalid message."""
         assert self._process is not None
         assert self._process.stdout is not None
         try:
             line = await self._process.stdout.readline()
             message = json.loads(line)
         except (ValueError, RecursionError):
-            # Also a line over the limit.
+            # Also for a line over the limit.
             return None
         return cast("dict[str, Any]", message) if isinstance(message, dict) else None
 
@@ -287,7 +287,7 @@ class _ProcessSession(BaseSession):
     # Stopping
 
     def _pause(self) -> None:
-        # Between turns nothing runs, threads that the code has left behind included.
+        # Between turns nothing runs, including threads that the code has left behind.
         if self._signals is not None and hasattr(signal, "SIGSTOP"):
             self._signals.send(signal.SIGSTOP)
 
@@ -329,7 +329,7 @@ class _ProcessSession(BaseSession):
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            # What the code has started belongs to the group, unless it has left it.
+            # Processes that the code has started belong to the group, unless they have left it.
             if hasattr(os, "killpg"):
                 os.killpg(process.pid, signal.SIGKILL)
             else:
@@ -341,7 +341,7 @@ class _ProcessSession(BaseSession):
 
 
 def _step_of(message: Mapping[str, Any]) -> Step | None:
-    """The step a message tells of; None when it is not one a worker writes."""
+    """Return the step that a message describes, or None for an invalid message."""
     turn = message["turn"]
     if turn == "done":
         return Ended(message.get("value"))
@@ -362,7 +362,7 @@ def _step_of(message: Mapping[str, Any]) -> Step | None:
 
 
 def _text(value: object) -> str:
-    """A text that can be written anywhere."""
+    """Return a text that can be encoded."""
     return str(value).encode("utf-8", "replace").decode()
 
 

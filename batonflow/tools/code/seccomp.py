@@ -1,7 +1,7 @@
-"""A filter of system calls for Linux, as the kernel's classic BPF.
+"""Filter of system calls for Linux, in the kernel's classic BPF.
 
-It refuses what a sandbox of namespaces leaves open: processes (a limit on their number does not hold for root),
-sockets, memory that no limit counts, and the parts of the kernel that sandboxes are usually left through.
+It refuses system calls that a sandbox of namespaces leaves open: processes (a limit on their number does not hold for
+root), sockets, memory outside the limit, and the parts of the kernel with most escapes from sandboxes.
 """
 
 import errno
@@ -50,7 +50,7 @@ _AARCH64 = {
     "kexec_file_load": 294,
 }  # fmt: skip
 
-# Audit architecture, and the calls that are looked at more closely: clone, clone3, socketpair, ioctl.
+# Audit architecture, and the calls whose arguments are checked: clone, clone3, socketpair, ioctl.
 MACHINES = {
     "x86_64": (0xC000003E, _X86_64, (56, 435, 53, 16)),
     "aarch64": (0xC00000B7, _AARCH64, (220, 435, 199, 29)),
@@ -60,13 +60,13 @@ _Instruction = tuple[int, int, int, int]
 
 
 def seccomp_filter(machine: str) -> bytes:
-    """The filter for processors of this kind.
+    """Return the filter for a kind of processor.
 
     Args:
-        machine: As ``platform.machine()`` says.
+        machine: A value of ``platform.machine()``.
 
     Raises:
-        KeyError: There is none for it; :data:`MACHINES` has those there are.
+        KeyError: :data:`MACHINES` does not have this kind.
     """
     architecture, refused, (clone, clone3, socketpair, ioctl) = MACHINES[machine]
     refuse = _ERRNO | errno.EPERM
@@ -90,7 +90,7 @@ def seccomp_filter(machine: str) -> bytes:
             (_RETURN, 0, 0, refuse),
         ],
     )
-    # Event loops need a pair of connected sockets; a socket of its own could reach others.
+    # Event loops need a pair of connected sockets; other sockets could reach other processes.
     program += _when(
         socketpair,
         [
@@ -116,5 +116,5 @@ def seccomp_filter(machine: str) -> bytes:
 
 
 def _when(number: int, then: Sequence[_Instruction]) -> list[_Instruction]:
-    """``then``, which returns, when the call has this number; the number is loaded."""
+    """Return ``then`` for the call with this number; the number is already loaded."""
     return [(_EQUAL, 0, len(then), number), *then]

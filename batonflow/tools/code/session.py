@@ -1,4 +1,4 @@
-"""What all sessions do alike: number calls, keep within limits, keep the history, write and read snapshots."""
+"""Base of all sessions: numbers of calls, limits, history and snapshots."""
 
 import asyncio
 import hashlib
@@ -38,8 +38,8 @@ __all__ = ["BaseExecutor", "BaseSession", "Broke", "Effect", "Ended", "Pending",
 LONGEST_CODE = 1024 * 1024
 
 Effect = Literal["kept", "half", "undone", "lost"]
-"""What a failure leaves of a session: everything the snippet did; the same, but not to be repeated exactly, as it was
-stopped somewhere; nothing the snippet did; nothing at all."""
+"""State of a session after a failure: all effects of the snippet; all of them, but not exactly repeatable, because it
+was stopped; the state before the snippet; no state."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RawCall:
 
 @dataclass(frozen=True)
 class Pending:
-    """The code stands still until calls are answered; ``calls`` are the new ones."""
+    """The code waits until calls are answered; ``calls`` are the new ones."""
 
     calls: Sequence[RawCall]
 
@@ -68,7 +68,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Broke:
-    """The snippet ended otherwise."""
+    """The snippet failed."""
 
     kind: FailureKind
     text: str
@@ -80,7 +80,7 @@ Step = Pending | Ended | Broke
 
 @dataclass(frozen=True)
 class Setup:
-    """What a session is opened with."""
+    """Arguments of a new session."""
 
     executor: str
     version: str
@@ -92,9 +92,9 @@ class Setup:
 
 
 class BaseSession(ABC):
-    """A session; what interprets the code is left to subclasses."""
+    """Base of sessions; subclasses interpret the code."""
 
-    # Seconds after which a snippet is stopped from outside when the interpreter has not stopped it itself.
+    # Seconds until a snippet is stopped from outside if the interpreter has not stopped it itself.
     _grace = 0.0
 
     def __init__(self, setup: Setup) -> None:
@@ -104,7 +104,7 @@ class BaseSession(ABC):
         self._open: dict[str, Ran] = {}
         self._output = Output(setup.limits.output_bytes)
         self._seconds_left = 0.0
-        # None when what was run cannot be repeated: a snippet was stopped at a point that nobody knows.
+        # None if the history cannot be repeated: a snippet was stopped at an unknown point.
         self._history: list[Snippet] | None = []
         self._record = Snippet("")
         self._clock: deque[float] = deque()
@@ -119,23 +119,23 @@ class BaseSession(ABC):
 
     @abstractmethod
     async def launch(self) -> None:
-        """Get an interpreter."""
+        """Start an interpreter."""
 
     @abstractmethod
     async def _ready(self) -> None:
-        """Get another interpreter where the last one is gone; that time is not the snippet's."""
+        """Replace a lost interpreter; the snippet's time does not include this."""
 
     @abstractmethod
     async def _begin(self, code: str) -> Step:
-        """Run a snippet up to where it stands still."""
+        """Run a snippet until it waits or ends."""
 
     @abstractmethod
     async def _deliver(self, outcomes: Sequence[tuple[int, Outcome]]) -> Step:
-        """Answer calls, by the interpreter's own numbers, and go on to where the code stands still."""
+        """Answer calls, by the interpreter's own numbers, and run until the code waits or ends."""
 
     @abstractmethod
     async def _halt(self, work: "asyncio.Future[Any] | None") -> Broke | Ended:
-        """Stop the code, running in ``work`` or standing still, and say what that leaves."""
+        """Stop the running or waiting code, and return the remaining state."""
 
     @abstractmethod
     async def _problems(self, code: str) -> list[Problem]:
@@ -143,15 +143,15 @@ class BaseSession(ABC):
 
     @abstractmethod
     async def _release(self) -> None:
-        """Give back the interpreter."""
+        """Free the interpreter."""
 
     async def _state(self, *, release: bool) -> tuple[dict[str, Any], list[bytes]] | None:
-        """The interpreter's state, or None when it has no form that can be kept; see :meth:`snapshot`."""
+        """Return the interpreter's state, or None if it cannot be saved; see :meth:`snapshot`."""
         del release
         return None
 
     async def _load(self, state: dict[str, Any], blobs: list[bytes]) -> bool:
-        """Take over what :meth:`_state` gave; False when that cannot be read any more."""
+        """Load a state of :meth:`_state`; return False if it is not readable any more."""
         del state, blobs
         return False
 
@@ -159,27 +159,27 @@ class BaseSession(ABC):
 
     @property
     def run_id(self) -> str:
-        """The run it belongs to."""
+        """The run of the session."""
         return self._setup.run_id
 
     @property
     def snippet(self) -> int:
-        """Number of the snippet that runs or ran last."""
+        """Number of the current or last snippet."""
         return self._snippet
 
     @property
     def code(self) -> str:
-        """Text of that snippet."""
+        """Text of the current or last snippet."""
         return self._record.code
 
     @property
     def made(self) -> tuple[HostCall, ...]:
-        """Every call of that snippet, answered or not, in the order in which it made them."""
+        """All calls of the snippet, in the order in which it made them."""
         return tuple(self._host_call(ran) for ran in self._record.calls)
 
     @property
     def pending(self) -> tuple[HostCall, ...]:
-        """Calls that are not answered yet."""
+        """Calls without an answer."""
         return tuple(self._host_call(ran) for ran in self._open.values())
 
     async def check(self, code: str) -> list[Problem]:
@@ -306,7 +306,7 @@ class BaseSession(ABC):
         return await self._turn(self._advance(self._deliver(refs)))
 
     async def _advance(self, begun: Coroutine[Any, Any, Step]) -> Turn | Ended | Broke:
-        """Go on until calls have to be made or the snippet ends; calls that cannot be made are answered here."""
+        """Continue until calls are needed or the snippet ends; invalid calls are answered here."""
         step = await begun
         made: list[HostCall] = []
         while isinstance(step, Pending):
@@ -325,7 +325,7 @@ class BaseSession(ABC):
         return step
 
     def _admit(self, raw: RawCall, made: list[HostCall]) -> Outcome | None:
-        """Number a call; what it is answered with at once when it cannot be made."""
+        """Number a call; return the answer at once if the call is invalid."""
         function = self._setup.functions.get(raw.name)
         if function is None:
             return error_outcome(NameError(f"name {raw.name!r} is not defined"))
@@ -374,7 +374,7 @@ class BaseSession(ABC):
         return f"TimeoutError: the snippet ran for more than {self._limits.seconds:g} seconds"
 
     def _settle(self, outcome: Turn | Ended | Broke) -> Turn | Ended | Broke:
-        """Bring calls and history up to what the outcome leaves of the session."""
+        """Update calls and history after an outcome."""
         if isinstance(outcome, Calls | Waiting):
             return outcome
         self._open = {}
@@ -404,7 +404,7 @@ class BaseSession(ABC):
         return outcome
 
     def now(self) -> float:
-        """Seconds since 1970, as recorded when the snippet runs again."""
+        """Seconds since 1970, recorded for a repetition of the snippet."""
         moment = self._clock.popleft() if self._clock else time.time()
         self._record.clock.append(moment)
         return moment
@@ -412,17 +412,17 @@ class BaseSession(ABC):
     # Going on from a snapshot
 
     async def restore(self, header: dict[str, Any], blobs: list[bytes]) -> None:
-        """Become the session that was written.
+        """Restore the session of a snapshot.
 
         Raises:
-            SnapshotMismatchError: It has to run its snippets again, and cannot or took another course.
+            SnapshotMismatchError: The snippets must run again, and cannot or took another course.
         """
         told, *blobs = blobs
         history = [Snippet.from_dict(one) for one in json.loads(told)] if told else None
         state: dict[str, Any] | None = header["state"] if header["version"] == self._setup.version else None
         if state is not None and await self._load(state, blobs):
             self._history = history
-            # The record of a running snippet is the last of the history, and grows there.
+            # The record of a running snippet is the last one of the history and grows there.
             record = history[-1] if history and header["record"] is None else Snippet.from_dict(header["record"])
             self._record = record
             self._snippet = header["snippet"]
@@ -434,7 +434,7 @@ class BaseSession(ABC):
         else:
             await self._repeat(header, history)
         text, cut = header["output"]
-        # In place: the interpreter may already be writing to it.
+        # In place, because the interpreter may already be writing to it.
         self._output.parts[:] = [text]
         self._output.size, self._output.cut = len(text.encode()), cut
         self._seconds_left = header["seconds_left"]
@@ -446,7 +446,7 @@ class BaseSession(ABC):
                 f"the snapshot is of {header['executor']} {header['version']}, this is {self._setup.version}, and its "
                 "snippets were not kept: go on with the version that wrote it, or open a new session"
             )
-        # Snippets that left nothing behind are not in the history; their numbers are used up all the same.
+        # Snippets without effects are not in the history; their numbers are used nevertheless.
         self._snippet = header["snippet"] - len(past)
         waiting = set(header["open"])
         for number, one in enumerate(past, start=1):
@@ -476,10 +476,10 @@ class BaseSession(ABC):
 
 
 class BaseExecutor(ABC):
-    """What all executors do alike: check snapshots before anything of them is used, and open sessions.
+    """Base of all executors: check snapshots before their content is used, and open sessions.
 
     Args:
-        key: What snapshots are signed with, 16 bytes or more.
+        key: The signing key of snapshots, 16 bytes or more.
     """
 
     name: str
@@ -493,16 +493,16 @@ class BaseExecutor(ABC):
     @property
     @abstractmethod
     def hints(self) -> str:
-        """What the code can and cannot do, for the prompt."""
+        """Abilities and limits of the code, for the prompt."""
 
     @property
     @abstractmethod
     def version(self) -> str:
-        """The interpreter's version: state written by another is not read but run again."""
+        """The interpreter's version: states of other versions are not read; their snippets run again."""
 
     @abstractmethod
     def _session(self, setup: Setup) -> BaseSession:
-        """A session that has no interpreter yet."""
+        """Return a session without an interpreter."""
 
     async def open(
         self,
@@ -527,7 +527,7 @@ class BaseExecutor(ABC):
             limits=limits or Limits(),
             run_id=run_id or secrets.token_hex(8),
             key=chosen,
-            # The same again when the first snippet of a run is: of that one there is no snapshot to tell it.
+            # Derived from the run: the first snippet of a run has no snapshot that could hold the seed.
             seed=secrets.token_hex(16) if run_id is None else hashlib.sha256(run_id.encode()).hexdigest()[:32],
         )
         header: dict[str, Any] | None = None

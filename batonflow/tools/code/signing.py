@@ -1,4 +1,4 @@
-"""Signatures of snapshots: loading one means running what is in it, so only our own are loaded."""
+"""Signatures of snapshots: loading a snapshot runs its content, so only signed ones are loaded."""
 
 import hmac
 import os
@@ -20,26 +20,26 @@ _process_key = secrets.token_bytes(KEY_BYTES)
 
 
 def process_key() -> bytes:
-    """A key that this process made up: what it signs, no other process can restore."""
+    """A random key of this process; other processes cannot restore its snapshots."""
     return _process_key
 
 
 def check_key(key: bytes) -> bytes:
-    """``key`` if it can be used; ValueError when it is shorter than 16 bytes."""
+    """Return a valid key; raise ValueError if it is shorter than 16 bytes."""
     if len(key) < 16:
         raise ValueError(f"a key for snapshots of {len(key)} bytes: at least 16 are needed, better 32 random ones")
     return key
 
 
 def key_beside(store: str | os.PathLike[str]) -> bytes:
-    """The key in the file ``<store>.key``, made with mode 0600 when it is not there yet.
+    """Return the key in the file ``<store>.key``; create it with mode 0600 if it does not exist.
 
     Args:
         store: Path of the run store's database.
 
     Raises:
-        PermissionError: Others than the owner may read the file, so that anybody could sign.
-        ValueError: The file holds no key.
+        PermissionError: Other users can read the file and could sign snapshots.
+        ValueError: The file does not hold a key.
 
     Example:
         >>> executor = MontyExecutor(key=key_beside("runs.sqlite"))
@@ -68,16 +68,16 @@ def _make(path: Path) -> None:
 
 
 def sign(key: bytes, content: bytes) -> bytes:
-    """``content``, compressed, behind its signature."""
+    """Compress ``content``, and put its signature before it."""
     body = zlib.compress(content, 1)
     return _MAGIC + hmac.digest(key, _MAGIC + body, "sha256") + body
 
 
 def verify(key: bytes, data: bytes) -> bytes:
-    """The content that :func:`sign` put in ``data``.
+    """Return the content that :func:`sign` put in ``data``.
 
     Raises:
-        SnapshotSignatureError: It was not signed with this key, or was altered since.
+        SnapshotSignatureError: The data was not signed with this key, or was altered.
     """
     start = len(_MAGIC) + _SIGNATURE_BYTES
     if not data.startswith(_MAGIC) or len(data) <= start:

@@ -1,4 +1,4 @@
-"""Code without a sandbox, for code one would run oneself."""
+"""Code without a sandbox, for trusted code only."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ __all__ = ["UnsafeLocalExecutor"]
 
 
 class UnsafeLocalExecutor(ProcessExecutor):
-    """Runs code in a Python of its own **with all rights of this process**: files, network, environment, commands.
+    """Executor in a separate Python **with all rights of this process**: files, network, environment, commands.
 
-    Nothing takes it by default. The code still cannot reach objects of this process, and time, memory and output are
-    bounded against mistakes; against ill will they are not.
+    It is never the default. The code cannot reach objects of this process. Limits of time, memory and output protect
+    against mistakes, not against malicious code.
 
     Args:
-        key: What snapshots are signed with, 16 bytes or more.
+        key: The signing key of snapshots, 16 bytes or more.
 
     Example:
         >>> session = await UnsafeLocalExecutor().open()
@@ -26,14 +26,14 @@ class UnsafeLocalExecutor(ProcessExecutor):
 
     @property
     def hints(self) -> str:
-        """What the code can and cannot do, for the prompt."""
+        """Abilities and limits of the code, for the prompt."""
         return f"The code runs in Python {self.version} with everything that is installed.\n{PYTHON_HINTS}"
 
     def launch(self) -> Launch:
-        """This process's own interpreter, with this process's environment."""
-        # Sets have the same order when snippets are run again.
+        """Return the command of this interpreter, with this process's environment."""
+        # Sets must have the same order when snippets run again.
         env = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-P", "-B", "-u", str(WORKER)]
-        # Linux looks at the thread that starts it, and only the main one is there for as long as the process.
+        # Linux watches the thread that starts it, and only the main thread lives as long as the process.
         in_main = threading.current_thread() is threading.main_thread()
         return Launch(command, env, dies_with_host=sys.platform == "linux" and in_main)

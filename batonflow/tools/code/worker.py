@@ -1,7 +1,7 @@
-"""The program that runs code in a process of its own; it knows Python's standard library and nothing else.
+"""The program that runs code in a separate process; it uses only Python's standard library.
 
-It reads orders from its standard input and writes turns to its standard output, a JSON object per line. The code it
-runs shares the process, so it could write there too: whoever reads must believe none of it.
+It reads orders from its standard input and writes turns to its standard output, one JSON object per line. The code
+shares the process and could write there too: readers must not trust the output.
 """
 
 import ast
@@ -41,11 +41,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """What ``value`` becomes on its way between the code and the tools: something JSON can hold.
+    """Convert a value between the code and the tools to JSON data.
 
     Tuples, sets and other collections become lists, models and dataclasses dicts, dates ISO texts, time spans
-    seconds, enums their values, arrays lists, bytes text (base64 when they are no UTF-8); Decimal, UUID, paths and
-    numbers that JSON has no form for become their text, anything else its ``repr``, cut at 200 characters.
+    seconds, enums their values, arrays lists, bytes text (base64 if they are not UTF-8); Decimal, UUID, paths and
+    numbers without a JSON form become their text, other objects their ``repr``, cut at 200 characters.
     """
     kind = cast("type[Any]", type(value))
     if value is None or kind is bool:
@@ -55,7 +55,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if issubclass(kind, str):
         return str.__str__(value).encode("utf-8", "replace").decode()
     if issubclass(kind, int):
-        # Python refuses to write longer ones in decimal, and JSON has nothing else.
+        # Python refuses to write longer ones in decimal, and JSON has no other form.
         return int(value) if value.bit_length() < _LONGEST_INT else hex(value)
     if issubclass(kind, float):
         return float(value) if math.isfinite(value) else str(float(value))
@@ -81,7 +81,7 @@ def _jsonable_object(value: Any, kind: type[Any], depth: int) -> Any:
         return jsonable(value.attributes, depth + 1)
     if is_dataclass(kind):
         return {one.name: jsonable(getattr(value, one.name), depth + 1) for one in fields(kind)}
-    # Models, tables and arrays are told by what they can do: none of their packages need be installed here.
+    # Models, tables and arrays are recognized by their methods: their packages need not be installed.
     for method, arguments in (("model_dump", {"mode": "json"}), ("to_dict", {"orient": "records"}), ("tolist", {})):
         if callable(getattr(kind, method, None)):
             with contextlib.suppress(Exception):
@@ -108,10 +108,10 @@ def _text(data: bytes) -> str:
 
 
 class _Channel:
-    """The lines to and from the host."""
+    """The lines from and to the host."""
 
     def __init__(self) -> None:
-        # The code gets nothing under the usual numbers: what a library prints by itself cannot break a line here.
+        # The usual descriptors are redirected, so that output of libraries cannot break a line.
         self._in, self._out = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
@@ -130,7 +130,7 @@ class _Channel:
             data = data[os.write(self._out, data) :]
 
     def fill(self) -> None:
-        """Read what there is; ends the program when the host has gone."""
+        """Read available lines; end the program when the host has gone."""
         data = os.read(self._in, _CHUNK)
         if not data:
             os._exit(0)
@@ -162,7 +162,7 @@ class _Printed(io.TextIOBase):
         return True
 
     def write(self, text: str, /) -> int:
-        # The host cuts exactly; this only spares it a flood.
+        # The host cuts exactly; this limit only reduces the traffic.
         if self.size <= self._limit:
             self._parts.append(str(text)[: self._limit + 1])
             self._held += len(text)
@@ -178,7 +178,7 @@ class _Printed(io.TextIOBase):
 
 
 class _Idle(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
-    """Tells when the event loop has nothing more to do by itself: a turn ends there."""
+    """Selector that reports an idle event loop, which is the end of a turn."""
 
     def __init__(self, idle: Callable[[], None]) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class _Worker:
         return self.loop.run_until_complete(main)
 
     def _evaluated(self, code: CodeType) -> Any:
-        value: Any = eval(code, self.globals)  # noqa: S307 - this is what it is for
+        value: Any = eval(code, self.globals)  # noqa: S307 - the purpose of this program
         return self.loop.run_until_complete(value) if code.co_flags & inspect.CO_COROUTINE else value
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
@@ -316,7 +316,7 @@ class _Worker:
                 plain = f"<{type(value).__name__} {TOO_LARGE.format(size=size, most=LARGEST_VALUE)}>"
         except KeyboardInterrupt:
             raise
-        except BaseException as err:  # noqa: BLE001 - whatever the code raises is told to the model
+        except BaseException as err:  # noqa: BLE001 - the model reads any exception of the code
             kind = "limit" if isinstance(err, MemoryError) else "runtime"
             return {"turn": "failed", "kind": kind, "text": _error_text(err)}
         finally:
@@ -325,12 +325,12 @@ class _Worker:
 
 
 def _unnoticed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What becomes of tasks that nobody awaits is the code's business; the host has nothing to do about it."""
+    """Ignore errors of unawaited tasks, which concern only the code."""
     del loop, context
 
 
 def _compiled(code: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """The snippet, and its last expression apart when it ends in one."""
+    """Return the snippet, and its last expression separately."""
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -351,13 +351,13 @@ def _problem(code: str) -> dict[str, Any]:
 
 
 def _error_text(error: BaseException) -> str:
-    """The traceback as Python prints it, without the frames of this program."""
+    """Return the traceback as Python prints it, without the frames of this program."""
     shown = traceback.TracebackException.from_exception(error, limit=-50)
     seen: set[int] = set()
     one: traceback.TracebackException | None = shown
     while one is not None and id(one) not in seen:
         seen.add(id(one))
-        # Up to the snippet's first line there is only what runs it.
+        # Frames before the snippet's first line belong to this program.
         first = next((n for n, frame in enumerate(one.stack) if frame.filename.startswith("<snippet ")), len(one.stack))
         one.stack[:] = [frame for frame in one.stack[first:] if frame.filename != __file__]
         one = one.__cause__ or one.__context__
@@ -368,7 +368,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def exception_of(name: str, message: str) -> Exception:
-    """The exception that an outcome tells of, as it is raised in the code."""
+    """Return the exception of an outcome, to be raised in the code."""
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         with contextlib.suppress(TypeError):
@@ -377,17 +377,17 @@ def exception_of(name: str, message: str) -> Exception:
 
 
 def _die_with(host: int) -> None:
-    """Linux ends this process when its parent ends; one that is stopped would never see the end of its input."""
-    import ctypes  # noqa: PLC0415 - what most workers never use
+    """Let Linux end this process with its parent; a stopped process would not see the end of its input."""
+    import ctypes  # noqa: PLC0415 - most workers never use it
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != host:  # it has ended already
+    if os.getppid() != host:  # the parent has already ended
         os._exit(0)
 
 
 def _limit_resources(setup: dict[str, Any]) -> None:
     try:
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # noqa: PLC0415 - missing on some systems
     except ImportError:
         return
     for name, most in setup["resources"].items():

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: a client for stdio and streamable HTTP, in both eras of the protocol."""
+"""Tools of MCP servers: a client for stdio and streamable HTTP, in both versions of the protocol."""
 
 from batonflow.tools.mcp.arguments import MCPToolMetadata
 from batonflow.tools.mcp.client import MCPTools

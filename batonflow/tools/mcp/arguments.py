@@ -1,4 +1,4 @@
-"""The schemas of servers: shown to models as they came, and checked before a call is sent."""
+"""Schemas of servers: passed to models unchanged, and checked before a call is sent."""
 
 import json
 import re
@@ -19,17 +19,17 @@ _LONGEST_PROBLEM = 200
 
 @dataclass
 class MCPToolMetadata(ToolMetadata):
-    """What a model reads of a tool of a server.
+    """Description of a server's tool for models.
 
     Args:
-        schema: JSON schema of the arguments, as the server gave it.
+        schema: JSON schema of the arguments, from the server.
     """
 
     schema: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @cached_property
     def _text(self) -> str:
-        # Vendors insist on these two, which servers leave out for tools without arguments.
+        # Vendors require these two, which servers omit for tools without arguments.
         return json.dumps({"type": "object", "properties": {}, **self.schema}, ensure_ascii=False)
 
     def get_parameters_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class MCPToolMetadata(ToolMetadata):
 
 
 def problems_of(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """What is wrong with ``value``, place by place; empty when it fits.
+    """Return the problems of ``value``, one for each place.
 
     Raises:
         ToolDefinitionError: The schema itself cannot be used.
@@ -56,7 +56,7 @@ def _errors(schema: Mapping[str, Any], value: Any) -> list[Any]:
     chosen = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         chosen.check_schema(schema)
-        # An empty registry: a schema may not make this process fetch what it refers to.
+        # An empty registry: a schema must not make this process fetch remote references.
         return list(chosen(schema, registry=referencing.Registry()).iter_errors(value))
     except (jsonschema.SchemaError, referencing.exceptions.Unresolvable, re.error) as err:
         reason = getattr(err, "message", None) or str(err)
@@ -74,12 +74,12 @@ def _problem(error: Any) -> str:
 
 
 def validated(tool_name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` as they can be sent.
+    """Return arguments that can be sent.
 
-    Null for what takes none means absent, for that is how models leave things out.
+    A null for a type without null counts as absent, because models often send it.
 
     Raises:
-        ToolArgumentsError: They do not fit; the text is for the model.
+        ToolArgumentsError: The arguments do not fit; the text is for the model.
         ToolDefinitionError: The schema cannot be used.
     """
     checked = deepcopy(dict(arguments))
@@ -98,7 +98,7 @@ def validated(tool_name: str, schema: Mapping[str, Any], arguments: Mapping[str,
 
 
 def _leave_out(arguments: dict[str, Any], path: list[Any]) -> None:
-    """Take the null at ``path`` out of its object; an element of a list stays."""
+    """Remove the null at ``path`` from its object; an element of a list stays."""
     holder: Any = arguments
     for part in path[:-1]:
         holder = holder[part]

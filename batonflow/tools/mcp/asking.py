@@ -1,4 +1,4 @@
-"""Calls under way: what they tell the runs whose steps make them, and what they ask people there."""
+"""Calls in progress: their progress events, and the questions of servers to people."""
 
 import asyncio
 import contextvars
@@ -25,18 +25,18 @@ __all__ = ["Call", "Question", "confirm_change"]
 
 
 class Call:
-    """A call under way.
+    """A call in progress.
 
     Args:
         server: Namespace of the server.
         tool: The tool's name, with its namespace.
-        arguments: What is sent.
-        ctx: Of the step that makes the call; None when there is none, and then nobody is told or asked.
-        patience: Seconds that a person has to answer a question; None for ever.
+        arguments: The arguments.
+        ctx: The context of the calling step; None outside of steps, without progress and questions.
+        patience: Seconds to answer a question; None for no limit.
 
     Attributes:
-        context: The context variables of the step that makes the call.
-        refused: Whether the server did not take it, over HTTP.
+        context: The context variables of the calling step.
+        refused: True if the server rejected the call over HTTP.
     """
 
     def __init__(
@@ -52,25 +52,25 @@ class Call:
         self._left = 0.0
         self._questions: set[Question] = set()
         self._asked: Counter[str] = Counter()
-        # Questions come out of the connection's tasks; they are asked as the step that makes the call.
+        # Questions arrive in the connection's tasks; they are asked in the context of the calling step.
         self.context = contextvars.copy_context()
 
     @property
     def run(self) -> object:
-        """Whose question it would be: the run's, or nobody's but this call's own."""
+        """The owner of questions: the run, or else this call."""
         return self if self.ctx is None else self.ctx.run_id
 
     def timed_by(self, clock: asyncio.Timeout) -> None:
-        """Let ``clock`` stand still while a person is asked."""
+        """Pause ``clock`` while a question is open."""
         self._clock = clock
 
     async def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server says how far it is."""
+        """Publish the progress that the server reports."""
         if self.ctx is not None:
             self.ctx.write_event_to_stream(MCPProgress(tool=self.tool, progress=progress, total=total, message=message))
 
     def question_begins(self, question: "Question") -> None:
-        """A person is asked something that this call may have asked; its time stands still."""
+        """Pause the call's timeout while a person answers a question."""
         if self._clock is not None and not self._questions:
             due = self._clock.when()
             if due is not None:
@@ -79,24 +79,24 @@ class Call:
         self._questions.add(question)
 
     def question_ends(self, question: "Question") -> None:
-        """That is over; its time goes on."""
+        """Resume the timeout after a question."""
         self._questions.discard(question)
         if self._clock is not None and not self._questions and not self._clock.expired() and self._left > 0:
             self._clock.reschedule(asyncio.get_running_loop().time() + self._left)
 
     def end(self) -> None:
-        """The call is over; it asks nothing any more."""
+        """End the call and its questions."""
         self._clock = None
         for question in list(self._questions):
             question.leave(self)
 
     async def name_question(self, ctx: Context[Any], asked: dict[str, Any], name: str | None) -> str:
-        """A name for a question; the same one when the step is repeated after a restore, and the call with it.
+        """Return the name of a question; equal when the step and its call are repeated after a restore.
 
         Args:
-            ctx: Of the step.
-            asked: What is asked.
-            name: The one it has from another call already.
+            ctx: The context of the step.
+            asked: The question.
+            name: The name that the question has from another call.
         """
         text = json.dumps([self.tool, self.arguments, asked], sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -105,15 +105,14 @@ class Call:
 
 
 class Question:
-    """A question of a server's to a person.
+    """A question of a server to a person.
 
-    The wire may leave open which of several calls asks. Then the question is put by the step of the one that was begun
-    last, as calls ask early, and by that of another one when this one ends first: it stays open as long as any of them
-    is under way, and under the same name.
+    The protocol may leave open which of several calls asks. Then the step of the latest call asks, because calls ask
+    early. When that call ends first, the step of another call asks, under the same name, until all of them have ended.
 
     Args:
-        calls: Those that may have asked, all of one run, in the order in which they were begun.
-        params: What is asked, in the protocol's form.
+        calls: The calls that may have asked, all of one run, in the order of their start.
+        params: The question, in the protocol's form.
     """
 
     def __init__(self, calls: Sequence[Call], params: Any) -> None:
@@ -126,10 +125,9 @@ class Question:
         self._problem: str | None = None
 
     async def answer(self) -> Any:
-        """The answer, in the protocol's form.
+        """Wait for the answer, in the protocol's form.
 
-        Without a step nobody can be asked, and the question is declined. A question that its calls outlive is
-        cancelled.
+        Without a step the question is declined. When all calls have ended, it is cancelled.
         """
         types = load("mcp.types", "mcp")
         if self._calls[-1].ctx is None:
@@ -141,10 +139,10 @@ class Question:
         return types.ElicitResult(action=answer.action, content=answer.content or {} if has_content else None)
 
     def leave(self, call: Call) -> None:
-        """A call is over, and with it the question if it was the last one."""
+        """End a call, and the question with the last call."""
         if call in self._calls:
             self._calls.remove(call)
-        # Where one call of a step has put the question, another one of that step can wait for the answer.
+        # When one call of a step has asked the question, another call of that step can wait for the answer.
         if self._task is not None and all(one.ctx is not self._ctx for one in self._calls):
             self._task.cancel()
 
@@ -158,11 +156,11 @@ class Question:
                 self._ctx = ctx = call.ctx
                 assert ctx is not None
                 self._task = task = asyncio.get_running_loop().create_task(self._put(call, ctx), context=call.context)
-                # Not awaited itself: the end of the call cancels it, and must not cancel who asks.
+                # Not awaited itself: the end of the call cancels it, and must not cancel this task.
                 await asyncio.wait({task})
                 if not task.cancelled():
                     return None if isinstance(task.exception(), TimeoutError) else task.result()
-                if call in self._calls:  # its step is over, and nobody can be asked there any more
+                if call in self._calls:  # the step is over and cannot ask any more
                     self._calls.remove(call)
             return None
         finally:
@@ -172,7 +170,7 @@ class Question:
                 call.question_ends(self)
 
     async def _put(self, call: Call, ctx: Context[Any]) -> MCPElicitationResponse:
-        """Ask by the step of a call, until an answer fits."""
+        """Ask in the step of a call until an answer fits."""
         schema: dict[str, Any] | None = getattr(self._params, "requested_schema", None)
         url: str | None = getattr(self._params, "url", None)
         asked = {"message": self._params.message, "schema": schema, "url": url}
@@ -210,7 +208,7 @@ class Question:
 async def confirm_change(
     ctx: Context[Any] | None, server: str, tool: str, change: ToolChange, patience: float | None
 ) -> bool:
-    """Whether a person agrees that a tool is used although it changed; nobody does where there is nobody to ask."""
+    """Ask a person for consent to a changed tool; return False outside of steps."""
     if ctx is None:
         return False
     question = MCPToolChanged(

@@ -34,38 +34,37 @@ OnChange = Literal["refuse", "ask", "accept"]
 class MCPTools:
     """The tools of an MCP server, over stdio or streamable HTTP.
 
-    Connects at first use, and again when the server has ended since. Use it as an asynchronous context manager, or
-    end it with ``aclose()``. The connection belongs to the event loop that uses it; synchronous calls have one of
-    their own.
+    It connects at first use, and again after the server has ended. Use it as an asynchronous context manager, or
+    end it with ``aclose()``. The connection belongs to the event loop that uses it; synchronous calls have their own.
 
     Give an agent ``tools=await mcp.aget_tools()``, or the object itself as ``tool_retriever=mcp``: then it connects
-    with the first run, and the agent sees when the server's tools change.
+    with the first run, and the agent follows changes of the server's tools.
 
     Args:
         command: The server's command, as a line or as program and arguments: ``"uvx mcp-server-time"``.
-        url: Or its address: ``"https://example.com/mcp"``.
+        url: The server's address, instead of a command: ``"https://example.com/mcp"``.
         headers: Sent with every request to the address.
         auth: An ``httpx2.Auth`` for the address.
-        env: Variables of the command's environment. Of this process' own it gets a few harmless ones only.
+        env: Variables of the command's environment, besides a few harmless ones of this process.
         cwd: The command's working directory.
-        namespace: Put before the names of the tools, ``time__get_current_time``; taken from the command or the
-            address by default, none when empty.
+        namespace: Prefix of the tool names, as in ``time__get_current_time``; derived from the command or the
+            address by default. An empty text means no prefix.
         allow: Names of the server's tools to offer, with wildcards; all by default.
-        deny: Names of those not to offer.
-        requires_approval: Whether a person must agree before a call: always, never, or for these of the server's
-            names, with wildcards.
-        timeout: Seconds that a call may take, without those in which a person is asked, and the list of the tools;
-            None for any time.
-        connect_timeout: Seconds to connect in.
-        answer_timeout: Seconds that a person has to answer a question; None for ever. Then it counts as cancelled.
-        protocol: ``"auto"`` asks the server which it speaks; ``"legacy"`` is the protocol up to 2025-11-25; or a
+        deny: Names of tools to hide.
+        requires_approval: True if a person must approve calls, or the names of the tools concerned, with
+            wildcards.
+        timeout: Seconds for a call, without the time of questions to people, and for the list of tools; None for no
+            limit.
+        connect_timeout: Seconds to connect.
+        answer_timeout: Seconds until an unanswered question counts as cancelled; None for no limit.
+        protocol: ``"auto"`` asks the server for its version; ``"legacy"`` is the protocol up to 2025-11-25; or a
             version from 2026-07-28 on.
-        pins: Where to keep what tools were when they were first seen: a JSON file, or a dict.
-        on_change: What to do about a tool that is not as it was pinned: ``"refuse"`` it, ``"ask"`` a person before
-            a call (until then the model sees what was pinned), or ``"accept"`` it.
+        pins: Storage for the first seen definitions of tools: a JSON file, or a dict.
+        on_change: Reaction to a tool that differs from its pin: ``"refuse"`` it, ``"ask"`` a person before a call
+            (until then the model sees the pinned definition), or ``"accept"`` it.
 
     Raises:
-        ValueError: Not one of ``command`` and ``url``, or an argument that does not fit the other ones.
+        ValueError: ``command`` and ``url`` are both given or both missing, or arguments contradict each other.
 
     Example:
         >>> async with MCPTools(command="uvx mcp-server-time") as time:
@@ -142,12 +141,12 @@ class MCPTools:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the connection and the server's process, and wait until that is done; calls under way fail."""
+        """End the connection and the server's process, and wait for their end; calls in progress fail."""
         self._closed = True
         await asyncio.gather(*(connection.aclose() for connection in self._connections))
 
     def close(self) -> None:
-        """The same synchronously."""
+        """End the connection synchronously."""
         run_sync(self.aclose())
 
     async def _connection(self) -> Connection:
@@ -157,7 +156,7 @@ class MCPTools:
         connection = next((one for one in self._connections if one.loop is loop and not one.ended), None)
         if connection is None:
             connection = Connection(self._label, self._endpoint, self._protocol, self._connect_timeout)
-            # One that has ended may still be busy with that; whoever closes this object waits for it.
+            # An ended connection may still be closing; wait for it.
             self._connections = [one for one in self._connections if not one.is_closed] + [connection]
         await connection.opened()
         return connection
@@ -165,13 +164,13 @@ class MCPTools:
     # --- tools --------------------------------------------------------------------------------------------------------
 
     async def aget_tools(self) -> list[MCPTool]:
-        """The server's tools.
+        """Return the server's tools.
 
         Raises:
             MCPConnectionError: The server cannot be reached or could not be started.
-            MCPTimeoutError: It did not say in time which tools it has.
+            MCPTimeoutError: It did not list its tools in time.
             MCPToolChangedError: A pinned tool has changed, and ``on_change`` is ``"refuse"``.
-            ToolDefinitionError: ``allow``, ``deny`` or ``requires_approval`` name a tool that there is not.
+            ToolDefinitionError: ``allow``, ``deny`` or ``requires_approval`` name an unknown tool.
             MissingDependencyError: The package ``mcp`` is not installed.
         """
         found = await self._resending(lambda connection: connection.tools(self._timeout, newest=True))
@@ -186,18 +185,18 @@ class MCPTools:
         return [self._tool(one if one.name not in changes else _as_pinned(changes[one.name])) for one in offered]
 
     def get_tools(self) -> list[MCPTool]:
-        """The same synchronously."""
+        """Return the server's tools, synchronously."""
         return run_sync(self.aget_tools())
 
     async def aretrieve(self, text: str) -> list[MCPTool]:  # noqa: ARG002 - what agents ask a retriever with
-        """The server's tools, whatever the text: so that this object can be an agent's ``tool_retriever``."""
+        """Return all tools of the server, so that this object can be an agent's ``tool_retriever``."""
         return await self.aget_tools()
 
     def accept(self, *names: str) -> None:
-        """Consent to changes that were refused: pin the tools as they were last seen.
+        """Accept refused changes: pin the tools as they were last seen.
 
         Args:
-            names: The server's names, or those that models use; all that have changed when none is given.
+            names: Names of the server or of models; all changed tools by default.
 
         Raises:
             KeyError: A tool has not changed.
@@ -215,7 +214,7 @@ class MCPTools:
         self._changed.pop(definition.name, None)
 
     def _changes(self, tools: Sequence[ToolDefinition]) -> list[ToolChange]:
-        """What is not as it was pinned, after what needs no asking has been accepted."""
+        """Return unaccepted differences from the pins, after accepting the ones that need no consent."""
         if self._pins is None:
             return []
         found = self._pins.changes(tools)
@@ -250,7 +249,7 @@ class MCPTools:
                 if self.on_change == "refuse" or not await confirm_change(
                     ctx, self._label, name, change, self._patience
                 ):
-                    # Who makes the call may be a model, which must not read what the server says now.
+                    # The caller may be a model, which must not read the server's new definition.
                     _log.warning(
                         "MCP server %r changed the tool %r, which is refused:\n%s", self._label, name, change.difference
                     )
@@ -262,7 +261,7 @@ class MCPTools:
         return output_of(name, arguments, await self._resending(send))
 
     async def _resending(self, send: Callable[[Connection], Any]) -> Any:
-        """What ``send`` gives; once more over a new connection when the server did not take the request."""
+        """Return the result of ``send``; repeat it over a new connection if the server rejected the request."""
         try:
             return await send(await self._connection())
         except SessionLostError:
@@ -274,7 +273,7 @@ def _as_pinned(change: ToolChange) -> ToolDefinition:
 
 
 def _identity(command: Sequence[str], url: str | None) -> str:
-    """What a server's pins are filed under; nothing in it is secret."""
+    """Return the key of a server's pins; it contains no secrets."""
     if url is None:
         return shlex.join(command)
     parts = urlsplit(url)

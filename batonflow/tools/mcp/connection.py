@@ -1,4 +1,4 @@
-"""A connection to a server, which lives in a task of its own from its beginning to its end."""
+"""Connection to a server, inside its own task from start to end."""
 
 import asyncio
 import atexit
@@ -24,15 +24,15 @@ __all__ = ["Connection", "SessionLostError"]
 _log = logger_named(__name__)
 _T = TypeVar("_T")
 
-# A process is asked to end, then told, then made to, with two seconds for each.
+# A process is asked to end, then terminated, then killed, with two seconds for each.
 _SECONDS_TO_CLOSE = 10.0
 _MOST_PAGES = 100
 _CONNECTION_CLOSED = -32000
 _GO_THERE_FIRST = -32042
-# How a refused message is told of, when the HTTP status says that it was refused.
+# Error of the package for a message that the HTTP status rejected.
 _REFUSALS = {-32000, -32001, -32600, -32603}
 _LOST = ("Connection closed", "SSE stream")
-# How the package's servers say that the newer protocol has no way for what they want to ask.
+# Error of the package's servers for questions that the newer protocol does not support.
 _NO_QUESTIONS = "no back-channel"
 _TOO_LARGE = "Server-sent event exceeded"
 
@@ -40,21 +40,21 @@ _calling: contextvars.ContextVar[Call | None] = contextvars.ContextVar("batonflo
 
 
 class SessionLostError(MCPConnectionError):
-    """The server did not take the request, because it knows nothing of this session any more."""
+    """The server rejected the request because it does not know the session."""
 
 
 class Connection:
-    """A connection to a server; belongs to the event loop it was made on.
+    """A connection to a server; it belongs to its event loop.
 
     Args:
-        label: Names the server in messages.
-        endpoint: Where it is.
+        label: Name of the server in messages.
+        endpoint: The command or address of the server.
         protocol: ``"auto"``, ``"legacy"`` or a version.
-        timeout: Seconds to connect in.
+        timeout: Seconds to connect.
 
     Attributes:
-        ended: Whether it is over, for whatever reason.
-        loop: The event loop it belongs to.
+        ended: True after its end, for any reason.
+        loop: Its event loop.
     """
 
     def __init__(self, label: str, endpoint: Endpoint, protocol: str, timeout: float | None) -> None:
@@ -73,19 +73,19 @@ class Connection:
         self._refused = False
         self._last_words = LastWords()
         self._listing = Listing(self._list)
-        self._calls: dict[Call, None] = {}  # in the order in which they were begun
+        self._calls: dict[Call, None] = {}  # in the order of their start
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def opened(self) -> None:
-        """Connect if need be, and wait until that is done; any number of tasks at once.
+        """Connect if necessary, and wait for it; several tasks may call this at once.
 
         Raises:
-            MCPConnectionError: It failed.
+            MCPConnectionError: The connection failed.
             MissingDependencyError: The package ``mcp`` is not installed.
         """
         if self._task is None:
-            # A context of its own: what the first caller has in its context variables is no business of later calls.
+            # A fresh context, because later calls must not see the first caller's context variables.
             self._task = self.loop.create_task(
                 self._live(), name=f"batonflow-mcp-{self.label}", context=contextvars.Context()
             )
@@ -105,7 +105,7 @@ class Connection:
                 self._client = client
                 self._ready.set()
                 await self._stop.wait()
-        except Exception as err:  # noqa: BLE001 - whatever ended it is told to those who call
+        except Exception as err:  # noqa: BLE001 - the reason for the end is raised in calls
             self._cause = _innermost(err)
         finally:
             self.ended = True
@@ -127,7 +127,7 @@ class Connection:
         self._stop.set()
 
     def _end_behind_calls(self, leaving: Call | None) -> None:
-        """Stop when nothing is under way any more, but for a call that is about to leave."""
+        """End the connection when no call is in progress; a call that is about to return does not count."""
         if all(call is leaving for call in self._calls):
             self._stop.set()
 
@@ -138,7 +138,7 @@ class Connection:
             self._refused = True
 
     async def aclose(self) -> None:
-        """End it, and the server's process with it; waits until that is done."""
+        """End the connection and the server's process, and wait for the end."""
         if self._task is None:
             return
         if self.loop is not asyncio.get_running_loop():
@@ -154,7 +154,7 @@ class Connection:
             await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
 
     def ask_to_stop(self) -> bool:
-        """The same from any thread, without waiting; False when its loop no longer runs."""
+        """End the connection from any thread, without waiting; return False if its loop no longer runs."""
         if self._closed.is_set() or self.loop.is_closed() or not self.loop.is_running():
             return False
         self.loop.call_soon_threadsafe(self._stop.set)
@@ -162,39 +162,39 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is left of it: its task has ended, or its loop."""
+        """Return True if its task or its loop has ended."""
         return self._closed.is_set() or self.loop.is_closed()
 
     def wait_closed(self, seconds: float) -> None:
-        """Stop this thread until it is over, at most ``seconds``."""
+        """Block this thread until the connection has ended, at most ``seconds``."""
         self._closed.wait(seconds)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> str:
-        """The version of the protocol that is spoken."""
+        """The version of the protocol in use."""
         return str(self._client.protocol_version)
 
     async def tools(self, timeout: float | None, newest: bool = False) -> dict[str, ToolDefinition]:
-        """The server's tools by its own names; any number of tasks at once.
+        """Return the server's tools by its own names; several tasks may call this at once.
 
         Args:
-            timeout: Seconds it may take; None for any time.
-            newest: Ask the server if it has others by now. Servers of the newer protocol say how long their list may
-                be kept; those of the older one say when it has changed.
+            timeout: Seconds for the list; None for no limit.
+            newest: Ask the server for changes. Servers of the newer protocol state how long their list is valid;
+                servers of the older one report changes.
 
         Raises:
             MCPConnectionError: The server ended.
             MCPServerError: It answered with an error.
             MCPTimeoutError: It took too long.
-            SessionLostError: It was not asked, or did not take the question.
+            SessionLostError: The request was not sent, or the server rejected it.
         """
         async with self._limited(timeout, "its list of tools"):
             return await self._listing.tools(newest and self._client.session.discover_result is not None)
 
     async def _list(self) -> dict[str, ToolDefinition]:
-        if self.ended:  # while another one was asking, who was told why
+        if self.ended:  # another task was asking and got the error
             raise SessionLostError(str(self._failure("ended")))
         found: dict[str, ToolDefinition] = {}
         cursor: str | None = None
@@ -212,13 +212,13 @@ class Connection:
         Args:
             name: The server's own name for it.
             call: The call, for progress and questions.
-            timeout: Seconds it may take, without those in which a person is asked; None for any time.
+            timeout: Seconds for the call, without the time of questions to people; None for no limit.
 
         Raises:
             MCPConnectionError: The server ended.
             MCPServerError: It answered with an error.
             MCPTimeoutError: It took too long.
-            SessionLostError: It did not take the call.
+            SessionLostError: The server rejected the call.
         """
         token = _calling.set(call)
         self._calls[call] = None
@@ -263,17 +263,17 @@ class Connection:
         except (RuntimeError, ValueError) as err:
             if self.ended:
                 raise self._failure(f"ended while {doing}") from err
-            # How the package says that an answer is against the protocol, or against the tool's own schema.
+            # Messages of the package for answers that violate the protocol or the tool's own schema.
             raise MCPServerError(f"MCP server {self.label!r}, {doing}, gave an unusable answer: {err}") from err
 
     async def _explained(self, err: Any, doing: str) -> Exception:
         code: int = err.code
         if code == _CONNECTION_CLOSED and err.message.startswith(_LOST[0]) and self._task is not None:
-            # Its task learns of the end at about the same moment, and then why.
+            # Its task learns the reason for the end at about the same moment.
             await asyncio.wait({self._task}, timeout=_SECONDS_TO_CLOSE)
         call = _calling.get()
         if code in _REFUSALS and (self._refused if call is None else call.refused):
-            self.ended = True  # for calls to come; those under way are told by themselves whether they were taken
+            self.ended = True  # for later calls; calls in progress learn by themselves whether they were accepted
             self._end_behind_calls(call)
             return SessionLostError(f"MCP server {self.label!r} no longer knows this session: {err.message}")
         if code == _CONNECTION_CLOSED and _TOO_LARGE in err.message:
@@ -312,13 +312,13 @@ class Connection:
         return await Question(calls, params).answer()
 
     async def _been_there(self, call: Call, data: Any) -> bool:
-        """Whether a person went to every address that the server wants visited before it takes the call."""
+        """Return True if a person visited all addresses that the server requires before the call."""
         types = load("mcp.types", "mcp")
         wanted = types.ElicitationRequiredErrorData.model_validate(data).elicitations
         return bool(wanted) and all([(await Question([call], one).answer()).action == "accept" for one in wanted])
 
     def _possible_calls(self) -> list[Call]:
-        """The calls that a question may come from when the wire does not say; none when it could be another run's."""
+        """Return the calls that may have asked a question; no calls if it could belong to another run."""
         if len({call.run for call in self._calls}) == 1:
             return list(self._calls)
         _log.warning(
@@ -335,7 +335,7 @@ def _definition(tool: Any) -> ToolDefinition:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """The first cause in groups of groups of errors."""
+    """Return the first cause in nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
@@ -351,7 +351,7 @@ _open: WeakSet[Connection] = WeakSet()
 
 
 def _close_all() -> None:
-    # Those of loops in other threads, which go on until the program ends; a loop of the main thread has ended its own.
+    # Connections of loops in other threads run until the program ends; the main thread's loop has closed its own.
     stopping = [connection for connection in list(_open) if connection.ask_to_stop()]
     deadline = time.monotonic() + _SECONDS_TO_CLOSE
     for connection in stopping:

@@ -1,4 +1,4 @@
-"""What a server says of its tools, and the names under which models know them."""
+"""Definitions of a server's tools, and their names for models."""
 
 import fnmatch
 import hashlib
@@ -31,9 +31,9 @@ class ToolDefinition:
 
     Args:
         name: The server's own name for it.
-        description: What the model reads.
+        description: The description for the model.
         schema: JSON schema of its arguments.
-        annotations: What the server claims of it: ``read_only_hint``, ``destructive_hint`` and so on. Claims only.
+        annotations: Unverified claims of the server: ``read_only_hint``, ``destructive_hint`` and so on.
     """
 
     name: str
@@ -43,30 +43,30 @@ class ToolDefinition:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What a model is shown, and what is therefore pinned."""
+        """The part of the definition that models read, and that is therefore pinned."""
         return {"name": self.name, "description": self.description, "schema": self.schema}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what a model is shown."""
+        """SHA-256 of the pinned part."""
         return digest_of(self.shown)
 
 
 def digest_of(shown: Mapping[str, Any]) -> str:
-    """SHA-256 of JSON-able data, whatever the order of its keys."""
+    """Return the SHA-256 of JSON data, independent of the order of keys."""
     return hashlib.sha256(json.dumps(shown, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def namespace_of(command: Sequence[str], url: str | None) -> str:
-    """The namespace for a server that was given none: what its command or address is called, without decoration.
+    """Return the default namespace of a server: the plain name of its command or address.
 
-    A name that the server gives itself is not used: it could take that of another.
+    The server's own name is not used, because it could imitate another server.
     """
     if url is not None:
         return _host_name(urlsplit(url).hostname or "")
     for part in command:
         if part in {"-c", "-e"}:
-            break  # a program as text
+            break  # a program in one text
         name = PurePath(part).name.partition("@")[0]  # without its version
         if part.startswith("-") or name in _LAUNCHERS or _PYTHON.match(name):
             continue
@@ -98,13 +98,13 @@ def _namespace(name: str) -> str:
 
 
 def tool_name(namespace: str, name: str) -> str:
-    """The name that models use: namespaced, and valid for every vendor.
+    """Return the name for models: namespaced, and valid for every vendor.
 
-    A name that had to be changed or shortened for that ends with a hash of the server's own name, so that no two
-    become one, and so that none depends on which others there are beside it.
+    A name that had to be changed or shortened ends with a hash of the server's own name. Names are thus unique and
+    independent of other tools.
 
     Args:
-        namespace: Put before the name; empty for none.
+        namespace: Prefix of the name; empty for no prefix.
         name: The server's name.
     """
     prefix = f"{namespace}__" if namespace else ""
@@ -115,7 +115,7 @@ def tool_name(namespace: str, name: str) -> str:
 
 
 def selected(names: Iterable[str], allow: Sequence[str] | None, deny: Sequence[str]) -> list[str]:
-    """The names that match ``allow`` (all when None) and nothing in ``deny``."""
+    """Return the names that match ``allow`` (all if None) and do not match ``deny``."""
     return [
         name
         for name in names
@@ -125,10 +125,10 @@ def selected(names: Iterable[str], allow: Sequence[str] | None, deny: Sequence[s
 
 
 def check_patterns(server: str, patterns: Iterable[str], names: Sequence[str]) -> None:
-    """Refuse a name that no tool has: one in ``deny`` that is misspelt would leave the tool open.
+    """Refuse an unknown tool name: a misspelt entry in ``deny`` would leave the tool open.
 
     Raises:
-        ToolDefinitionError: A pattern without a wildcard names no tool; the message lists those there are.
+        ToolDefinitionError: A pattern without a wildcard names an unknown tool; the message lists the tools.
     """
     for one in patterns:
         if not any(fnmatch.fnmatchcase(name, one) for name in names) and not set(one) & set("*?["):

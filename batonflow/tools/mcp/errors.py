@@ -1,4 +1,4 @@
-"""What can go wrong with an MCP server.
+"""Errors of MCP servers and their tools.
 
 ::
 
@@ -6,10 +6,10 @@
     ├── MCPConnectionError (ConnectionError)  it cannot be reached, could not be started, or ended
     ├── MCPServerError                        it answered with an error of the protocol, or against the protocol
     ├── MCPTimeoutError (TimeoutError)        a call, or the list of tools, took longer than its timeout
-    ├── MCPToolChangedError                   a tool is not what it was when it was pinned
+    ├── MCPToolChangedError                   a tool differs from its pin
     └── MCPToolMissingError (LookupError)     it no longer has the tool
 
-A tool that says of itself that it failed raises nothing: its output has ``is_error``.
+A failed tool does not raise an error: its output has ``is_error``.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ __all__ = [
 
 
 class MCPConnectionError(ToolError, ConnectionError):
-    """The server cannot be reached, could not be started, or ended; the message ends with its last words."""
+    """The server cannot be reached, could not be started, or ended; the message ends with its last output."""
 
 
 class MCPServerError(ToolError):
-    """The server answered with an error of the protocol, or with something the protocol does not allow.
+    """The server answered with an error of the protocol, or violated the protocol.
 
     Attributes:
-        code: The protocol's number of the error, None for an answer against the protocol.
-        data: What the server sent with it.
+        code: The protocol's number of the error; None for a violation.
+        data: Further data from the server.
     """
 
     def __init__(self, message: str, code: int | None = None, data: Any = None) -> None:
@@ -46,17 +46,17 @@ class MCPServerError(ToolError):
 
 
 class MCPTimeoutError(ToolError, TimeoutError):
-    """A call, or the list of tools, took longer than its timeout; the server was told to stop it."""
+    """A call or the list of tools exceeded its timeout; the server was asked to stop it."""
 
 
 class MCPToolChangedError(ToolError):
-    """Tools are not what they were when they were pinned.
+    """Tools differ from their pins.
 
-    Its text, which models read, says nothing of what the server says now. Its notes do, and how to consent: they are
-    for people, who see them in tracebacks.
+    Models read the text, so it does not contain the new definitions. The notes contain them, and the way to consent,
+    for people who read tracebacks.
 
     Attributes:
-        changes: What changed, tool by tool.
+        changes: The changes, tool by tool.
     """
 
     def __init__(self, server: str, changes: Sequence[ToolChange]) -> None:

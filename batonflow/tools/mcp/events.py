@@ -1,4 +1,4 @@
-"""What a run tells of MCP calls, and what it asks a person because of them."""
+"""Events of MCP calls: progress, and questions to people."""
 
 from typing import Any, Literal
 
@@ -16,13 +16,13 @@ __all__ = [
 
 
 class MCPProgress(Event):
-    """How far a call has come; on the stream of the run whose step makes the call.
+    """Progress of a call, on the stream of the run whose step makes it.
 
     Attributes:
         tool: The tool's name, with its namespace.
         progress: A number that grows.
-        total: The number at the end, None when the server does not know.
-        message: What the server says it is doing.
+        total: The final number; None if the server does not know it.
+        message: The server's description of its work.
     """
 
     tool: str
@@ -32,17 +32,17 @@ class MCPProgress(Event):
 
 
 class MCPElicitation(InputRequiredEvent):
-    """A server asks a person for something that it needs to go on with a call.
+    """Question of a server to a person, needed to continue a call.
 
     Attributes:
-        id: Names the question within its run; the answer carries it.
-        server: Namespace of the server that asks.
-        tool: Name of the tool that asks, with its namespace; None when the server does not say which of several it is.
+        id: Unique within the run; the answer repeats it.
+        server: Namespace of the server.
+        tool: Name of the asking tool, with its namespace; None if several tools may be asking.
         tools: Names of the tools that may be asking, in the order in which they were called.
         message: The question.
-        requested_schema: JSON schema of the answer's content; None for a question that sends the person to an address.
-        url: That address. It is the server's: show it, and let the person decide.
-        problem: What was wrong with an earlier answer, None otherwise.
+        requested_schema: JSON schema of the answer's content; None for a question with an address.
+        url: An address of the server, to be shown: the person decides about visiting it.
+        problem: The problem of an earlier answer, or None.
     """
 
     id: str
@@ -56,12 +56,12 @@ class MCPElicitation(InputRequiredEvent):
 
 
 class MCPElicitationResponse(HumanResponseEvent):
-    """A person's answer to an :class:`MCPElicitation`.
+    """Answer of a person to an :class:`MCPElicitation`.
 
     Attributes:
-        id: Of the question.
+        id: The id of the question.
         action: Accept it, decline to answer, or leave without a decision.
-        content: What was asked for, when accepted; checked against the schema, and asked again if it does not fit.
+        content: The requested values, if accepted. Values that do not fit the schema are asked for again.
     """
 
     id: str
@@ -70,14 +70,14 @@ class MCPElicitationResponse(HumanResponseEvent):
 
 
 class MCPToolChanged(InputRequiredEvent):
-    """A call waits for consent, because the tool is not what it was when it was pinned.
+    """Request for consent to a tool that differs from its pin.
 
     Attributes:
-        id: Names the question within its run; the answer carries it.
+        id: Unique within the run; the answer repeats it.
         server: Namespace of the server.
         tool: The tool's name, with its namespace.
-        difference: What changed, line by line.
-        digest: Of the new definition; the answer carries it, so that it can be used for no other.
+        difference: The changes, line by line.
+        digest: Digest of the new definition; the answer repeats it, so that it fits no other definition.
     """
 
     id: str
@@ -88,12 +88,12 @@ class MCPToolChanged(InputRequiredEvent):
 
 
 class MCPToolChangedResponse(HumanResponseEvent):
-    """A person's answer to an :class:`MCPToolChanged`.
+    """Answer of a person to an :class:`MCPToolChanged`.
 
     Attributes:
-        id: Of the question.
-        digest: Of the question.
-        accepted: Whether the tool may be used as it is now; it is then pinned anew.
+        id: The id of the question.
+        digest: The digest of the question.
+        accepted: True to use the changed tool; its new definition is then pinned.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The tools of a server, listed once for all who want them at the same time."""
+"""The list of a server's tools, requested once for concurrent callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,10 +11,10 @@ Tools = dict[str, ToolDefinition]
 
 
 class Listing:
-    """What a server said its tools are.
+    """The list of a server's tools.
 
     Args:
-        ask: Asks the server.
+        ask: Requests the list from the server.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Tools]]) -> None:
@@ -27,22 +27,22 @@ class Listing:
         self._newest = 0
 
     def changed(self) -> None:
-        """The server has said that it has other tools by now."""
+        """Mark the list as outdated after a notification of the server."""
         self._changes += 1
 
     async def tools(self, newest: bool) -> Tools:
-        """The tools by the server's own names; whoever comes while the server is asked waits for its answer.
+        """Return the tools by the server's own names; concurrent callers wait for the same request.
 
-        When that fails, or who asked is cancelled, the next one asks again.
+        If the request fails or is cancelled, the next caller sends another one.
 
         Args:
-            newest: Ask the server even if it has not said that anything changed.
+            newest: Ask the server even without a notification of changes.
         """
         if self._is_known and not newest:
             return self._tools
         begun = self._begun
         async with self._lock:
-            # What was asked after this began is as new as what would be asked now.
+            # A list requested after this point is as new as a list requested now.
             if not self._is_known or (newest and self._newest <= begun):
                 await self._list()
             return self._tools
@@ -52,7 +52,7 @@ class Listing:
         return self._seen == self._changes
 
     async def _list(self) -> None:
-        changes = self._changes  # before asking: a change that is told meanwhile counts
+        changes = self._changes  # before the request, so that a notification during it counts
         self._begun += 1
         self._tools = await self._ask()
         self._seen, self._newest = changes, self._begun

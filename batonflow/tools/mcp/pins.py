@@ -1,4 +1,4 @@
-"""What tools were when they were first seen, so that a server cannot change them behind their user's back."""
+"""Pins: the first seen definitions of tools, so that a server cannot change them unnoticed."""
 
 import contextlib
 import difflib
@@ -17,12 +17,12 @@ __all__ = ["Pins", "ToolChange"]
 
 @dataclass(frozen=True)
 class ToolChange:
-    """A tool that is not what it was when it was pinned.
+    """A tool that differs from its pin.
 
     Args:
         name: The server's own name for it.
-        before: What was pinned: ``name``, ``description`` and ``schema``.
-        after: What the server says now.
+        before: The pinned ``name``, ``description`` and ``schema``.
+        after: The server's present definition.
     """
 
     name: str
@@ -31,12 +31,12 @@ class ToolChange:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the server says now."""
+        """SHA-256 of the present definition."""
         return digest_of(self.after)
 
     @property
     def difference(self) -> str:
-        """What changed, line by line, in the form of ``diff -u``."""
+        """The changes, line by line, in the form of ``diff -u``."""
         lines = difflib.unified_diff(
             _lines(self.before), _lines(self.after), f"{self.name} (pinned)", f"{self.name} (now)", lineterm=""
         )
@@ -52,11 +52,11 @@ class Pins:
     """The pinned tools of one server.
 
     Args:
-        place: A JSON file, made with mode 0600, or a dict. Several servers may share it.
-        server: What the entries are filed under.
+        place: A JSON file, created with mode 0600, or a dict. Several servers may share it.
+        server: The key of the server's entries.
 
     Raises:
-        ValueError: The file or the dict holds something else.
+        ValueError: The file or the dict does not hold pins.
     """
 
     def __init__(self, place: str | os.PathLike[str] | MutableMapping[str, Any], server: str) -> None:
@@ -65,7 +65,7 @@ class Pins:
         self._server = server
 
     def changes(self, tools: Iterable[ToolDefinition]) -> list[ToolChange]:
-        """What differs from its pin; a tool seen for the first time is pinned."""
+        """Return differences from the pins; pin a tool that is seen for the first time."""
         pinned = self._read().get(self._server, {})
         new = {tool.name: tool for tool in tools if tool.name not in pinned}
         if new:
@@ -77,12 +77,12 @@ class Pins:
         ]
 
     def pinned(self, name: str) -> dict[str, Any] | None:
-        """What was pinned of a tool."""
+        """Return the pinned definition of a tool."""
         return cast("dict[str, Any] | None", self._read().get(self._server, {}).get(name))
 
     def pin(self, tools: Iterable[ToolDefinition]) -> None:
-        """Keep what these tools are now."""
-        everything = self._read()  # anew: another process may have pinned tools of other servers meanwhile
+        """Pin the present definitions of these tools."""
+        everything = self._read()  # read again: another process may have pinned tools of other servers meanwhile
         everything.setdefault(self._server, {}).update({tool.name: tool.shown for tool in tools})
         if self._path is None:
             self._dict.update(everything)

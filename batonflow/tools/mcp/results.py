@@ -1,4 +1,4 @@
-"""From what a server gives back to what a model reads."""
+"""Results of a server as outputs for models."""
 
 import json
 from pathlib import PurePosixPath
@@ -14,19 +14,19 @@ _SOUND_NAMES = {"mpeg": "mp3", "x-wav": "wav"}
 
 
 def output_of(tool_name: str, arguments: dict[str, Any], result: Any) -> ToolOutput:
-    """The output of a call.
+    """Return the output of a call.
 
     Its blocks are the content; its ``raw_output`` is the structured content if there is any, else the text.
 
     Args:
         tool_name: The name that models use.
-        arguments: What was sent.
+        arguments: The arguments.
         result: The protocol's ``CallToolResult``.
     """
     blocks = [_block(content) for content in result.content]
     structured: Any = result.structured_content
     if structured is not None and not any(isinstance(block, TextBlock) for block in blocks):
-        # Servers ought to repeat it as text, for models read text; not all of them do.
+        # Servers should repeat structured content as text for models, but not all do.
         blocks.insert(0, TextBlock(text=json.dumps(structured, ensure_ascii=False)))
     if not blocks:
         blocks = [TextBlock(text="The tool failed without saying why." if result.is_error else "Done; no output.")]

@@ -1,4 +1,4 @@
-"""MCPTool: a tool of a server, for agents and by itself."""
+"""MCPTool: a tool of a server, for agents and for direct calls."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -17,16 +17,16 @@ Caller = Callable[["MCPTool", dict[str, Any], Context[Any] | None], Awaitable[To
 
 
 class MCPTool(FunctionTool):
-    """A tool of a server. :class:`MCPTools` makes them.
+    """A tool of a server, created by :class:`MCPTools`.
 
     Args:
-        definition: What the server says of it.
-        name: The name that models use.
+        definition: The server's definition.
+        name: The name for models.
         call: Sends a call.
-        policy: When it may run.
+        policy: Approval, timeout, retries and other limits.
 
     Attributes:
-        definition: What the server says of it; its ``annotations`` are the server's claims.
+        definition: The server's definition; its ``annotations`` are unverified claims.
     """
 
     def __init__(self, definition: ToolDefinition, name: str, call: Caller, policy: ToolPolicy) -> None:
@@ -45,15 +45,15 @@ class MCPTool(FunctionTool):
         return f"<MCPTool {self.metadata.name!r}>"
 
     def validate_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments from a model, checked by the server's schema.
+        """Check a model's arguments with the server's schema.
 
         Raises:
-            ToolArgumentsError: They do not fit; its text is for the model.
+            ToolArgumentsError: The arguments do not fit; the text is for the model.
         """
         return validated(self.metadata.get_name(), self.definition.schema, arguments)
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Call the tool; synchronous calls have a connection of their own, and ask nobody anything.
+        """Call the tool over a separate connection, without questions to people.
 
         Raises:
             ToolArgumentsError: The arguments do not fit the server's schema.
@@ -62,7 +62,7 @@ class MCPTool(FunctionTool):
         return run_sync(self._send(self._named(args, kwargs), None))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """The same asynchronously; in a step of a workflow progress goes to its stream, and questions to a person."""
+        """Call the tool asynchronously; a step publishes progress on its stream and asks people."""
         return await self._send(self._named(args, kwargs), _step_context())
 
     async def _send(self, arguments: dict[str, Any], ctx: Context[Any] | None) -> ToolOutput:
@@ -76,7 +76,7 @@ class MCPTool(FunctionTool):
 
 
 def _step_context() -> Context[Any] | None:
-    """That of the step which is running here, if any."""
+    """Return the context of the running step, or None."""
     try:
         return Context.get_step_context()
     except WorkflowRuntimeError:

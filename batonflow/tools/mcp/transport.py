@@ -1,4 +1,4 @@
-"""Ways to a server: a process of its own, or an address; both tell when the server has ended."""
+"""Transports: a server process or an address; both report the end of the server."""
 
 import asyncio
 import inspect
@@ -21,13 +21,13 @@ _SESSION_HEADER = "mcp-session-id"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server is.
+    """Command or address of a server.
 
     Args:
-        command: The program and its arguments, for a server that is a process of its own.
-        env: Variables of its environment, beside the few that are harmless.
+        command: The program and its arguments, for a server process.
+        env: Variables of its environment, besides a few harmless ones.
         cwd: Its working directory.
-        url: Or the address of a server of streamable HTTP.
+        url: The address of a server of streamable HTTP, instead of a command.
         headers: Sent with every request.
         auth: An ``httpx2.Auth``.
     """
@@ -41,7 +41,7 @@ class Endpoint:
 
 
 class LastWords:
-    """The end of what a process wrote to its standard error."""
+    """The end of a process's output on standard error."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -54,14 +54,14 @@ class LastWords:
         return "\n".join(self._kept.decode(errors="replace").splitlines()[-_SHOWN_LINES:])
 
     def open(self) -> Any:
-        """What the process is given as its standard error; to be closed here once it has it."""
+        """The standard error of the process, as a file to be closed after its start."""
         read_end, write_end = os.pipe()
         loop = asyncio.get_running_loop()
         try:
             os.set_blocking(read_end, False)
             loop.add_reader(read_end, self._more)
         except NotImplementedError:
-            # The loop of Windows cannot watch such a pipe: the words go where this process has its own.
+            # The event loop of Windows cannot watch such a pipe: the output goes to this process's standard error.
             os.close(read_end)
             os.close(write_end)
             return os.fdopen(os.dup(2), "w")
@@ -80,7 +80,7 @@ class LastWords:
         return bool(found)
 
     def close(self) -> None:
-        """Read what is there, and read no more."""
+        """Read available output, and stop reading."""
         if self._read_end is None or self._loop is None:
             return
         while self._more():
@@ -91,7 +91,7 @@ class LastWords:
 
 
 class _Watched:
-    """A stream of messages that tells when it has ended; everything else is as it was."""
+    """A stream of messages that reports its end and is otherwise unchanged."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -122,14 +122,14 @@ class _Watched:
 async def transport_to(
     endpoint: Endpoint, last_words: LastWords, on_end: Callable[[], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """The two streams of a connection.
+    """Open the two streams of a connection.
 
     Args:
-        endpoint: Where the server is.
-        last_words: Keeps what a process writes to its standard error.
+        endpoint: The command or address of the server.
+        last_words: Keeps the output of a process on standard error.
         on_end: Called when the server has ended the connection.
-        on_refusal: Called when an HTTP server refuses a message of this session, as it does when it does not know the
-            session; with the context variables of whoever sent the message.
+        on_refusal: Called when an HTTP server rejects a message of this session, for example an unknown session; with
+            the context variables of the sender.
     """
     opened = _process(endpoint, last_words) if endpoint.url is None else _http(endpoint, on_refusal)
     async with opened as (read, write):
@@ -162,7 +162,7 @@ async def _http(endpoint: Endpoint, on_refusal: Callable[[], None]) -> AsyncGene
         if request.method == "POST" and response.status_code in {400, 404} and _SESSION_HEADER in request.headers:
             on_refusal()
 
-    # No limit to reading: a server says nothing while it works, and calls have a timeout of their own.
+    # No read timeout: a server is silent while it works, and calls have their own timeouts.
     client = httpx2.AsyncClient(
         headers=endpoint.headers,
         auth=endpoint.auth,
@@ -170,7 +170,7 @@ async def _http(endpoint: Endpoint, on_refusal: Callable[[], None]) -> AsyncGene
         event_hooks={"response": [seen]},
     )
     connect = load("mcp.client.streamable_http", "mcp").streamable_http_client
-    # Not in the first versions of the package; its own limit, a mebibyte, is less than what tools may give back.
+    # Missing in the first versions of the package; its own limit, a mebibyte, is too small for some tools.
     has_limit = "max_sse_event_size" in inspect.signature(connect).parameters
     limit = {"max_sse_event_size": LARGEST_EVENT_BYTES} if has_limit else {}
     async with client, connect(endpoint.url, http_client=client, **limit) as streams:

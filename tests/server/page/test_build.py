@@ -1,36 +1,27 @@
-"""page.html is what its sources make, holds all it needs, and runs nothing else."""
+"""The built page holds all it needs, and runs nothing else."""
 
 import gzip
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from batonflow.server.page import build, page_html
-from batonflow.server.page.build import FOLDER, PAGE, SOURCES, built, main
+from batonflow.server.page.build import FOLDER, SOURCES, built
 from batonflow.server.page.policy import policy_of
 from batonflow.server.pages import content_policy
-from tests.wheel import ROOT
 
 
-def test_the_built_page_fits_its_sources() -> None:
-    assert PAGE.read_text(encoding="utf-8") == built(), "run python -m batonflow.server.page.build"
-    command = [sys.executable, "-m", "batonflow.server.page.build", "--check"]
-    subprocess.run(command, cwd=ROOT, check=True)
+def test_a_checkout_builds_the_page_at_first_use() -> None:
+    assert page_html() == built()
 
 
-def test_a_page_that_does_not_fit_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "page.html"
-    other.write_text(f"{built()}<!-- by hand -->")
-    monkeypatch.setattr(build, "PAGE", other)
-    assert main(["--check"]) == 1
-    assert "does not fit its sources" in capsys.readouterr().err
-    assert main([]) == 0
-    assert main(["--check"]) == 0
+def test_an_installed_package_reads_the_built_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed = tmp_path / "page.html"
+    installed.write_text("<p>built</p>")
+    monkeypatch.setattr(build, "PAGE", installed)
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "src")
+    assert build.page_html.__wrapped__() == "<p>built</p>"
 
 
 def test_the_page_is_small() -> None:
@@ -107,7 +98,7 @@ def test_modules_in_a_circle_are_refused(sources: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [('import one from "./one.js";\n', "form that is not understood"), ('const end = "</script>";\n', "would end")],
+    [('import one from "./one.js";\n', "in an unknown form"), ('const end = "</script>";\n', "would end")],
 )
 def test_what_the_builder_does_not_understand_is_refused(sources: Path, text: str, complaint: str) -> None:
     (sources / "main.js").write_text(text)

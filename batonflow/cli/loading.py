@@ -1,4 +1,4 @@
-"""Finding the workflow, agent or server that a command line names."""
+"""Load the workflow, agent or server that a command line names."""
 
 import importlib
 import importlib.util
@@ -14,44 +14,44 @@ from typing import Any, cast
 from batonflow.cli.errors import FAILED, USAGE, CommandError
 from batonflow.workflow_core.workflow import Workflow
 
-__all__ = ["found", "is_server", "workflow_at"]
+__all__ = ["is_server", "load", "load_workflow"]
 
 
-def workflow_at(spec: str) -> Workflow:
-    """The workflow, agent or team that ``OBJ`` names.
+def load_workflow(spec: str) -> Workflow:
+    """Return the workflow, agent or team that ``OBJ`` names.
 
     Raises:
-        CommandError: There is none.
+        CommandError: ``OBJ`` does not name one.
     """
-    value = found(spec)
+    value = load(spec)
     if is_server(value):
         raise CommandError(f"{spec} is a server: start it with `batonflow serve {spec}`, or name a workflow", USAGE)
     return value
 
 
 def is_server(value: Any) -> bool:
-    """Whether it is a WorkflowServer, told without loading what servers need."""
-    module = sys.modules.get("batonflow.server.app")
-    return module is not None and isinstance(value, module.WorkflowServer)
+    """Return True for a WorkflowServer, without loading the packages that servers need."""
+    names = {(cls.__module__.rpartition(".")[0], cls.__name__) for cls in type(value).__mro__}
+    return ("batonflow.server", "WorkflowServer") in names
 
 
-def found(spec: str) -> Any:
-    """What ``module:name`` or ``file.py:name`` stands for; the name may be left out when there is only one.
+def load(spec: str) -> Any:
+    """Return the object that ``module:name`` or ``file.py:name`` names.
 
-    A class or function is called without arguments.
+    The name may be left out if the module has one object. A class or a function is called without arguments.
 
     Raises:
-        CommandError: There is no such module, file or name, or what is there is neither workflow, agent nor server.
+        CommandError: The module, the file or the name does not exist, or the object is not a workflow, agent or server.
     """
     where, _, name = (spec, "", "") if spec.endswith(".py") or ":" not in spec else spec.rpartition(":")
     if not where:
         raise CommandError(f"{spec!r} names no module: write module:name or file.py:name", USAGE)
     module = _module(where)
     value = _named(module, where, name) if name else _only(module, where)
-    made = _made(value, spec)
+    made = _instance(value, spec)
     if not isinstance(made, Workflow) and not is_server(made):
         raise CommandError(
-            f"{spec} is a {type(made).__name__}, no workflow, agent, team or server{_candidates(module)}",
+            f"{spec} is a {type(made).__name__}, not a workflow, agent, team or server{_candidates(module)}",
             USAGE,
         )
     return made
@@ -83,7 +83,7 @@ def _module(where: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """The module of a file, under the name it has where others import it: records of runs say it."""
+    """Import a file under the name that other modules import it by, because records contain that name."""
     root, names = path.parent, [path.stem]
     while (root / "__init__.py").exists():
         names.insert(0, root.name)
@@ -111,12 +111,13 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _line(error: Exception) -> str:
-    """Where in the user's code it happened."""
+    """Return the last place of an error in the user's code."""
     if isinstance(error, SyntaxError):
-        return ""  # says so itself
+        return ""  # its text contains the place
     places = [(place.filename, place.lineno) for place in extract_tb(error.__traceback__)]
-    own = [(name, line) for name, line in places if not name.startswith("<") and Path(name).is_relative_to(Path.cwd())]
-    return f" ({Path(own[-1][0]).name}, line {own[-1][1]})" if own else ""
+    here = Path.cwd()
+    in_folder = [(name, line) for name, line in places if not name.startswith("<") and Path(name).is_relative_to(here)]
+    return f" ({Path(in_folder[-1][0]).name}, line {in_folder[-1][1]})" if in_folder else ""
 
 
 def _named(module: ModuleType, where: str, name: str) -> Any:
@@ -127,7 +128,7 @@ def _named(module: ModuleType, where: str, name: str) -> Any:
 
 
 def _only(module: ModuleType, where: str) -> Any:
-    candidates = dict(_offered(module))
+    candidates = dict(_objects_of(module))
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     if not candidates:
@@ -135,8 +136,8 @@ def _only(module: ModuleType, where: str) -> Any:
     raise CommandError(f"{where} has several: name one{_candidates(module)}", USAGE)
 
 
-def _offered(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The workflows, agents and servers of a module by name, each once; else the classes that it declares itself."""
+def _objects_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the workflows, agents and servers of a module, or else the classes that it declares."""
     seen: set[int] = set()
     public = [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
     for name, value in public:
@@ -150,12 +151,12 @@ def _offered(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _candidates(module: ModuleType) -> str:
-    names = [name for name, _ in _offered(module)]
+    names = [name for name, _ in _objects_of(module)]
     return f"; there is {', '.join(names)}" if names else ""
 
 
-def _made(value: Any, spec: str) -> Any:
-    """What a class or a function makes; anything else is what it is."""
+def _instance(value: Any, spec: str) -> Any:
+    """Call a class or a function; return other objects unchanged."""
     if isinstance(value, Workflow) or not (isinstance(value, type) or inspect.isroutine(value)):
         return value
     if isinstance(value, type) and not issubclass(value, Workflow):

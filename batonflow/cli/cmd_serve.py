@@ -1,4 +1,4 @@
-"""``serve``: a workflow, an agent or a server over HTTP, until Ctrl-C."""
+"""``serve``: serve a workflow, an agent or a server over HTTP until Ctrl-C."""
 
 import asyncio
 import socket
@@ -7,9 +7,9 @@ from argparse import Namespace
 from contextlib import suppress
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
-from batonflow.cli.objects import found
+from batonflow.cli.loading import load
 from batonflow.cli.output import complain, say
-from batonflow.cli.reloading import reloading
+from batonflow.cli.reloading import serve_with_reload
 from batonflow.cli.stores import default_store, wait_until_free
 from batonflow.durable.stores.opening import open_store
 from batonflow.threads import in_thread
@@ -28,13 +28,11 @@ _LOOK_SECONDS = 0.05
 def serve(given: Namespace) -> int:
     """Serve an object until Ctrl-C."""
     if given.reload:
-        return reloading(given)
-    value = found(given.object)
+        return serve_with_reload(given)
+    value = load(given.object)
     if isinstance(value, WorkflowServer):
         if given.store is not None or given.token is not None:
-            raise CommandError(
-                f"{given.object} is a server, which has a store and a token of its own: leave the options out", USAGE
-            )
+            raise CommandError(f"{given.object} is a server with its own store and token: leave the options out", USAGE)
         return asyncio.run(_serve(value, given))
     assert isinstance(value, Workflow)
     store = given.store or default_store()
@@ -49,7 +47,7 @@ def serve(given: Namespace) -> int:
 
 
 def _name(spec: str, workflow: Workflow) -> str:
-    """What the workflow is called in addresses: as it was named itself, or as it is called in its module."""
+    """Return the name of the workflow in URLs: its own name, or its name in the module."""
     given = workflow.__batonflow__.name
     if given and "/" not in given:
         return given
@@ -59,8 +57,8 @@ def _name(spec: str, workflow: Workflow) -> str:
 async def _serve(server: WorkflowServer, given: Namespace) -> int:
     port = _free_port(given.host, given.port)
     serving = asyncio.create_task(server.serve(given.host, port))
-    asked: str = given.host
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(asked, asked)  # noqa: S104 - where it can be asked
+    host: str = given.host
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the address for clients
     try:
         while not serving.done():
             with suppress(OSError):
@@ -70,8 +68,8 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
             await asyncio.sleep(_LOOK_SECONDS)
         if not serving.done():
             names = ", ".join(server.runs.served)
-            host = f"[{address}]" if ":" in address else address
-            url = f"http://{host}:{port}/"
+            shown_address = f"[{address}]" if ":" in address else address
+            url = f"http://{shown_address}:{port}/"
             say(f"serving {names} on {url} (Ctrl-C stops)")
             if given.open:
                 await in_thread(webbrowser.open, url)
@@ -83,10 +81,10 @@ async def _serve(server: WorkflowServer, given: Namespace) -> int:
 
 
 def _free_port(host: str, port: int) -> int:
-    """The port to listen on; 0 becomes one that is free.
+    """Return the port to listen on, a free one for 0.
 
     Raises:
-        CommandError: Somebody listens there, or there is no such address.
+        CommandError: The port is in use, or the address does not exist.
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,10 +1,10 @@
-"""``draw``: every way that events can take through a workflow, as a picture or as Mermaid text."""
+"""``draw``: draw all paths of events through a workflow, as a picture or as Mermaid text."""
 
 from argparse import Namespace
 from pathlib import Path
 
 from batonflow.cli.errors import DONE, USAGE, CommandError
-from batonflow.cli.objects import workflow_at
+from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import complain, say
 from batonflow.draw import draw_all_possible_flows, draw_all_possible_flows_mermaid
 
@@ -16,7 +16,7 @@ _TEXTS = {".mermaid", ".mmd", ".md"}
 
 def draw(given: Namespace) -> int:
     """Draw a workflow."""
-    workflow = workflow_at(given.object)
+    workflow = load_workflow(given.object)
     if given.output is None:
         say(draw_all_possible_flows_mermaid(workflow, filename=None).rstrip())
         return DONE

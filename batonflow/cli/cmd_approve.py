@@ -1,4 +1,4 @@
-"""``approve`` and ``cancel``: what is put into a run's inbox, whichever process drives it, or none."""
+"""``approve``: put the answer to a question into a run's inbox."""
 
 import asyncio
 from argparse import Namespace
@@ -8,16 +8,15 @@ from typing import Any, cast
 from pydantic_core import from_json, to_json
 
 from batonflow.cli.errors import DONE, FAILED, USAGE, CommandError
+from batonflow.cli.inbox import check_appended, is_driven, say_how_to_resume, unfinished_run
 from batonflow.cli.output import say, say_json
 from batonflow.cli.questions import Question, open_questions
-from batonflow.cli.stores import opened, store_option, the_run
+from batonflow.cli.stores import opened
 from batonflow.cli.values import json_object, json_or_text
-from batonflow.clock import current_source
-from batonflow.durable.store_protocol import Appended, Ended, RunInfo
-from batonflow.durable.stores.sqlite import SQLiteStore
+from batonflow.durable.store_protocol import Appended
 from batonflow.workflow_core.answer_fields import unfit
 
-__all__ = ["approve", "cancel", "how_to_answer", "question_data"]
+__all__ = ["approve"]
 
 
 def approve(given: Namespace) -> int:
@@ -25,14 +24,9 @@ def approve(given: Namespace) -> int:
     return asyncio.run(_approve(given))
 
 
-def cancel(given: Namespace) -> int:
-    """Cancel a run."""
-    return asyncio.run(_cancel(given))
-
-
 async def _approve(given: Namespace) -> int:
     async with opened(given, writes=True) as store:
-        info = await _not_over(store, given.run)
+        info = await unfinished_run(store, given.run)
         question = _chosen(await open_questions(store, given.run), given)
         cls, fields = _answer(question, given)
         loaded = await store.load(given.run)
@@ -40,63 +34,29 @@ async def _approve(given: Namespace) -> int:
         if any(_fits(one, cls, question) for one in sent):
             raise CommandError(_answered_before(question), FAILED)
         outcome = await store.append(given.run, question.answer_key, to_json([cls, fields, 1]))
-        _check(outcome, given.run)
+        check_appended(outcome, given.run)
         if isinstance(outcome, Appended) and not outcome.new:
             raise CommandError(_answered_before(question), FAILED)
         said = "denied" if given.deny is not None else "approved" if question.is_approval else "answered"
         if given.json:
-            say_json({"run_id": given.run, "request": question.id, "answer": said, "driven": _is_driven(info)})
+            say_json({"run_id": given.run, "request": question.id, "answer": said, "driven": is_driven(info)})
         else:
             say(f"{said}: {question.in_words}")
-            _tell_what_follows(info, store)
+            say_how_to_resume(info, store)
     return DONE
 
 
-async def _cancel(given: Namespace) -> int:
-    async with opened(given, writes=True) as store:
-        info = await _not_over(store, given.run)
-        key = f"cancel {current_source().token(20)}"
-        _check(await store.append(given.run, key, given.reason.encode(), "cancel"), given.run)
-        if given.json:
-            say_json({"run_id": given.run, "status": "sent", "driven": _is_driven(info)})
-        else:
-            say(f"{given.run} is told to end")
-            _tell_what_follows(info, store)
-    return DONE
-
-
-async def _not_over(store: SQLiteStore, run_id: str) -> RunInfo:
-    info = await the_run(store, run_id)
-    if info.status in {"completed", "failed", "cancelled"}:
-        raise CommandError(f"run {run_id} is over ({info.status}): it takes nothing more", FAILED)
-    return info
-
-
-def _check(outcome: object, run_id: str) -> None:
-    if outcome is None or isinstance(outcome, Ended):
-        raise CommandError(f"run {run_id} has ended meanwhile", FAILED)
-
-
-def _is_driven(info: RunInfo) -> bool:
-    return info.owner is not None and info.owner_alive
-
-
-def _tell_what_follows(info: RunInfo, store: SQLiteStore) -> None:
-    if not _is_driven(info):
-        say(f"no process drives it: batonflow resume OBJ {info.run_id} {store_option(store)}")
-
-
-# --- which question ---------------------------------------------------------------------------------------------------
+# --- the question -----------------------------------------------------------------------------------------------------
 
 
 def _chosen(questions: Sequence[Question], given: Namespace) -> Question:
     if not questions:
-        raise CommandError(f"run {given.run} asks nothing now", FAILED)
+        raise CommandError(f"run {given.run} has no open question", FAILED)
     if given.request is None:
         if len(questions) == 1:
             return questions[0]
         listed = "; ".join(f"{one.name} ({one.in_words})" for one in questions)
-        raise CommandError(f"run {given.run} asks several things, name one: {listed}", USAGE)
+        raise CommandError(f"run {given.run} has several open questions, name one: {listed}", USAGE)
     for one in questions:
         if given.request in {one.id, one.name}:
             return one
@@ -109,7 +69,7 @@ def _answered_before(question: Question) -> str:
 
 
 def _fits(data: Any, cls: str, question: Question) -> bool:
-    """Whether an event in the inbox answers the question already."""
+    """Return True if an event in the inbox already answers the question."""
     if not isinstance(data, list) or len(cast("list[Any]", data)) < 2:
         return False
     name, values = cast("list[Any]", data)[:2]
@@ -124,15 +84,15 @@ def _fits(data: Any, cls: str, question: Question) -> bool:
 
 
 def _answer(question: Question, given: Namespace) -> tuple[str, dict[str, Any]]:
-    """Class and fields of the answer.
+    """Return the class and the fields of the answer.
 
     Raises:
         CommandError: The options do not fit the question.
     """
     if not question.writable or question.requirements is None:
         raise CommandError(
-            f"{question.name} cannot be answered from here, as the records do not say what it requires in plain words: "
-            "answer in the program, with handler.inputs()"
+            f"{question.name} cannot be answered from here, because the records do not state its requirements as "
+            "plain data: answer in the program, with handler.inputs()"
         )
     required = dict(question.requirements)
     if question.is_approval:
@@ -152,42 +112,10 @@ def _answer(question: Question, given: Namespace) -> tuple[str, dict[str, Any]]:
         if fields[name] != required[name]:
             raise CommandError(f"{name} must be {required[name]!r}, as the waiting step requires; leave it out", USAGE)
     answer = {**required, **fields}
-    # Once written, the run alone can drop an answer that does not fit, and ask again.
+    # Once the answer is in the inbox, only the run can reject it and ask again.
     if given.type in {None, question.awaits} and (problems := unfit(question.fields, answer)):
         raise CommandError(
             f"the answer does not fit {question.awaits.rpartition('.')[2]}: {'; '.join(problems)}. It {question.needs}",
             USAGE,
         )
     return given.type or question.awaits, answer
-
-
-def how_to_answer(run_id: str, questions: Sequence[Question], store: str) -> list[str]:
-    """The command lines that answer what stands open."""
-    lines: list[str] = []
-    for question in questions:
-        name = f" {_quoted(question.name)}" if len(questions) > 1 else ""
-        begin = f"batonflow approve {run_id}{name}"
-        if question.is_approval:
-            lines += [f"{begin} {store}", f"{begin} --deny REASON {store}"]
-        else:
-            lines.append(f"{begin} --answer JSON {store}")
-            if question.needs:
-                lines.append(f"  the JSON {question.needs}")
-    return [line.rstrip() for line in lines]
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if " " in text or "<" in text else text
-
-
-def question_data(question: Question) -> dict[str, Any]:
-    """A question for programs."""
-    return {
-        "id": question.id,
-        "kind": "approval" if question.is_approval else "input",
-        "question": None if question.asked is None else {"type": question.asked[0], "value": question.asked[1]},
-        "answer_type": question.awaits,
-        "requirements": question.requirements,
-        "fields": {name: {"type": kind or None, "required": must} for name, (kind, must) in question.fields.items()},
-        "due": question.due,
-    }

@@ -1,4 +1,4 @@
-"""``check``: whether a workflow or an agent can work at all, found out without running it or asking a model."""
+"""``check``: check a workflow or an agent without running it or calling a model."""
 
 import os
 from argparse import Namespace
@@ -10,7 +10,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from batonflow.agents import AgentWorkflow, BaseWorkflowAgent
 from batonflow.cli.errors import DONE, FAILED
-from batonflow.cli.objects import workflow_at
+from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import say, say_json
 from batonflow.tools import BaseTool
 from batonflow.workflow_core.errors import BatonflowError
@@ -19,7 +19,7 @@ from batonflow.workflow_core.workflow import Workflow
 
 __all__ = ["check"]
 
-# Models want a key when they are made; here they are made and never asked.
+# Models need a key when they are created; here they are created and never called.
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY")
 _NO_KEY = "not-used-by-check"
 
@@ -30,7 +30,7 @@ def check(given: Namespace) -> int:
     os.environ.update(dict.fromkeys(missing, _NO_KEY))
     try:
         checks = _Checks()
-        checks.workflow(workflow_at(given.object), "")
+        checks.workflow(load_workflow(given.object), "")
     finally:
         for name in missing:
             del os.environ[name]
@@ -47,7 +47,7 @@ def check(given: Namespace) -> int:
 
 
 class _Checks:
-    """What was looked at, and what is wrong with it."""
+    """The passed checks and the problems."""
 
     def __init__(self) -> None:
         self.passed: list[str] = []
@@ -60,7 +60,7 @@ class _Checks:
             self.passed.append(passed)
 
     def workflow(self, workflow: Workflow, path: str) -> None:
-        """A workflow with all that belongs to it."""
+        """Check a workflow with its agents and the workflows attached to it."""
         name = path or type(workflow).__name__
         try:
             asks = validate_workflow(workflow)
@@ -88,8 +88,8 @@ class _Checks:
         name = f"agent {agent.name}"
         tools = list(getattr(agent, "tools", ()))
         problems = [f"{name}: {problem}" for tool in tools for problem in _tool_problems(tool)]
-        shown = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools else ""
-        self._note(f"{name}: {len(tools)} tools{shown}", problems)
+        names = f" ({', '.join(str(tool.metadata.get_name()) for tool in tools)})" if tools else ""
+        self._note(f"{name}: {len(tools)} tools{names}", problems)
         self._output(agent, name)
 
     def _output(self, agent: Any, name: str) -> None:
@@ -120,8 +120,8 @@ class _Checks:
             found.update(fresh)
             front += fresh
         problems += [f"agent {one} is never handed over to from {team.root_agent}" for one in names if one not in found]
-        shown = "; ".join(f"{name} to {', '.join(to)}" for name, to in ways.items() if to) or "none"
-        self._note(f"handoffs from {team.root_agent}: {shown}", problems)
+        handoffs = "; ".join(f"{name} to {', '.join(to)}" for name, to in ways.items() if to) or "no handoffs"
+        self._note(f"handoffs from {team.root_agent}: {handoffs}", problems)
 
 
 def _members(workflow: Workflow) -> list[Any]:
@@ -132,11 +132,11 @@ def _members(workflow: Workflow) -> list[Any]:
 
 def _tool_problems(tool: Any) -> Iterator[str]:
     if not isinstance(tool, BaseTool):
-        yield f"{tool!r} is no tool"
+        yield f"{tool!r} is not a tool"
         return
     name = tool.metadata.get_name()
     if not tool.metadata.description:
-        yield f"tool {name} has no description: a model would not know what it is for"
+        yield f"tool {name} has no description: the model cannot know its purpose"
     try:
         tool.metadata.get_parameters_dict()
     except (PydanticInvalidForJsonSchema, PydanticUserError, TypeError, ValueError) as error:

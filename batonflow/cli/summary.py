@@ -1,33 +1,37 @@
-"""Events of records in a few words: what agents say is nested, and its dump says little in a line."""
+"""Events of records in one short line each; agents' events are nested and would be unreadable as a dump."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from batonflow.agents.approvals import ApprovalRequired, ApprovalResponse
+from batonflow.agents.events import AgentInput, AgentOutput, AgentSetup, ToolCall, ToolCallResult
 from batonflow.cli.text import call, one_line, shown, summary
+from batonflow.values.names import qualified_name
+from batonflow.workflow_core.events import StopEvent
 
-__all__ = ["briefly", "content_of", "field", "message_text"]
+__all__ = ["event_line", "field", "message_text"]
 
 Fields = Mapping[str, Any]
 
 _LONGEST = 100
 
 
-def briefly(qualified_name: str, value: Any) -> str:
-    """An event in a line.
+def event_line(class_name: str, value: Any) -> str:
+    """Return an event in one line.
 
     Args:
-        qualified_name: Of its class.
+        class_name: The qualified name of its class.
         value: Its fields as data.
     """
-    name = qualified_name.rpartition(".")[2]
-    way = _WAYS.get(qualified_name)
-    if way is None or not isinstance(value, Mapping) or "$large" in value:
+    name = class_name.rpartition(".")[2]
+    describe = _DESCRIPTIONS.get(class_name)
+    if describe is None or not isinstance(value, Mapping) or "$large" in value:
         return summary(name, value)
-    return f"{name} {way(cast('Fields', value))}".rstrip()
+    return f"{name} {describe(cast('Fields', value))}".rstrip()
 
 
 def field(value: Any, name: str) -> Any:
-    """A field of an object given as data, None when there is none."""
+    """Return a field of an object given as data, or None."""
     return _mapping(value).get(name)
 
 
@@ -41,14 +45,9 @@ def _texts(blocks: Any) -> str:
 
 
 def message_text(message: Any) -> str:
-    """The text of a message given as data."""
+    """Return the text of a message or of a tool's output, given as data."""
     fields = _mapping(message)
     return str(fields.get("content") or _texts(fields.get("blocks")))
-
-
-def content_of(output: Any) -> str:
-    """The text of a tool's output given as data."""
-    return message_text(output)
 
 
 def _input(value: Fields) -> str:
@@ -59,8 +58,8 @@ def _input(value: Fields) -> str:
 def _output(value: Fields) -> str:
     calls = cast("Sequence[Any]", value.get("tool_calls") or ())
     names = [one_line(str(_mapping(one).get("tool_name"))) for one in calls]
-    said = message_text(value.get("response"))
-    parts = ([shown(said, _LONGEST)] if said else []) + ([f"calls {', '.join(names)}"] if names else [])
+    text = message_text(value.get("response"))
+    parts = ([shown(text, _LONGEST)] if text else []) + ([f"calls {', '.join(names)}"] if names else [])
     return f"{one_line(str(value.get('current_agent_name')))}: {'; '.join(parts)}"
 
 
@@ -71,7 +70,7 @@ def _call(value: Fields) -> str:
 def _result(value: Fields) -> str:
     output = _mapping(value.get("tool_output"))
     failed = "failed: " if output.get("is_error") else ""
-    return f"{one_line(str(value.get('tool_name')))}: {failed}{shown(content_of(output), _LONGEST)}"
+    return f"{one_line(str(value.get('tool_name')))}: {failed}{shown(message_text(output), _LONGEST)}"
 
 
 def _required(value: Fields) -> str:
@@ -79,10 +78,10 @@ def _required(value: Fields) -> str:
 
 
 def _response(value: Fields) -> str:
-    said = "approved" if value.get("approved") else "denied"
+    answer = "approved" if value.get("approved") else "denied"
     reason = f": {shown(value['reason'])}" if value.get("reason") else ""
     other = f" with {shown(value['arguments'])}" if value.get("arguments") else ""
-    return f"{one_line(str(value.get('id')))}{'' if 'approved' not in value else f' {said}{other}{reason}'}"
+    return f"{one_line(str(value.get('id')))}{'' if 'approved' not in value else f' {answer}{other}{reason}'}"
 
 
 def _stop(value: Fields) -> str:
@@ -93,14 +92,16 @@ def _stop(value: Fields) -> str:
     return "" if result is None else shown(result, _LONGEST)
 
 
-_AGENTS = "batonflow.agents"
-_WAYS: dict[str, Callable[[Fields], str]] = {
-    f"{_AGENTS}.events.AgentInput": _input,
-    f"{_AGENTS}.events.AgentSetup": _input,
-    f"{_AGENTS}.events.AgentOutput": _output,
-    f"{_AGENTS}.events.ToolCall": _call,
-    f"{_AGENTS}.events.ToolCallResult": _result,
-    f"{_AGENTS}.approvals.ApprovalRequired": _required,
-    f"{_AGENTS}.approvals.ApprovalResponse": _response,
-    "batonflow.workflow_core.events.StopEvent": _stop,
+_DESCRIPTIONS: dict[str, Callable[[Fields], str]] = {
+    qualified_name(cls): describe
+    for cls, describe in {
+        AgentInput: _input,
+        AgentSetup: _input,
+        AgentOutput: _output,
+        ToolCall: _call,
+        ToolCallResult: _result,
+        ApprovalRequired: _required,
+        ApprovalResponse: _response,
+        StopEvent: _stop,
+    }.items()
 }

@@ -1,4 +1,4 @@
-"""``chat``: talk to an agent at the terminal, or through a pipe, one context over all turns."""
+"""``chat``: talk to an agent at the terminal or through a pipe, with one context for all turns."""
 
 import asyncio
 import importlib.util
@@ -13,11 +13,12 @@ from batonflow.agents.approvals import ApprovalRequired
 from batonflow.agents.handler import AgentHandler
 from batonflow.agents.loop import AgentLoop
 from batonflow.cli.errors import DONE, USAGE, CommandError
-from batonflow.cli.objects import workflow_at
+from batonflow.cli.loading import load_workflow
 from batonflow.cli.output import complain, say
-from batonflow.cli.running import question_of, told_result
+from batonflow.cli.questions import question_of
+from batonflow.cli.run_session import result_text
 from batonflow.cli.stores import with_store
-from batonflow.cli.telling import Teller, wanted
+from batonflow.cli.stream_lines import StreamPrinter, approval_text
 from batonflow.cli.text import one_line
 from batonflow.cli.values import json_object, json_or_text
 from batonflow.workflow_core.context import Context
@@ -33,9 +34,9 @@ _HELP = "/new forgets the conversation, /help shows this, /quit or Ctrl-D leaves
 
 def chat(given: Namespace) -> int:
     """Talk to an agent."""
-    workflow = workflow_at(given.object)
+    workflow = load_workflow(given.object)
     if not isinstance(workflow, AgentLoop):
-        raise CommandError(f"{given.object} is no agent: start it with `batonflow run {given.object}`", USAGE)
+        raise CommandError(f"{given.object} is not an agent: start it with `batonflow run {given.object}`", USAGE)
     return _Chat(cast("AgentLoop", with_store(workflow, given))).talk()
 
 
@@ -43,7 +44,7 @@ class _Chat:
     """A conversation.
 
     Args:
-        agent: With whom.
+        agent: The agent to talk to.
     """
 
     def __init__(self, agent: AgentLoop) -> None:
@@ -55,27 +56,27 @@ class _Chat:
         """Take turns until the input ends."""
         if self._at_terminal:
             if importlib.util.find_spec("readline") is not None:
-                import_module("readline")  # from now on input() keeps a history and can be edited
+                import_module("readline")  # gives input() a history and line editing
             say(f"{self._agent.name}: {_HELP}")
         with asyncio.Runner() as runner:
             while True:
                 try:
-                    said = self._next()
-                    if said in {None, "/quit", "/exit"}:
+                    message = self._next()
+                    if message in {None, "/quit", "/exit"}:
                         return DONE
-                    if said == "/new":
+                    if message == "/new":
                         self._context = Context(self._agent)
-                    elif said == "/help":
+                    elif message == "/help":
                         say(_HELP)
-                    elif said is not None and _COMMAND.fullmatch(said):
-                        complain(f"there is no command {said}; /help lists those there are")
-                    elif said:
-                        runner.run(self._turn(said))
+                    elif message is not None and _COMMAND.fullmatch(message):
+                        complain(f"there is no command {message}; /help lists the commands")
+                    elif message:
+                        runner.run(self._turn(message))
                 except KeyboardInterrupt:
                     complain("stopped")
 
     def _next(self) -> str | None:
-        """What the user says; None at the end. Ctrl-C gives up a line, not the conversation."""
+        """Return the user's message, or None at the end. Ctrl-C discards a line, not the conversation."""
         try:
             return self._line("> ")
         except KeyboardInterrupt:
@@ -96,37 +97,37 @@ class _Chat:
 
     # --- a turn -------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, said: str) -> None:
-        """One question with its answer."""
-        handler = self._agent.run(user_msg=said, ctx=self._context)
-        teller = Teller()
+    async def _turn(self, message: str) -> None:
+        """Send one message and print the answer."""
+        handler = self._agent.run(user_msg=message, ctx=self._context)
+        printer = StreamPrinter()
         try:
             async for item in handler.subscribe():
                 if isinstance(item.event, InputRequiredEvent):
-                    teller.finish()
+                    printer.finish()
                     self._ask(handler, item.event)
                 else:
-                    teller.event(item.event)
-            teller.finish()
-            text = told_result(await handler)
-            if text.strip() != teller.last_speech.strip():
+                    printer.event(item.event)
+            printer.finish()
+            text = result_text(await handler)
+            if text.strip() != printer.last_speech.strip():
                 say(text)
         except (asyncio.CancelledError, KeyboardInterrupt) as stopped:
-            teller.finish()
+            printer.finish()
             await handler.cancel_run()
-            await self._begin_anew()
+            await self._renew_context()
             if isinstance(stopped, asyncio.CancelledError):
-                raise  # Ctrl-C, of which the runner tells
+                raise  # Ctrl-C; the runner raises KeyboardInterrupt
             complain("stopped")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a turn that fails does not end the conversation
-            teller.finish()
+            printer.finish()
             complain(str(error) if isinstance(error, BatonflowError) else f"{type(error).__name__}: {error}")
             if not handler.is_done():
                 await handler.cancel_run()
-            await self._begin_anew()
+            await self._renew_context()
 
-    async def _begin_anew(self) -> None:
-        """Keep what has been said, and leave the turn that was not finished: its context would go on with it."""
+    async def _renew_context(self) -> None:
+        """Keep the state in a new context: the old one would resume the unfinished turn."""
         if self._context.is_resumable:
             state = await self._context.store.get_state()
             self._context = Context(self._agent)
@@ -135,8 +136,8 @@ class _Chat:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def _ask(self, handler: AgentHandler, event: InputRequiredEvent) -> None:
-        """Ask what the run asks. It stands still meanwhile: the terminal is in use."""
-        # asyncio's own handler would keep a Ctrl-C to itself until the line is there.
+        """Ask the user the open question; the event loop is blocked meanwhile."""
+        # asyncio's own handler would hold back a Ctrl-C until the line is complete.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             if isinstance(event, ApprovalRequired):
@@ -148,7 +149,7 @@ class _Chat:
             signal.signal(signal.SIGINT, before)
 
     def _approval(self, handler: AgentHandler, asked: ApprovalRequired) -> None:
-        say(f"  ?? {wanted(asked.model_dump())}")
+        say(f"  ?? {approval_text(asked.model_dump())}")
         try:
             answer = ""
             while answer not in {"y", "yes", "n", "no", "e", "edit"}:
@@ -160,7 +161,7 @@ class _Chat:
             else:
                 handler.approve(asked.id, self._arguments())
         except EOFError:
-            say("nobody answers: denied")
+            say("no answer: denied")
             handler.deny(asked.id, "nobody answered")
 
     def _arguments(self) -> dict[str, Any]:
@@ -175,8 +176,8 @@ class _Chat:
         while True:
             fields: dict[str, Any] = {}
             for name, schema in request.schema["properties"].items():
-                said = self._prompt(f"{one_line(name)}: ")
-                fields[name] = said if schema.get("type") == "string" else json_or_text(said)
+                text = self._prompt(f"{one_line(name)}: ")
+                fields[name] = text if schema.get("type") == "string" else json_or_text(text)
             try:
                 request.respond(**fields)
                 return

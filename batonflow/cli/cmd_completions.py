@@ -1,4 +1,4 @@
-"""``completions``: scripts that complete command lines, made of the parser itself."""
+"""``completions``: print shell scripts that complete command lines, derived from the parser."""
 
 import argparse
 from argparse import Namespace
@@ -39,14 +39,14 @@ def completions(given: Namespace) -> int:
 
 
 def _commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command with its parser; argparse has no public name for what holds them."""
+    """Yield every command with its parser; argparse has no public access to them."""
     for action in cast("Any", parser())._actions:
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
             yield from cast("dict[str, argparse.ArgumentParser]", cast("Any", action).choices).items()
 
 
 def _words(command: argparse.ArgumentParser) -> list[str]:
-    """Options of a command, and the values of those that have some to choose from."""
+    """Return the options of a command, and their choices."""
     found: list[str] = []
     for action in cast("Any", command)._actions:
         found += [name for name in action.option_strings if name.startswith("--")]

@@ -1,4 +1,4 @@
-"""What a run streams, as lines for people: live events, and recorded ones whose classes nobody has loaded."""
+"""Streamed events as lines for people: live events, and recorded ones whose classes are not loaded."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,14 +15,14 @@ from batonflow.agents.events import (
     ToolProgress,
 )
 from batonflow.agents.members import HANDOFF_TOOL
-from batonflow.cli.briefly import content_of
 from batonflow.cli.output import jsonable, say
+from batonflow.cli.summary import message_text
 from batonflow.cli.text import call, one_line, shown, summary
 from batonflow.values.names import qualified_name
 from batonflow.workflow_core.events import Event, StopEvent, StreamResetEvent
 from batonflow.workflow_core.stream import StreamItem
 
-__all__ = ["Teller", "envelope"]
+__all__ = ["StreamPrinter", "approval_text", "envelope"]
 
 Fields = Mapping[str, Any]
 
@@ -31,7 +31,7 @@ _LONGEST_RESULT = 500
 
 
 def envelope(item: StreamItem) -> dict[str, Any]:
-    """A streamed event for programs."""
+    """Return a streamed event as data for ``--json``."""
     event = item.event
     value = jsonable(event)
     if isinstance(event, StopEvent) and type(event) is StopEvent:
@@ -47,65 +47,65 @@ def envelope(item: StreamItem) -> dict[str, Any]:
     }
 
 
-class Teller:
-    """Prints what a run streams.
+class StreamPrinter:
+    """Prints the events that a run streams.
 
     Example:
-        >>> teller = Teller()
+        >>> printer = StreamPrinter()
         >>> async for item in handler.subscribe():
-        ...     teller.event(item.event)
-        >>> teller.finish()
+        ...     printer.event(item.event)
+        >>> printer.finish()
     """
 
     def __init__(self) -> None:
-        self._speaking = ""
-        self._said: list[str] = []
-        self._ways = {qualified_name(cls): way for cls, way in _WAYS.items()}
+        self._speaker = ""
+        self._speech_parts: list[str] = []
+        self._printers = {qualified_name(cls): printer for cls, printer in _PRINTERS.items()}
 
     def event(self, event: Event) -> None:
         """Print an event."""
-        known = next((cls for cls in type(event).__mro__ if cls in _WAYS), None)
+        known = next((cls for cls in type(event).__mro__ if cls in _PRINTERS), None)
         if known is AgentStream and isinstance(event, AgentStream):
-            # Its other fields hold the whole answer so far, and are made when somebody asks.
-            self._speech({"delta": event.delta, "current_agent_name": event.current_agent_name})
+            # The other fields hold the whole answer so far and are computed when they are read.
+            self._print_speech({"delta": event.delta, "current_agent_name": event.current_agent_name})
         else:
             self.record(qualified_name(known or type(event)), jsonable(event))
 
     def record(self, qualified_name: str, value: Any) -> None:
-        """Print an event as a record tells it."""
-        if qualified_name not in self._ways:
+        """Print a recorded event, given as data."""
+        if qualified_name not in self._printers:
             self._line(summary(qualified_name.rpartition(".")[2], value))
         elif isinstance(value, Mapping):
-            way = self._ways[qualified_name]
-            if way is not None:
-                way(self, cast("Fields", value))
+            print_event = self._printers[qualified_name]
+            if print_event is not None:
+                print_event(self, cast("Fields", value))
 
     @property
     def last_speech(self) -> str:
-        """What was said last, if nothing was printed behind it but its structured form."""
-        return "".join(self._said)
+        """The last answer, if nothing except its structured form was printed after it."""
+        return "".join(self._speech_parts)
 
     def finish(self) -> None:
-        """End the line of whoever spoke last."""
-        if self._speaking:
+        """End the line of an answer that is being printed."""
+        if self._speaker:
             say()
-        self._speaking = ""
+        self._speaker = ""
 
     def _line(self, text: str) -> None:
         self.finish()
-        self._said = []
+        self._speech_parts = []
         say(text)
 
-    def _speech(self, value: Fields) -> None:
+    def _print_speech(self, value: Fields) -> None:
         delta, name = value.get("delta"), str(value.get("current_agent_name") or "agent")
         if not delta:
             return
-        if self._speaking != name:
+        if self._speaker != name:
             self.finish()
-            self._said = []
+            self._speech_parts = []
             say(f"{one_line(name)}: ", end="")
-            self._speaking = name
-        self._said.append(str(delta))
+            self._speaker = name
+        self._speech_parts.append(str(delta))
         say(str(delta), end="")
 
     def _tool(self, value: Fields) -> None:
@@ -119,7 +119,7 @@ class Teller:
         if value.get("tool_name") == HANDOFF_TOOL and not failed:
             self._line(f"  == {one_line(str(arguments.get('to_agent')))}: {one_line(str(arguments.get('reason')))}")
             return
-        text = content_of(output)
+        text = message_text(output)
         cut = "..." if len(text) > _LONGEST_RESULT else ""
         self._line(f"  <- {'failed: ' if failed else ''}{text[:_LONGEST_RESULT]}{cut}")
 
@@ -127,20 +127,20 @@ class Teller:
         self._line(f"  .. {one_line(str(value.get('tool_name')))}: {shown(value.get('value'))}")
 
     def _approval(self, value: Fields) -> None:
-        self._line(f"  ?? {wanted(value)}")
+        self._line(f"  ?? {approval_text(value)}")
 
     def _structured(self, value: Fields) -> None:
         self.finish()
         say(summary("output", value.get("output")))
 
     def _reset(self, value: Fields) -> None:
-        """The numbers that were lost say nothing to people."""
+        """Print nothing: lost sequence numbers do not matter to people."""
 
 
-def wanted(value: Fields) -> str:
-    """An approval in words."""
-    asked = call(str(value.get("tool_name")), value.get("arguments") or {}, _LONGEST_ARGUMENT)
-    text = f"{one_line(str(value.get('agent')))} wants to call {asked}"
+def approval_text(value: Fields) -> str:
+    """Return the request for an approval in words."""
+    request = call(str(value.get("tool_name")), value.get("arguments") or {}, _LONGEST_ARGUMENT)
+    text = f"{one_line(str(value.get('agent')))} wants to call {request}"
     if value.get("reason") == "unknown_outcome":
         text += " again: nobody knows whether the first call happened"
     if value.get("problem"):
@@ -148,17 +148,17 @@ def wanted(value: Fields) -> str:
     return text
 
 
-_WAYS: dict[type, Any] = {
+_PRINTERS: dict[type, Any] = {
     AgentInput: None,
     AgentSetup: None,
     AgentOutput: None,
     StopEvent: None,
-    AgentStream: Teller._speech,  # pyright: ignore[reportPrivateUsage]
-    ToolCall: Teller._tool,  # pyright: ignore[reportPrivateUsage]
-    ToolCallResult: Teller._result,  # pyright: ignore[reportPrivateUsage]
-    ToolProgress: Teller._progress,  # pyright: ignore[reportPrivateUsage]
-    ApprovalRequired: Teller._approval,  # pyright: ignore[reportPrivateUsage]
-    AgentStreamStructuredOutput: Teller._structured,  # pyright: ignore[reportPrivateUsage]
-    StreamResetEvent: Teller._reset,  # pyright: ignore[reportPrivateUsage]
+    AgentStream: StreamPrinter._print_speech,  # pyright: ignore[reportPrivateUsage]
+    ToolCall: StreamPrinter._tool,  # pyright: ignore[reportPrivateUsage]
+    ToolCallResult: StreamPrinter._result,  # pyright: ignore[reportPrivateUsage]
+    ToolProgress: StreamPrinter._progress,  # pyright: ignore[reportPrivateUsage]
+    ApprovalRequired: StreamPrinter._approval,  # pyright: ignore[reportPrivateUsage]
+    AgentStreamStructuredOutput: StreamPrinter._structured,  # pyright: ignore[reportPrivateUsage]
+    StreamResetEvent: StreamPrinter._reset,  # pyright: ignore[reportPrivateUsage]
 }
-"""How the events of agents are told; None for those that say nothing new."""
+"""Printers of agents' events; None for events that repeat others."""

@@ -1,0 +1,30 @@
+"""``cancel``: put a request to cancel into a run's inbox."""
+
+import asyncio
+from argparse import Namespace
+
+from batonflow.cli.errors import DONE
+from batonflow.cli.inbox import check_appended, is_driven, say_how_to_resume, unfinished_run
+from batonflow.cli.output import say, say_json
+from batonflow.cli.stores import opened
+from batonflow.clock import current_source
+
+__all__ = ["cancel"]
+
+
+def cancel(given: Namespace) -> int:
+    """Cancel a run."""
+    return asyncio.run(_cancel(given))
+
+
+async def _cancel(given: Namespace) -> int:
+    async with opened(given, writes=True) as store:
+        info = await unfinished_run(store, given.run)
+        key = f"cancel {current_source().token(20)}"
+        check_appended(await store.append(given.run, key, given.reason.encode(), "cancel"), given.run)
+        if given.json:
+            say_json({"run_id": given.run, "status": "sent", "driven": is_driven(info)})
+        else:
+            say(f"{given.run} is told to end")
+            say_how_to_resume(info, store)
+    return DONE

@@ -1,0 +1,51 @@
+"""The state of stored runs, as the commands show it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from batonflow.cli.questions import open_questions
+from batonflow.durable.store_protocol import RunInfo, StoredCommit
+from batonflow.durable.stores.sqlite import SQLiteStore
+
+__all__ = ["commits_of", "count_questions", "run_as_json", "status_text"]
+
+_PAGE = 500
+
+
+async def commits_of(store: SQLiteStore, run_id: str) -> AsyncIterator[StoredCommit]:
+    """Yield the commits of a run, in pages from the store."""
+    last = 0
+    while found := await store.read(run_id, last, _PAGE):
+        for commit in found:
+            yield commit
+        last = found[-1].seq
+
+
+async def count_questions(store: SQLiteStore, info: RunInfo) -> int:
+    """Count the open questions of a run."""
+    return 0 if info.is_over else len(await open_questions(store, info.run_id))
+
+
+async def status_text(store: SQLiteStore, info: RunInfo) -> str:
+    """Return the status of a run, with the number of its open questions."""
+    asked = await count_questions(store, info)
+    if asked and not info.unread:
+        return f"waiting ({asked} asked)"
+    status = "interrupted" if info.status == "running" and not info.owner_alive else info.status
+    return f"{status} (answered)" if asked else status
+
+
+def run_as_json(info: RunInfo) -> dict[str, Any]:
+    """Return a run as data for ``--json``."""
+    return {
+        "run_id": info.run_id,
+        "workflow": info.workflow,
+        "status": info.status,
+        "driven": info.owner is not None and info.owner_alive,
+        "commits": info.seq,
+        "unread": info.unread,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+        "wake_at": info.wake_at,
+        "forked_from": None if info.forked_from is None else list(info.forked_from),
+    }
