@@ -70,7 +70,7 @@ HOMES = {
     "workflow_core.engine.waits": "workflow_core.engine.state",
     "workflow_core.engine.calling": "workflow_core.engine.attempts",
     "workflow_core.engine.recording": "workflow_core.engine.attempts",
-    "workflow_core.engine.collecting": "workflow_core.engine.attempts",
+    "workflow_core.engine.collecting": "workflow_core.context.collecting",
     "workflow_core.engine.stored_run": "workflow_core.run",
     "workflow_core.family": "workflow_core.child_runs",
     "workflow_core.instrumentation": "instrumentation",

@@ -276,9 +276,9 @@ nothing hangs and no task is left.
 
 Each program of `tests/promises/crash` runs under seeds that decide the order of its steps, and its process ends at each
 turn of the event loop and at each group of commits, before and after it is written; at some of them the process that
-takes the run up ends too. The run must come to its end in the next process with the same result and the same records: nothing is
-lost, nothing that was committed is done or recorded again, an answer is used once, and what was in flight is repeated
-at most once for each crash.
+takes the run up ends too. The run must come to its end in the next process with the same result and the same records:
+nothing is lost, nothing that was committed is done or recorded again, an answer is used once, and work in flight is
+repeated at most once for each crash.
 
 | program | seeds | moments of a run, at most | crashes | runs crashed twice | failures |
 |---|---|---|---|---|---|

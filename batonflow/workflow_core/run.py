@@ -1,16 +1,19 @@
 """The place of a run in its tree and in memory: child runs, leaving memory while it waits, and coming back."""
 
+import concurrent.futures
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.runner import Runner
 from batonflow.workflow_core.engine.state import Causes, RunState, Waiter, WorkItem
-from batonflow.workflow_core.errors import RunInterruptedError
+from batonflow.workflow_core.errors import RunInterruptedError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.served_input import mark_input
+from batonflow.workflow_core.stream import StreamReader
 
 __all__ = ["AttachedRuns", "OpenQuestions", "Run"]
 
@@ -58,6 +61,12 @@ class OpenQuestions(Protocol):
     def person_answered(self, run: Any, event: Event) -> None: ...
     def falls_asleep(self) -> None: ...
     def wakes_up(self) -> None: ...
+
+
+SECONDS_TO_LOOK = 1.0
+"""Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
+
+T = TypeVar("T")
 
 
 class Run(Runner):
@@ -110,6 +119,55 @@ class Run(Runner):
             return waits or any(child.run.awaits_people() for child in children)
         callers = {child.call[0] for child in children if child.call is not None}
         return self.state.busy == len(callers) > 0 and all(child.run.awaits_people() for child in children)
+
+    # --- callers -----------------------------------------------------------------------------------------------------
+
+    def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
+        """Make a reader of the run's stream.
+
+        Args:
+            after: Begin behind this place.
+            internal: Also give what the engine says about itself.
+            stored: Begin with what a store has from before this process took the run up.
+        """
+        keeper = self.workflow.__batonflow__.keeper if stored else None
+        earlier = None if keeper is None else partial(keeper.stored_stream, self)
+        return StreamReader(self.stream, after, internal=internal, earlier=earlier)
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
+        if threading.get_ident() == self.thread_id:
+            return function()
+        done = self.carry(function)
+        while True:
+            concurrent.futures.wait([done], SECONDS_TO_LOOK)
+            if self.is_carried(done):
+                return done.result()
+
+    def is_carried(self, done: "concurrent.futures.Future[Any]") -> bool:
+        """Tell whether a call that was carried to the loop has its outcome.
+
+        Raises:
+            WorkflowRuntimeError: The loop has ended, so the call is not made.
+        """
+        if not done.done() and self.loop.is_closed():
+            raise WorkflowRuntimeError(
+                f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
+            )
+        return done.done()
+
+    def carry(self, function: Callable[[], T]) -> "concurrent.futures.Future[T]":
+        """Call ``function`` on the thread of the run's event loop, soon."""
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:  # noqa: BLE001 - handed to the calling thread
+                done.set_exception(error)
+
+        self.loop.call_soon_threadsafe(call)
+        return done
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Before a run it stages state; from the handler it looks into the run; inside a s
 streams.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from threading import get_ident
@@ -15,13 +15,13 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar as DefaultTypeVar
 
 from batonflow.values.serializers import BaseSerializer
+from batonflow.workflow_core.amounts import is_seconds
 from batonflow.workflow_core.compat.context import EarlierContext
+from batonflow.workflow_core.context.collecting import collect
 from batonflow.workflow_core.context.once import run_effect, run_once
 from batonflow.workflow_core.context.state_store import DictState, InMemoryStateStore, StateCell
-from batonflow.workflow_core.engine.attempts import collect
 from batonflow.workflow_core.engine.ports import dump_run, load_run
 from batonflow.workflow_core.engine.state import RETURNED, RunState, WorkItem, current_item
-from batonflow.workflow_core.engine.waiting import check_wait
 from batonflow.workflow_core.errors import ContextStateError, WorkflowCancelledByUser, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
@@ -346,7 +346,7 @@ class Context(EarlierContext, Generic[StateT]):
             >>> answer = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?"))
         """
         run, item = self._in_step("wait_for_event")
-        check_wait(event_type, waiter_event, requirements, timeout)
+        _check_wait(event_type, waiter_event, requirements, timeout)
         found = await run.waiting.wait(item, event_type, waiter_event, waiter_id, requirements or {}, timeout)
         return cast("EventT", found)
 
@@ -506,3 +506,22 @@ def _send(run: Run, event: Event, target: str | None, item: WorkItem | None, *, 
 async def _events_of(run: Run) -> AsyncIterator[Event]:
     async for item in run.reader(internal=True):
         yield item.event
+
+
+def _check_wait(event_type: object, waiter_event: object, requirements: object, timeout: object) -> None:
+    """Refuse arguments that no step can wait with.
+
+    Raises:
+        TypeError: An argument is not what it has to be; the text names it.
+    """
+    wrong: tuple[str, object] | None = None
+    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
+        wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
+    elif waiter_event is not None and not isinstance(waiter_event, Event):
+        wrong = "waiter_event= takes the event that asks for the answer", waiter_event
+    elif requirements is not None and not isinstance(requirements, Mapping):
+        wrong = "requirements= takes a dict of attributes and their values", requirements
+    elif timeout is not None and not is_seconds(timeout):
+        wrong = "timeout= takes seconds, 0 or more, or None", timeout
+    if wrong is not None:
+        raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")

@@ -1,21 +1,20 @@
-"""One attempt of a step: the call of its function, its collected events, and the record of its outcome."""
+"""One attempt of a step: the call of its function, and the record of its outcome."""
 
-from collections import Counter, deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from batonflow.threads import call_in_thread
 from batonflow.workflow_core.engine.commands import Answered, Command, Finish, GaveUp, Recovered
 from batonflow.workflow_core.engine.ports import LiveRun, Recorder
-from batonflow.workflow_core.engine.state import RETURNED, Buffer, Causes, Number, WorkItem
+from batonflow.workflow_core.engine.state import RETURNED, Causes, WorkItem
 from batonflow.workflow_core.engine.ticks import StepFailed, StepReturned
 from batonflow.workflow_core.errors import StoreError, WorkflowRuntimeError
 from batonflow.workflow_core.events import Event
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
 
-__all__ = ["call_step", "collect", "events_and_context", "record_outcome", "record_wait", "verdict", "was_returned"]
+__all__ = ["call_step", "events_and_context", "record_outcome", "record_wait", "verdict", "was_returned"]
 
 # --- calling --------------------------------------------------------------------------------------------------------
 
@@ -89,102 +88,6 @@ def _attached_arguments(parent: AnyWorkflow, spec: StepSpec) -> dict[str, Any]:
                 f"but {len(fitting) or 'no such workflow'} is attached; attach it with add_workflows({child.name}=...)"
             )
     return found
-
-
-# --- collecting -----------------------------------------------------------------------------------------------------
-
-
-_FEW = 1000
-"""Up to this many expected types lists are compared whole; beyond it, by length and that many samples."""
-
-
-def collect(item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str) -> list[Event] | None:
-    """Put an event aside until one of each expected type is there; the same again on a repeated attempt.
-
-    A full set leaves the buffer at once and stays with the delivery until it ends, so a retry finds it again.
-    """
-    numbers = item.done().here()
-    number = numbers.collects
-    numbers.collects += 1
-    name = numbers.named(number)
-    if numbers.collected is None:
-        numbers.collected = []
-    elif number < len(numbers.collected):
-        return numbers.collected[number]
-    found = _collect(item, event, expected, buffer_id, name)
-    numbers.collected.append(found)
-    return found
-
-
-def _collect(
-    item: WorkItem, event: Event, expected: list[type[Event]], buffer_id: str, name: Number
-) -> list[Event] | None:
-    segment = item.segment
-    if type(expected) is not list:
-        expected = _as_list(expected)
-    if not expected:
-        if segment is not None:
-            segment.collected(name, buffer_id, None, [])
-        return []
-    step = item.step
-    buffer = step.buffers.get(buffer_id)
-    if buffer is None:
-        buffer = step.buffers[buffer_id] = Buffer()
-    if not _same_expectation(buffer.expected, expected):
-        _check(expected)
-        buffer.expected = list(expected)
-        buffer.needs = dict(Counter(expected))
-        buffer.count = sum(min(len(buffer.have.get(cls, ())), need) for cls, need in buffer.needs.items())
-    cls = type(event)
-    held = buffer.have.get(cls)
-    if len(held or ()) >= buffer.needs.get(cls, 0):
-        if segment is not None:
-            segment.collected(name, buffer_id, None, None)
-        return None
-    if held is None:
-        held = buffer.have[cls] = deque()
-    held.append(event)
-    buffer.count += 1
-    if segment is not None:
-        buffer.causes.append(segment)
-        buffer.keys.setdefault(cls, deque()).append([item.id, name])
-    if buffer.count < len(expected):
-        if segment is not None:
-            segment.collected(name, buffer_id, event, None)
-        return None
-    found = [buffer.have[wanted].popleft() for wanted in expected]
-    if segment is not None:
-        segment.follows(buffer.causes)
-        segment.collected(name, buffer_id, event, [buffer.keys[wanted].popleft() for wanted in expected])
-    if any(buffer.have.values()):
-        buffer.count, buffer.causes = 0, []
-        buffer.expected = []
-    else:
-        del step.buffers[buffer_id]
-    return found
-
-
-def _same_expectation(known: list[type[Event]], given: list[type[Event]]) -> bool:
-    """Tell whether two lists of expected types mean the same; long ones by samples, or fan-in would be quadratic."""
-    size = len(known)
-    if size != len(given):
-        return False
-    if size <= _FEW:
-        return known == given
-    apart = size // _FEW + 1
-    return known[-1] is given[-1] and known[::apart] == given[::apart]
-
-
-def _as_list(expected: Any) -> list[type[Event]]:
-    if not isinstance(expected, Iterable):
-        raise TypeError(f"collect_events() expects a list of Event classes; got {expected!r}")
-    return list(cast("Iterable[type[Event]]", expected))
-
-
-def _check(expected: Sequence[object]) -> None:
-    for one in expected:
-        if not isinstance(one, type):
-            raise TypeError(f"collect_events() expects a list of Event classes; got {one!r} in it")
 
 
 # --- recording ------------------------------------------------------------------------------------------------------

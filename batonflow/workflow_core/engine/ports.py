@@ -17,21 +17,9 @@ from batonflow.workflow_core.routing import StepSpec
 from batonflow.workflow_core.stream import Entry, StreamLog
 
 __all__ = [
-    "Clock",
-    "Keeper",
-    "LiveRun",
-    "Observer",
-    "Ownership",
-    "Recorder",
-    "RunStoreLike",
-    "dump_run",
-    "execution_svg",
-    "load_run",
-    "observer_for",
-    "open_keeper",
-    "stepwise_run",
-    "workflow_svg",
-]
+    "Clock", "Keeper", "LiveRun", "Observer", "Ownership", "Recorder", "RunStoreLike", "dump_run", "execution_svg",
+    "load_run", "observer_for", "open_keeper", "stepwise_run", "workflow_svg",
+]  # fmt: skip
 
 # Loaded at their first use, as most runs do not need them; the first four lie above the engine.
 open_keeper = at_first_use("batonflow.durable.keeper", "open_keeper")

@@ -11,7 +11,6 @@ commands, and goes on with one of the steps that it started. Three rules keep th
 """
 
 import asyncio
-import concurrent.futures
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -67,7 +66,7 @@ from batonflow.workflow_core.errors import StepCancelledError, StepTimeoutError,
 from batonflow.workflow_core.events import Event, InputRequiredEvent, StopEvent
 from batonflow.workflow_core.options import AnyWorkflow
 from batonflow.workflow_core.routing import StepSpec
-from batonflow.workflow_core.stream import StreamLog, StreamReader
+from batonflow.workflow_core.stream import StreamLog
 
 __all__ = ["Runner"]
 
@@ -79,9 +78,6 @@ dispatcher = get_dispatcher("batonflow.workflow_core.observers")
 
 HOPS_PER_TURN = 32
 SECONDS_PER_TURN = 0.001
-
-SECONDS_TO_LOOK = 1.0
-"""Seconds between two looks of a waiting thread at the loop of a run: it may have ended."""
 
 
 class Runner(LiveRun):
@@ -272,53 +268,6 @@ class Runner(LiveRun):
                 family = self.family = self.family or self.make_child_runs(None)
                 family.adopt(name, value)
         return found
-
-    def reader(self, after: int = -1, *, internal: bool = False, stored: bool = False) -> StreamReader:
-        """Make a reader of the run's stream.
-
-        Args:
-            after: Begin behind this place.
-            internal: Also give what the engine says about itself.
-            stored: Begin with what a store has from before this process took the run up.
-        """
-        keeper = self.workflow.__batonflow__.keeper if stored else None
-        earlier = None if keeper is None else partial(keeper.stored_stream, self)
-        return StreamReader(self.stream, after, internal=internal, earlier=earlier)
-
-    def on_loop(self, function: Callable[[], T]) -> T:
-        """Call ``function`` on the thread of the run's event loop and wait for it; at once when this is that thread."""
-        if threading.get_ident() == self.thread_id:
-            return function()
-        done = self.carry(function)
-        while True:
-            concurrent.futures.wait([done], SECONDS_TO_LOOK)
-            if self.is_carried(done):
-                return done.result()
-
-    def is_carried(self, done: "concurrent.futures.Future[Any]") -> bool:
-        """Tell whether a call that was carried to the loop has its outcome.
-
-        Raises:
-            WorkflowRuntimeError: The loop has ended, so the call is not made.
-        """
-        if not done.done() and self.loop.is_closed():
-            raise WorkflowRuntimeError(
-                f"The event loop of run {self.state.run_id} ended before it could act on a call of another thread"
-            )
-        return done.done()
-
-    def carry(self, function: Callable[[], T]) -> "concurrent.futures.Future[T]":
-        """Call ``function`` on the thread of the run's event loop, soon."""
-        done: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        def call() -> None:
-            try:
-                done.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - handed to the calling thread
-                done.set_exception(error)
-
-        self.loop.call_soon_threadsafe(call)
-        return done
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

@@ -17,35 +17,10 @@ from batonflow.workflow_core.events import Event, HumanResponseEvent, StopEvent
 from batonflow.workflow_core.routing import StepSpec, StepTable
 
 __all__ = [
-    "CAME_IN",
-    "RETURNED",
-    "TO_STEPS",
-    "AttemptRecord",
-    "Buffer",
-    "Cause",
-    "Causes",
-    "Failures",
-    "Number",
-    "Numbers",
-    "OnceCall",
-    "Origin",
-    "PastRecord",
-    "Progress",
-    "Question",
-    "RunState",
-    "StepState",
-    "Stream",
-    "Waiter",
-    "Waits",
-    "WorkItem",
-    "address_of",
-    "as_origin",
-    "current_call",
-    "current_item",
-    "is_address",
-    "origins_of",
-    "run_in_words",
-]
+    "CAME_IN", "RETURNED", "TO_STEPS", "AttemptRecord", "Buffer", "Cause", "Causes", "Failures", "Number", "Numbers",
+    "OnceCall", "Origin", "PastRecord", "Progress", "Question", "RunState", "StepState", "Stream", "Waiter", "Waits",
+    "WorkItem", "address_of", "as_origin", "current_call", "current_item", "is_address", "origins_of", "run_in_words",
+]  # fmt: skip
 
 K = TypeVar("K")
 

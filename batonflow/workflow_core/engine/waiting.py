@@ -1,17 +1,15 @@
 """Waits of a run: for events, for retry delays, and the timeouts of steps."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from batonflow.values.names import qualified_name
-from batonflow.workflow_core.amounts import is_seconds
 from batonflow.workflow_core.engine.ports import LiveRun
 from batonflow.workflow_core.engine.state import Numbers, OnceCall, Waiter, WorkItem
 from batonflow.workflow_core.engine.ticks import WaitAnswered, WaitClosed, WaitOpened
 from batonflow.workflow_core.events import Event
 
-__all__ = ["Waiting", "check_wait"]
+__all__ = ["Waiting"]
 
 
 class StepTimer:
@@ -200,22 +198,3 @@ def _place(numbers: Numbers, event_type: type[Event]) -> str:
     """Name a wait without an id by its place in the delivery."""
     name = qualified_name(event_type)
     return f"{numbers.waits}:{name}@{numbers.key}" if isinstance(numbers, OnceCall) else f"{numbers.waits}:{name}"
-
-
-def check_wait(event_type: object, waiter_event: object, requirements: object, timeout: object) -> None:
-    """Refuse arguments that no step can wait with.
-
-    Raises:
-        TypeError: An argument is not what it has to be; the text names it.
-    """
-    wrong: tuple[str, object] | None = None
-    if not (isinstance(event_type, type) and issubclass(event_type, Event)):
-        wrong = "event_type= takes the class of the event to wait for", cast("object", event_type)
-    elif waiter_event is not None and not isinstance(waiter_event, Event):
-        wrong = "waiter_event= takes the event that asks for the answer", waiter_event
-    elif requirements is not None and not isinstance(requirements, Mapping):
-        wrong = "requirements= takes a dict of attributes and their values", requirements
-    elif timeout is not None and not is_seconds(timeout):
-        wrong = "timeout= takes seconds, 0 or more, or None", timeout
-    if wrong is not None:
-        raise TypeError(f"wait_for_event(): {wrong[0]}, got {wrong[1]!r}")

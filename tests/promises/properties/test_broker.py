@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batonflow.workflow_core.engine.attempts import collect
+from batonflow.workflow_core.context.collecting import collect
 from batonflow.workflow_core.engine.broker import Broker
 from batonflow.workflow_core.engine.commands import Command, Finish, ResumeWait, SetRetryTimer, StartStep
 from batonflow.workflow_core.engine.state import RunState, Waiter, WorkItem
