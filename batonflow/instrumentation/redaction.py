@@ -14,13 +14,13 @@ from pydantic_core import to_jsonable_python
 __all__ = ["CYCLE", "REDACTED", "TOO_DEEP", "never_show", "redacted", "without_secrets"]
 
 REDACTED = "[redacted]"
-"""Replaces a secret."""
+"""The replacement for a secret."""
 
 CYCLE = "[cycle]"
-"""Replaces data that contain themselves."""
+"""The replacement for data that contain themselves."""
 
 TOO_DEEP = "[deep]"
-"""Replaces data at more than two hundred levels of nesting."""
+"""The replacement for data at more than two hundred levels of nesting."""
 
 _NAMES = re.compile(
     r"(?:^|[_\-.\s])(?:(?:api|private|secret|access|signing|encryption)[_-]?keys?|secrets?|pass(?:word|phrase|code)s?"

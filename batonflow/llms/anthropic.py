@@ -200,7 +200,7 @@ async def _events(stream: Any) -> AsyncGenerator[StreamEvent, None]:
 
 
 class _Reader:
-    """Reads the events of a stream in order."""
+    """Reader of the events of a stream, in order."""
 
     def __init__(self) -> None:
         self._counts = _Counts()

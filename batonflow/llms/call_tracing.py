@@ -84,7 +84,7 @@ COMPLETION = CallKind("prompt", "LLMCompletion")
 
 # The calls that contain the running code. The models are kept as objects, because the id of a deleted model may be
 # reused.
-_calls: ContextVar[tuple[tuple[Any, CallKind], ...]] = ContextVar("batonflow_told_calls", default=())
+_calls: ContextVar[tuple[tuple[Any, CallKind], ...]] = ContextVar("batonflow_traced_calls", default=())
 
 
 def without_header_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _BROKEN_OFF = ("insufficient_system_resource", "error", "network_error")
 
 
 class _Calls:
-    """Assigns deltas to calls; some servers leave out the index, or use index 0 for every call."""
+    """Assignment of deltas to calls; some servers leave out the index, or use index 0 for every call."""
 
     def __init__(self) -> None:
         self._begun: list[_Begun] = []
@@ -82,7 +82,7 @@ class _Begun:
 
 
 class ChatReader:
-    """Reads the chunks of a stream in order, or a whole response."""
+    """Reader of the chunks of a stream, in order, or of a whole response."""
 
     def __init__(self, vendor: str) -> None:
         self._vendor = vendor

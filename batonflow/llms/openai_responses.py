@@ -171,7 +171,7 @@ class OpenAIResponses(OpenAISDKModel):
 
 
 class _Reader:
-    """Reads the events of a stream in order."""
+    """Reader of the events of a stream, in order."""
 
     def __init__(self) -> None:
         self._written: set[int] = set()

@@ -242,10 +242,10 @@ Watch = Callable[[StreamEvent], None]
 
 
 Settle = Callable[[ChatResponse | None], None]
-"""Receives the last chunk of the response, or None without a response."""
+"""A callback for the last chunk of the response, None without a response."""
 
 Gate = Callable[[Any, ChatRequest], Settle]
-"""Receives the model and the request, and raises an error when the request may not be sent."""
+"""A callback for model and request that raises an error when the request may not be sent."""
 
 _gates: ContextVar[tuple[Gate, ...]] = ContextVar("batonflow_gates", default=())
 

@@ -56,7 +56,7 @@ class _NotStrictError(Exception):
 
 
 class _Closing:
-    """Builds the strict form of a schema and of the definitions it refers to."""
+    """Builder of the strict form of a schema and its definitions."""
 
     def __init__(self, root: _Schema, nullable: bool) -> None:
         self._root = root
@@ -196,7 +196,7 @@ def _nullable(schema: _Schema) -> _Schema:
 
 
 class _Limits:
-    """Counts the sizes that vendors limit."""
+    """Counter of the sizes that vendors limit."""
 
     def __init__(self, root: _Schema) -> None:
         self._root = root

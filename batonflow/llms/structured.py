@@ -40,7 +40,7 @@ Way = Literal["native", "function", "llm"]
 """The way to a structured answer, in the words of ``PydanticProgramMode``."""
 
 Ask = Callable[[list[ChatMessage]], AsyncGenerator[PartialModel | ChatResponse, None]]
-"""Sends a conversation; yields partial answers when streamed, and last the response."""
+"""A function that sends a conversation and yields partial answers when streamed, and last the response."""
 
 _LONGEST_NAME = 64
 _LONGEST_VALUE = 100
@@ -85,12 +85,7 @@ class FormTool:
 
 
 class UnfitError(Exception):
-    """An answer does not fit; the message is sent to the model.
-
-    Args:
-        problems: The validation errors.
-        answer: The answer.
-    """
+    """An answer does not fit; the message is sent to the model."""
 
     def __init__(self, problems: str, answer: str) -> None:
         super().__init__(problems)
@@ -476,7 +471,7 @@ async def outputs(
 
 
 class _Requests:
-    """Sends conversations to a model in the chosen way."""
+    """The requests to a model in the chosen way."""
 
     def __init__(
         self,
@@ -484,7 +479,7 @@ class _Requests:
         form: Form[Any],
         way: Way,
         options: dict[str, Any],
-        watched_calls: Callable[[list[ChatMessage], dict[str, Any], Watch], ChatResponseAsyncGen | None],
+        watched_calls: _WatchedCalls,
         marks_end: bool,
     ) -> None:
         self._llm = llm

@@ -44,5 +44,6 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name in __all__:
-        return getattr(import_module(f"{__name__}.run"), name)
+        found = globals()[name] = getattr(import_module(f"{__name__}.run"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
