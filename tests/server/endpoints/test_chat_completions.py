@@ -208,7 +208,7 @@ async def test_a_single_model_is_told():
         async with client:
             assert (await client.models.retrieve("adder")).id == "adder"
             assert (await client.models.retrieve("team/adder")).owned_by == "batonflow"
-            with pytest.raises(NotFoundError, match="no agent is called 'other'; there are adder, team/adder"):
+            with pytest.raises(NotFoundError, match="unknown model 'other'; the agents are adder, team/adder"):
                 await client.models.retrieve("other")
 
 
@@ -231,7 +231,7 @@ async def test_a_team_answers_with_the_words_of_whoever_has_the_last():
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"model": "nobody"}, NotFoundError, "no agent is called 'nobody'; there are adder"),
+        ({"model": "nobody"}, NotFoundError, "unknown model 'nobody'; the agents are adder"),
         ({"messages": []}, BadRequestError, "messages"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, BadRequestError, "the last message"),
         ({"n": 3}, BadRequestError, "n: "),
@@ -371,5 +371,5 @@ async def test_a_caller_who_hangs_up_cancels_the_run(stream):
 
 
 def test_two_agents_of_one_name_need_a_dict():
-    with pytest.raises(ValueError, match="Two agents are called 'adder': give a dict"):
+    with pytest.raises(ValueError, match="Two agents have the name 'adder': give a dict"):
         chat_completions_app([adder(), adder()])
