@@ -280,7 +280,7 @@ async def test_a_context_is_not_put_under_the_id_of_a_run_that_goes_on(serving: 
         await running.post("/workflows/counted/run-nowait", {"start_event": {}, "handler_id": "once"})
         answer = await running.http.post("/workflows/counted/run", json={"context": context, "handler_id": "once"})
         assert answer.status_code == 409
-        assert "goes on already" in answer.json()["detail"]
+        assert "is already running" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
